@@ -1,0 +1,182 @@
+"""The batch wire format between the buffer and a function: its only definition.
+
+A batch is one JSON document. Every request in it carries its own body, untouched: JSON bodies are embedded raw, anything else is
+base64. Every response carries its own status, so that one bad item fails alone. The order of the responses is that of the requests.
+
+    {"version": 1, "model": "mlp", "requests": [
+        {"id": "r1", "content_type": "application/json", "body": <JSON>},
+        {"id": "r2", "content_type": "application/octet-stream", "body_base64": "…",
+         "headers": {"inference-header-content-length": "123"}}]}
+
+    {"version": 1, "responses": [
+        {"id": "r1", "status": 200, "content_type": "application/json", "body": <JSON>},
+        {"id": "r2", "status": 400, "content_type": "application/problem+json", "body": {…}}]}
+
+``{"version": 1, "model": "mlp", "describe": true}`` asks what the model takes; the answer's ``metadata`` is the model metadata of
+the Open Inference Protocol v2. This module stands alone: the function is packaged from this folder.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+VERSION = 1
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+
+
+class WireError(ValueError):
+    """A document that is not of this format; the message names what is wrong with it."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One request as its caller sent it."""
+
+    id: str
+    content_type: str
+    body: bytes
+    headers: dict[str, str] = {}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One response for its caller."""
+
+    id: str
+    status: int
+    content_type: str
+    body: bytes
+    headers: dict[str, str] = {}
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What a function is asked: answers to ``items``, or to describe its model."""
+
+    model: str
+    items: list[Item]
+    describe: bool = False
+
+
+NO_BODY = msgspec.Raw(b"")
+
+
+class _Wire(msgspec.Struct, omit_defaults=True):
+    id: str
+    content_type: str = JSON
+    body: msgspec.Raw = NO_BODY
+    body_base64: str | None = None
+    headers: dict[str, str] = {}
+
+
+class _WireResponse(_Wire, omit_defaults=True, kw_only=True):
+    status: int
+
+
+class _Request(msgspec.Struct, omit_defaults=True):
+    version: int
+    model: str
+    requests: list[_Wire] = []
+    describe: bool = False
+
+
+class _Response(msgspec.Struct, omit_defaults=True):
+    version: int
+    responses: list[_WireResponse] = []
+    metadata: dict[str, Any] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_request = msgspec.json.Decoder(_Request).decode
+_decode_response = msgspec.json.Decoder(_Response).decode
+
+
+def problem(status: int, title: str, detail: str) -> bytes:
+    """The body of an error answer (RFC 9457)."""
+    return _encode({"type": "about:blank", "title": title, "status": status, "detail": detail})
+
+
+def failed(item_id: str, status: int, title: str, detail: str) -> Answer:
+    """The answer of an item that failed."""
+    return Answer(item_id, status, PROBLEM, problem(status, title, detail))
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The document a function is invoked with. JSON bodies must be JSON: see ``is_json``."""
+    return _encode(_Request(VERSION, batch.model, [_wire(item) for item in batch.items], batch.describe))
+
+
+def decode_batch(data: bytes) -> Batch:
+    """The inverse of ``encode_batch``; raises ``WireError``."""
+    try:
+        request = _decode_request(data)
+    except msgspec.DecodeError as error:
+        raise WireError(f"not a batch: {error}") from None
+    if request.version != VERSION:
+        raise WireError(f"version: {request.version} is not allowed; allowed: {VERSION}")
+    items = [Item(w.id, w.content_type, _body(w), w.headers) for w in request.requests]
+    return Batch(request.model, items, request.describe)
+
+
+def encode_answers(answers: list[Answer]) -> bytes:
+    """The document a function answers with."""
+    return _encode(_Response(VERSION, [_wire_response(answer) for answer in answers]))
+
+
+def decode_answers(data: bytes, batch: Batch) -> list[Answer]:
+    """The answers to ``batch``, in its order; raises ``WireError`` where they are not exactly those."""
+    response = _decode_answer_document(data)
+    got = [w.id for w in response.responses]
+    if got != [item.id for item in batch.items]:
+        raise WireError(f"responses: {len(got)} answers do not match the {len(batch.items)} requests, in number or order of ids")
+    return [Answer(w.id, w.status, w.content_type, _body(w), w.headers) for w in response.responses]
+
+
+def encode_metadata(metadata: dict[str, Any]) -> bytes:
+    """The answer to ``describe``."""
+    return _encode(_Response(VERSION, metadata=metadata))
+
+
+def decode_metadata(data: bytes) -> dict[str, Any]:
+    """The inverse of ``encode_metadata``; raises ``WireError``."""
+    metadata = _decode_answer_document(data).metadata
+    if metadata is None:
+        raise WireError("metadata: null is not allowed; allowed: the model metadata")
+    return metadata
+
+
+def is_json(content_type: str) -> bool:
+    """Whether bodies of this type are embedded raw."""
+    essence = content_type.partition(";")[0].strip().lower()
+    return essence == JSON or essence.endswith("+json")
+
+
+def _decode_answer_document(data: bytes) -> _Response:
+    try:
+        response = _decode_response(data)
+    except msgspec.DecodeError as error:
+        raise WireError(f"not an answer: {error}") from None
+    if response.version != VERSION:
+        raise WireError(f"version: {response.version} is not allowed; allowed: {VERSION}")
+    return response
+
+
+def _wire(item: Item) -> _Wire:
+    if is_json(item.content_type):
+        return _Wire(item.id, item.content_type, body=msgspec.Raw(item.body), headers=item.headers)
+    return _Wire(item.id, item.content_type, body_base64=base64.b64encode(item.body).decode(), headers=item.headers)
+
+
+def _wire_response(answer: Answer) -> _WireResponse:
+    wire = _wire(Item(answer.id, answer.content_type, answer.body, answer.headers))
+    return _WireResponse(wire.id, wire.content_type, wire.body, wire.body_base64, wire.headers, status=answer.status)
+
+
+def _body(wire: _Wire) -> bytes:
+    if wire.body_base64 is None:
+        return bytes(wire.body)
+    try:
+        return base64.b64decode(wire.body_base64, validate=True)
+    except ValueError as error:
+        raise WireError(f"body_base64 of {wire.id!r}: {error}") from None
