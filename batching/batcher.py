@@ -61,13 +61,7 @@ class Batcher(Generic[Member]):
 
     def advance(self, now: float, arrivals: Iterable[Member] = (), completed: int = 0) -> Step[Member]:
         """Everything that happened at ``now``: first the completions, then the arrivals, then the rule."""
-        if not now >= self._now:
-            raise InvalidInput("now", now, f"a time that does not run backwards (last seen: {self._now})")
-        if not 0 <= completed <= self.in_flight:
-            raise InvalidInput("completed", completed, f"from 0 to the {self.in_flight} batches in flight")
-        self._now = now
-        self.in_flight -= completed
-        self._waiting.extend((now, member) for member in arrivals)
+        self.accept(now, arrivals, completed)
         batches: list[tuple[Member, ...]] = []
         dropped: list[Member] = []
         while True:
@@ -81,7 +75,23 @@ class Batcher(Generic[Member]):
             else:
                 return Step(tuple(batches), tuple(dropped), decision.wake_at)
 
-    def requeue(self, members: Iterable[tuple[float, Member]]) -> None:
-        """Members of a lost batch go back to the head, with the times they first arrived; the batch is no longer in flight."""
+    def accept(self, now: float, arrivals: Iterable[Member] = (), completed: int = 0) -> None:
+        """Take events without applying the rule, which the next event will do."""
+        if not now >= self._now:
+            raise InvalidInput("now", now, f"a time that does not run backwards (last seen: {self._now})")
+        if not 0 <= completed <= self.in_flight:
+            raise InvalidInput("completed", completed, f"from 0 to the {self.in_flight} batches in flight")
+        self._now = now
+        self.in_flight -= completed
+        self._waiting.extend((now, member) for member in arrivals)
+
+    def take_back(self, batches: int, members: Iterable[tuple[float, Member]]) -> None:
+        """``batches`` in flight are lost; those of their ``members`` to be served again return to the head.
+
+        ``members`` are ``(arrival time, member)``, oldest first; their age counts from when they first arrived. The rule is not
+        applied before the next event.
+        """
+        if not 0 <= batches <= self.in_flight:
+            raise InvalidInput("batches", batches, f"from 0 to the {self.in_flight} batches in flight")
+        self.in_flight -= batches
         self._waiting.extendleft(reversed(list(members)))
-        self.in_flight -= 1

@@ -1,0 +1,199 @@
+"""The composition root: settings in, a running service out. The only place of the buffer where its parts are chosen and joined."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import signal
+from importlib.metadata import version
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from batching.documents import Plan
+from batching.errors import StoreUnavailable, UnknownModel
+from buffer_service.callers import Callers, new_process_name
+from buffer_service.dispatcher import Dispatcher, deliver, describe
+from buffer_service.http_protocol import limited_protocol
+from buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction
+from buffer_service.memory_store import MemoryBackend, MemoryStore
+from buffer_service.plans import PlanFollower, PlanSource, plan_source
+from buffer_service.redis_store import RedisStore
+from buffer_service.routes import Receive, Routes, Send
+from buffer_service.settings import Settings
+from buffer_service.store import Limits, Store
+from buffer_service.telemetry import ModelTelemetry, Telemetry
+
+EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
+
+_log = logging.getLogger(__name__)
+
+
+class BufferService:
+    """One process of the buffer; parts that are given replace those that the settings would choose."""
+
+    def __init__(
+        self, settings: Settings, store: Store | None = None, invoker: Invoker | None = None, plans: PlanSource | None = None
+    ) -> None:
+        self.settings = settings
+        self.telemetry = Telemetry()
+        self._store = store
+        self._invoker: Invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout)
+        source = plans if plans is not None else plan_source(settings.plans)
+        self._follower = PlanFollower(source, settings.plan_interval, self._follow, self.telemetry.plan_refused)
+        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts)
+        self._dispatchers: dict[str, Dispatcher] = {}
+        self._model_telemetry: dict[str, ModelTelemetry] = {}
+        self._callers: Callers | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Open the store, take the plans in force, follow what comes."""
+        if self._store is None:
+            self._store = open_store(self.settings.redis_url)
+        self._callers = Callers(self._store.process, self.settings.request_timeout)
+        await self._follower.look()
+        for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
+            self._tasks.append(asyncio.create_task(work))
+
+    async def stop(self) -> None:
+        """Finish the batches under way, leave the queues, release everything."""
+        for task in self._tasks[1:]:
+            task.cancel()
+        try:
+            async with asyncio.timeout(self.settings.drain_timeout):
+                await asyncio.gather(*(dispatcher.close() for dispatcher in self._dispatchers.values()))
+        except TimeoutError:
+            _log.warning("batches under way did not end within %g s; their leases will expire", self.settings.drain_timeout)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for telemetry in self._model_telemetry.values():
+            telemetry.emit()
+        await self._invoker.close()
+        if self._store is not None:
+            try:
+                await self._store.close()
+            except StoreUnavailable as error:
+                _log.warning("%s", error)
+
+    def dispatcher(self, model: str) -> Dispatcher:
+        """Who serves a model; raises ``UnknownModel``."""
+        try:
+            return self._dispatchers[model]
+        except KeyError:
+            raise UnknownModel(model, list(self._dispatchers)) from None
+
+    async def ready(self) -> bool:
+        """Whether a model is served and the store answers."""
+        if not self._dispatchers or self._store is None:
+            return False
+        try:
+            await self._store.ping()
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def _follow(self, plan: Plan) -> None:
+        """Serve a plan from now on; raises ``UnknownFunction`` where it names none."""
+        assert self._store is not None and self._callers is not None
+        current = self._dispatchers.get(plan.model)
+        if current is None or current.plan.function != plan.function:
+            await self._check_function(plan)
+        if current is not None:
+            current.follow(plan)
+            return
+        telemetry = self._model_telemetry[plan.model] = self.telemetry.model(plan)
+        dispatcher = Dispatcher(plan, self._store, self._limits, self._callers, self._invoker, telemetry)
+        dispatcher.start()
+        self._dispatchers[plan.model] = dispatcher
+
+    async def _check_function(self, plan: Plan) -> None:
+        """Refuse a plan whose function does not exist; one that is only away may come back."""
+        try:
+            await describe(plan, self._invoker)
+        except UnknownFunction:
+            raise
+        except Exception as error:
+            _log.warning("%s: function %s could not be asked about its model: %s", plan.model, plan.function, error)
+
+    async def _receive(self, store: Store, callers: Callers) -> None:
+        while True:
+            try:
+                for message in await store.receive():
+                    deliver(message, callers)
+            except StoreUnavailable as error:
+                _log.warning("%s", error)
+                await asyncio.sleep(0.2)
+
+    async def _emit(self) -> None:
+        while True:
+            await asyncio.sleep(EMIT_INTERVAL)
+            for telemetry in self._model_telemetry.values():
+                telemetry.emit()
+
+
+class Application:
+    """The ASGI application: the service's life, and its routes."""
+
+    def __init__(self, service: BufferService) -> None:
+        self._service = service
+        self._routes = Routes(service, version("sluice"))
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._routes(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self._service.start()
+                except Exception as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self._service.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def open_store(url: str) -> Store:
+    """The store that ``SLUICE_REDIS_URL`` names."""
+    process = new_process_name()
+    if url.startswith("memory://"):
+        return MemoryStore(MemoryBackend(), process)
+    return RedisStore(url, process)
+
+
+def server(service: BufferService) -> uvicorn.Server:
+    """The HTTP server of a service, ready to run."""
+    settings = service.settings
+    config = uvicorn.Config(
+        Application(service),
+        host=settings.host,
+        port=settings.port,
+        http=limited_protocol(settings.header_timeout),
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        log_level=settings.log_level,
+        timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
+    )
+    return uvicorn.Server(config)
+
+
+def main(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then drain."""
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # uvicorn raises the signal again after it has drained; having done what it asked for is a success.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    uvloop.run(server(BufferService(settings)).serve())

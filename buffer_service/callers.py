@@ -1,0 +1,84 @@
+"""Who waits at this process for an answer: request ids, their futures, their deadlines.
+
+An id is the process's name and a serial number, 16 characters; an answer for another process's id belongs into that process's list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from itertools import count
+
+from batching.errors import DeadlinePassed
+from buffer_service.store import PROCESS_LENGTH
+from lambda_fn.contract import Answer, Item
+
+DEADLINE_RESOLUTION = 0.1  # seconds between two looks at the deadlines
+
+
+def new_process_name() -> str:
+    """A name for a process that no other has."""
+    return secrets.token_hex(PROCESS_LENGTH // 2)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One caller."""
+
+    model: str
+    item: Item
+    deadline: float
+    answered: asyncio.Future[Answer]
+
+
+class Callers:
+    """The callers of one process; the first answer to a request is the one that counts."""
+
+    def __init__(self, process: str, request_timeout: float) -> None:
+        self.process = process
+        self.waiting: dict[str, Waiting] = {}  # in the order of arrival, hence of deadlines
+        self._request_timeout = request_timeout
+        self._serials = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def new_id(self) -> str:
+        """An id for a request of this process."""
+        return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
+
+    def add(self, model: str, item: Item) -> asyncio.Future[Answer]:
+        """Wait for the answer to ``item``; the future fails with ``DeadlinePassed`` when its time is over."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Answer] = loop.create_future()
+        self.waiting[item.id] = Waiting(model, item, loop.time() + self._request_timeout, answered)
+        if self._timer is None:
+            self._timer = loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
+        return answered
+
+    def answer(self, answer: Answer) -> None:
+        """Hand an answer to its caller, if it still waits."""
+        waiting = self.waiting.pop(answer.id, None)
+        if waiting is not None and not waiting.answered.done():
+            waiting.answered.set_result(answer)
+
+    def fail(self, request_id: str, error: Exception) -> None:
+        """Hand an error to a caller, if it still waits."""
+        waiting = self.waiting.pop(request_id, None)
+        if waiting is not None and not waiting.answered.done():
+            waiting.answered.set_exception(error)
+
+    def forget(self, request_id: str) -> None:
+        """The caller is gone."""
+        self.waiting.pop(request_id, None)
+
+    def _check_deadlines(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        late = []
+        for request_id, waiting in self.waiting.items():
+            if waiting.deadline > now:
+                break
+            late.append(request_id)
+        for request_id in late:
+            self.fail(request_id, DeadlinePassed(f"no answer within {self._request_timeout:g} s"))
+        self._timer = loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines) if self.waiting else None

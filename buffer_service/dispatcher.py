@@ -1,0 +1,291 @@
+"""The dispatcher of one model: coalesces what happens, asks the queue, arms the timer, sends batches, hands out answers.
+
+It decides nothing about batching: the queue's rule does. While one call to the queue is under way, everything that happens is
+collected for the next, so that the cost of a call is shared by all requests that came meanwhile.
+
+Guarantees. A batch's answers are handed out before the batch is declared complete; whoever dies in between leaves a lease that
+expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer (the first).
+A batch that fails is split in halves until the item that fails stands alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
+
+import msgspec
+
+from batching.documents import Plan
+from batching.errors import FunctionFailed, QueueFull, SluiceError, StoreUnavailable
+from buffer_service.callers import Callers
+from buffer_service.invokers import FunctionUnavailable, Invoker, UnknownFunction
+from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, QueueLost, Released, Store
+from buffer_service.telemetry import ModelTelemetry
+from lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch, failed
+
+LARGEST_CALL = 512  # arrivals that one call carries at most: bounds the time a script holds the server
+
+_log = logging.getLogger(__name__)
+
+
+class _Body(NamedTuple):
+    """A member behind its id, as it waits in the queue."""
+
+    content_type: str
+    headers: dict[str, str]
+    body: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_body = msgspec.msgpack.Decoder(_Body).decode
+_decode_answers = msgspec.msgpack.Decoder(list[Answer]).decode
+
+
+def encode_member(item: Item) -> bytes:
+    """A member of the queue: the request's id, then the rest."""
+    return item.id.encode() + _encode(_Body(item.content_type, item.headers, item.body))
+
+
+def decode_member(member: bytes) -> Item:
+    """The inverse of ``encode_member``."""
+    body = _decode_body(memoryview(member)[ID_LENGTH:])
+    return Item(member[:ID_LENGTH].decode(), body.content_type, body.body, body.headers)
+
+
+def deliver(message: bytes, callers: Callers) -> None:
+    """Hand out a message from another process."""
+    for answer in _decode_answers(message):
+        callers.answer(answer)
+
+
+async def describe(plan: Plan, invoker: Invoker) -> dict[str, Any]:
+    """Ask a plan's function for the metadata of its model; raises ``FunctionFailed``."""
+    try:
+        return decode_metadata(await invoker.invoke(plan.function, encode_batch(Batch(plan.model, [], describe=True))))
+    except WireError as error:
+        raise FunctionFailed(f"function {plan.function!r}: {error}") from None
+
+
+class Dispatcher:
+    """Serves one model on one process of the buffer."""
+
+    def __init__(
+        self, plan: Plan, store: Store, limits: Limits, callers: Callers, invoker: Invoker, telemetry: ModelTelemetry
+    ) -> None:
+        self.plan = plan
+        self._limits = limits
+        self._store = store
+        self._queue = store.queue(plan.model, limits)
+        self._callers = callers
+        self._invoker = invoker
+        self._telemetry = telemetry
+        self._arrivals: list[bytes] = []
+        self._completed: list[str] = []
+        self._serving: dict[str, Released] = {}
+        self._due = False  # the timer rang
+        self._sweep = True  # the first call announces this process
+        self._install = True
+        self._leaving = False
+        self._advancing = False
+        self._wake: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._metadata: dict[str, Any] | None = None
+
+    def start(self) -> None:
+        """Install the policy, announce this process, and sweep from then on."""
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_regularly())
+        self._kick()
+
+    def follow(self, plan: Plan) -> None:
+        """Another plan is in force, also for those who wait already."""
+        if plan.function != self.plan.function:
+            self._metadata = None
+        self._install = self._install or plan.policy != self.plan.policy
+        self.plan = plan
+        self._telemetry.follow(plan)
+        self._kick()
+
+    async def submit(self, content_type: str, headers: dict[str, str], body: bytes) -> Answer:
+        """One request, until it is answered.
+
+        Raises
+        ------
+        QueueFull, StoreUnavailable, DeadlinePassed
+        """
+        arrived = asyncio.get_running_loop().time()
+        item = Item(self._callers.new_id(), content_type, body, headers)
+        answered = self._callers.add(self.plan.model, item)
+        self._arrivals.append(encode_member(item))
+        self._kick()
+        try:
+            answer = await answered
+        except SluiceError as error:
+            self._telemetry.refused(error)
+            raise
+        finally:
+            self._callers.forget(item.id)
+        self._telemetry.answered(answer.status, asyncio.get_running_loop().time() - arrived)
+        return answer
+
+    async def describe(self) -> dict[str, Any]:
+        """The metadata of the model, asked once from the function of the plan in force."""
+        if self._metadata is None:
+            self._metadata = await describe(self.plan, self._invoker)
+        return self._metadata
+
+    async def close(self) -> None:
+        """Take no new batch, wait for those under way, leave the queue."""
+        self._leaving = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
+        self._sweep = True
+        self._kick()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # -- asking the queue
+
+    def _kick(self) -> None:
+        if not self._advancing:
+            self._advancing = True
+            self._spawn(self._advance())
+
+    async def _advance(self) -> None:
+        try:
+            while self._arrivals or self._completed or self._due or self._sweep or self._install:
+                try:
+                    await self._advance_once()
+                except StoreUnavailable as error:
+                    _log.warning("%s: %s", self.plan.model, error)
+                    if not self._arrivals:
+                        return  # the next sweep tries again
+        finally:
+            self._advancing = False
+
+    async def _advance_once(self) -> None:
+        """One call to the queue with everything that happened since the last."""
+        arrivals, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
+        completed, self._completed = self._completed, []
+        serving = sorted(self._serving) if self._sweep else None
+        self._due = self._sweep = False
+        try:
+            if self._install:
+                await self._queue.install(self.plan.policy.policy())
+                self._install = False
+            outcome = await self._queue.advance(Events(arrivals, completed, serving, self._leaving))
+        except QueueLost:
+            self._recover()
+            return
+        except StoreUnavailable as error:
+            # Whether the call was executed is not known: callers are told, completions are repeated, and the next sweep takes back
+            # batches that were released to an answer that got lost.
+            self._completed = completed + self._completed
+            for member in arrivals:
+                self._callers.fail(_id(member), error)
+            raise
+        for member in arrivals[outcome.accepted :]:
+            self._callers.fail(_id(member), QueueFull(self.plan.model, self._limits.max_queue_length))
+        for batch in outcome.batches:
+            self._serving[batch.batch_id] = batch
+            self._spawn(self._serve(batch))
+        if outcome.dropped or outcome.dead:
+            late = [failed(_id(m), 504, "Deadline passed", "it waited longer than the policy serves") for m in outcome.dropped]
+            dead = [failed(_id(m), 502, "Function failed", "its batch was lost too often; it is put aside") for m in outcome.dead]
+            self._spawn(self._hand_out(late + dead))
+        self._arm(outcome.wake_in)
+        self._telemetry.waiting(outcome.queue_length)
+
+    def _recover(self) -> None:
+        """The store forgot the queue: install the policy again and submit again what waits here and is not being computed."""
+        _log.warning("%s: the store lost the queue; installing its policy and submitting what waits here again", self.plan.model)
+        self._install = self._sweep = True
+        computing = {_id(member) for batch in self._serving.values() for member in batch.members}
+        waiting = self._callers.waiting.values()
+        self._arrivals = [encode_member(w.item) for w in waiting if w.model == self.plan.model and w.item.id not in computing]
+
+    def _arm(self, wake_in: float | None) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if wake_in is not None:
+            # Timers tick in milliseconds: round up, or the timer would ring before its time and ask in vain.
+            delay = math.ceil(wake_in * 1000) / 1000
+            self._wake = asyncio.get_running_loop().call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        self._wake = None
+        self._due = True
+        self._kick()
+
+    async def _sweep_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.lease / 3)
+            self._sweep = True
+            self._kick()
+
+    # -- serving a batch
+
+    async def _serve(self, batch: Released) -> None:
+        waiting = self._callers.waiting
+        items = []
+        for member in batch.members:
+            caller = waiting.get(_id(member))
+            items.append(caller.item if caller is not None else decode_member(member))
+        self._telemetry.sent(len(items))
+        try:
+            await self._hand_out(await self._answer(items))
+            self._completed.append(batch.batch_id)
+        finally:  # where handing out failed, the batch is not complete, and the next sweep takes it back
+            del self._serving[batch.batch_id]
+            self._kick()
+
+    async def _answer(self, items: list[Item]) -> list[Answer]:
+        """An answer for every item, in order."""
+        batch = Batch(self.plan.model, items)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            answers = decode_answers(await self._invoker.invoke(self.plan.function, encode_batch(batch)), batch)
+        except (FunctionFailed, WireError) as error:
+            self._telemetry.failed(type(error).__name__)
+            if len(items) == 1 or isinstance(error, (FunctionUnavailable, UnknownFunction)):
+                _log.warning("%s: %d items failed: %s", self.plan.model, len(items), error)
+                return [failed(item.id, 502, "Function failed", str(error)) for item in items]
+            half = len(items) // 2
+            first, second = await asyncio.gather(self._answer(items[:half]), self._answer(items[half:]))
+            return first + second
+        self._telemetry.invoked(loop.time() - started)
+        return answers
+
+    async def _hand_out(self, answers: list[Answer]) -> None:
+        """Answers to their callers, here or at other processes: one message a process."""
+        elsewhere: defaultdict[str, list[Answer]] = defaultdict(list)
+        for answer in answers:
+            process = answer.id[:PROCESS_LENGTH]
+            if process == self._callers.process:
+                self._callers.answer(answer)
+            else:
+                elsewhere[process].append(answer)
+        for process, theirs in elsewhere.items():
+            await self._store.send(process, _encode(theirs))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s: %s", self.plan.model, error, exc_info=None if isinstance(error, SluiceError) else error)
+
+
+def _id(member: bytes) -> str:
+    return member[:ID_LENGTH].decode()

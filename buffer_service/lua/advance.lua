@@ -1,0 +1,150 @@
+-- Everything that happened on one process since its last call, in; the batches to send and the next wake time, out.
+-- It interprets the policy table exactly as batching.decide does (batching/policy.py has the rule and its ties).
+--
+-- KEYS  1 policy     string: '<i4 i4 d' rows, servers (-1: elastic), drop_after (-1: never); then '<d i4' hold, take for each row
+--       2 arrived    list: arrival times of the waiting members, oldest first, seconds as %.17g
+--       3 members    list: the waiting members, in the same order; a member's first 16 bytes are its id
+--       4 in_flight  hash: batch id -> cmsgpack {arrival times, members}; a batch id starts with its process's name and ':'
+--       5 processes  zset: process name -> when it was last heard of
+--       6 attempts   hash: member id -> how often it was lost; empty while nothing goes wrong
+--       7 dead       list: the last 1000 members that were lost too often
+-- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
+--       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, forget this process)
+--       8 number of completed batches   9 number of served batches (-1: no sweep)
+--       then the ids of the completed batches, of the served batches, and the arriving members
+-- Returns { accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead }
+
+local process, serial = ARGV[1], ARGV[2]
+local now = tonumber(ARGV[3])
+if not now then
+  local clock = redis.call('TIME')
+  now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+end
+local stamp = string.format('%.17g', now)
+
+local header = redis.call('GETRANGE', KEYS[1], 0, 15)
+if #header == 0 then
+  return redis.error_reply('NOPOLICY no policy is installed for this queue')
+end
+local rows, servers, drop_after = struct.unpack('<i4i4d', header)
+
+local CHUNK = 1000 -- well below the stack that unpack may use
+
+local function push(command, key, values)
+  for first = 1, #values, CHUNK do
+    redis.call(command, key, unpack(values, first, math.min(first + CHUNK - 1, #values)))
+  end
+end
+
+local function pop(count)
+  return redis.call('LPOP', KEYS[2], count), redis.call('LPOP', KEYS[3], count)
+end
+
+-- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
+local argument = 9
+for _ = 1, tonumber(ARGV[8]) do
+  argument = argument + 1
+  if redis.call('EXISTS', KEYS[6]) == 1 then
+    local packed = redis.call('HGET', KEYS[4], ARGV[argument])
+    for _, member in ipairs(packed and cmsgpack.unpack(packed)[2] or {}) do
+      redis.call('HDEL', KEYS[6], string.sub(member, 1, 16))
+    end
+  end
+  redis.call('HDEL', KEYS[4], ARGV[argument])
+end
+
+-- A sweep: this process lives and serves these; what nobody serves any more goes back to the head, oldest first.
+local dead = {}
+local n_serving = tonumber(ARGV[9])
+if n_serving >= 0 then
+  local serving = {}
+  for _ = 1, n_serving do
+    argument = argument + 1
+    serving[ARGV[argument]] = true
+  end
+  redis.call('ZADD', KEYS[5], stamp, process)
+  local lost = {}
+  local alive = {}
+  for _, id in ipairs(redis.call('HKEYS', KEYS[4])) do
+    local owner = string.sub(id, 1, 8)
+    if alive[owner] == nil then
+      local seen = redis.call('ZSCORE', KEYS[5], owner)
+      alive[owner] = seen and now <= tonumber(seen) + tonumber(ARGV[5]) or false
+    end
+    if not alive[owner] or (owner == process and not serving[id]) then
+      local batch = cmsgpack.unpack(redis.call('HGET', KEYS[4], id))
+      redis.call('HDEL', KEYS[4], id)
+      for i, member in ipairs(batch[2]) do
+        local member_id = string.sub(member, 1, 16)
+        if redis.call('HINCRBY', KEYS[6], member_id, 1) >= tonumber(ARGV[6]) then
+          redis.call('HDEL', KEYS[6], member_id)
+          redis.call('RPUSH', KEYS[7], member)
+          redis.call('LTRIM', KEYS[7], -1000, -1)
+          dead[#dead + 1] = member
+        else
+          lost[#lost + 1] = { batch[1][i], member, #lost }
+        end
+      end
+    end
+  end
+  table.sort(lost, function(a, b)
+    local x, y = tonumber(a[1]), tonumber(b[1])
+    if x ~= y then return x > y end
+    return a[3] > b[3]
+  end)
+  for _, entry in ipairs(lost) do -- youngest first, so that the oldest ends at the head
+    redis.call('LPUSH', KEYS[2], entry[1])
+    redis.call('LPUSH', KEYS[3], entry[2])
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))
+end
+
+-- Arrivals, as many as fit.
+local waiting = redis.call('LLEN', KEYS[2])
+local accepted = math.max(0, math.min(#ARGV - argument, tonumber(ARGV[4]) - waiting))
+if accepted > 0 then
+  local stamps, arrivals = {}, {}
+  for i = 1, accepted do
+    stamps[i] = stamp
+    arrivals[i] = ARGV[argument + i]
+  end
+  push('RPUSH', KEYS[2], stamps)
+  push('RPUSH', KEYS[3], arrivals)
+  waiting = waiting + accepted
+end
+
+-- The rule.
+local leaving = ARGV[7] == '1'
+if leaving then redis.call('ZREM', KEYS[5], process) end
+local batches, dropped = {}, {}
+local wake_in = ''
+local in_flight = servers >= 0 and redis.call('HLEN', KEYS[4]) or 0
+while waiting > 0 and not leaving do
+  local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
+  if drop_after >= 0 and now > oldest + drop_after then
+    local _, members = pop(1)
+    dropped[#dropped + 1] = members[1]
+    waiting = waiting - 1
+  elseif servers >= 0 and in_flight >= servers then
+    break
+  else
+    local offset = 16 + 12 * math.min(waiting, rows - 1)
+    local hold, take = struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+    local due = oldest + hold
+    if now < due then
+      if due < math.huge then
+        wake_in = string.format('%.17g', due - now)
+      end
+      break
+    end
+    local times, members = pop(take)
+    local id = process .. ':' .. serial .. ':' .. #batches
+    redis.call('HSET', KEYS[4], id, cmsgpack.pack({ times, members }))
+    table.insert(members, 1, id)
+    batches[#batches + 1] = members
+    in_flight = in_flight + 1
+    waiting = waiting - take
+  end
+end
+
+return { accepted, waiting, wake_in, batches, dropped, dead }

@@ -1,0 +1,128 @@
+"""The queues in Redis: one script call for everything that happened, whatever the number of requests.
+
+Keys of a queue carry the hash tag ``{model}``, so that they share a slot of a Redis Cluster; the list of messages to a process is a
+key of its own. Connections are opened without a socket timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on
+Python 3.11 may swallow a cancellation; the dispatcher's own time limits hold instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable
+from importlib.resources import files
+from typing import Any, cast
+
+import redis.asyncio as redis
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from batching import Policy
+from batching.errors import StoreUnavailable
+from buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released
+
+ADVANCE = files("buffer_service").joinpath("lua/advance.lua").read_text()
+REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
+RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
+COMMAND_TIMEOUT = 5.0  # seconds after which the store counts as away
+
+
+def pack_policy(policy: Policy) -> bytes:
+    """The table as ``lua/advance.lua`` reads it: a header, then one row of fixed size for each length of the queue."""
+    servers = -1 if policy.servers is None else policy.servers
+    drop_after = -1.0 if policy.drop_after is None else policy.drop_after
+    header = struct.pack("<iid", len(policy.hold), servers, drop_after)
+    return header + b"".join(struct.pack("<di", hold, take) for hold, take in zip(policy.hold, policy.take, strict=True))
+
+
+class RedisStore:
+    """The store on a Redis (or Valkey) server, 7.0 or later."""
+
+    def __init__(self, url: str, process: str) -> None:
+        self.process = process
+        self._client = redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
+        # Blocking reads hold their connection; a client of their own keeps them out of everyone's way.
+        self._mailbox = redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
+
+    def queue(self, model: str, limits: Limits) -> Queue:
+        return RedisQueue(self._client, self.process, model, limits)
+
+    async def send(self, process: str, message: bytes) -> None:
+        key = _mailbox_key(process)
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.rpush(key, message)
+        pipeline.expire(key, REPLY_LIFE)
+        await _answer(pipeline.execute())
+
+    async def receive(self) -> list[bytes]:
+        try:
+            found = await self._mailbox.blmpop(RECEIVE_WAIT, 1, _mailbox_key(self.process), direction="LEFT", count=100)
+        except (RedisError, OSError) as error:
+            raise StoreUnavailable(f"Redis does not answer: {error}") from error
+        return cast("list[bytes]", found[1]) if found else []
+
+    async def ping(self) -> None:
+        await _answer(self._client.ping())
+
+    async def close(self) -> None:
+        try:
+            await _answer(self._client.delete(_mailbox_key(self.process)))
+        finally:
+            await self._client.aclose()
+            await self._mailbox.aclose()
+
+
+class RedisQueue:
+    """The queue of one model in Redis."""
+
+    def __init__(self, client: redis.Redis, process: str, model: str, limits: Limits) -> None:
+        self._client = client
+        self._process = process
+        self._serial = 0
+        self._script = client.register_script(ADVANCE)
+        names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead")
+        self.keys = [f"sluice:{{{model}}}:{name}" for name in names]
+        self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
+
+    async def install(self, policy: Policy) -> None:
+        await _answer(self._client.set(self.keys[0], pack_policy(policy)))
+
+    async def advance(self, events: Events, now: float | None = None) -> Outcome:
+        self._serial += 1
+        serving = events.serving
+        arguments: list[Any] = [self._process, self._serial, "" if now is None else repr(now), *self._head]
+        arguments += (int(events.leaving), len(events.completed), -1 if serving is None else len(serving))
+        arguments += events.completed
+        arguments += serving or ()
+        arguments += events.arrivals
+        accepted, waiting, wake_in, batches, dropped, dead = await _answer(self._evalsha(arguments))
+        return Outcome(
+            accepted,
+            [Released(batch[0].decode(), batch[1:]) for batch in batches],
+            dropped,
+            dead,
+            float(wake_in) if wake_in else None,
+            waiting,
+        )
+
+    async def _evalsha(self, arguments: list[Any]) -> Any:
+        try:
+            return await self._client.evalsha(self._script.sha, len(self.keys), *self.keys, *arguments)
+        except NoScriptError:  # a restarted server; nothing was executed
+            return await self._client.eval(ADVANCE, len(self.keys), *self.keys, *arguments)
+
+
+async def _answer(command: Awaitable[Any]) -> Any:
+    """Await a command within the time a store may take, in the vocabulary of the port."""
+    try:
+        async with asyncio.timeout(COMMAND_TIMEOUT):
+            return await command
+    except ResponseError as error:
+        if str(error).startswith("NOPOLICY"):
+            raise QueueLost(str(error)) from None
+        raise StoreUnavailable(f"Redis refused: {error}") from error
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
+
+
+def _mailbox_key(process: str) -> str:
+    return f"sluice:replies:{process}"

@@ -1,0 +1,213 @@
+"""HTTP: paths to the service's methods, errors to status codes. Raw ASGI, since the frameworks cost more than the buffer itself.
+
+    POST /models/{model}                              any body, passed through untouched
+    POST /v2/models/{model}[/versions/{v}]/infer      Open Inference Protocol v2 (JSON, or with the binary tensor extension)
+    GET  /v2/models/{model}[/versions/{v}][/ready]    the model's metadata; whether it is served
+    GET  /v2  /v2/health/live  /v2/health/ready       the server
+    GET  /metrics                                     Prometheus
+
+A body is never parsed for its meaning; JSON is only checked to be JSON, because it is embedded as it is into a batch. Errors are
+problem details (RFC 9457) with one more member, ``error``, where clients of the Open Inference Protocol look for the text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from batching.errors import (
+    BodyTimeout,
+    DeadlinePassed,
+    DispatchFailed,
+    FunctionFailed,
+    Infeasible,
+    InvalidInput,
+    NotConverged,
+    PayloadTooLarge,
+    QueueFull,
+    SluiceError,
+    StoreUnavailable,
+    UnknownModel,
+)
+from buffer_service.dispatcher import Dispatcher
+from buffer_service.settings import Settings
+from buffer_service.telemetry import Telemetry
+from lambda_fn.contract import JSON, PROBLEM, is_json, problem
+
+# The one table from errors to status codes; the nearest named ancestor counts.
+STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
+    InvalidInput: HTTPStatus.BAD_REQUEST,
+    UnknownModel: HTTPStatus.NOT_FOUND,
+    PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    BodyTimeout: HTTPStatus.REQUEST_TIMEOUT,
+    DispatchFailed: HTTPStatus.BAD_GATEWAY,
+    QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
+    StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    FunctionFailed: HTTPStatus.BAD_GATEWAY,
+    DeadlinePassed: HTTPStatus.GATEWAY_TIMEOUT,
+    # The optimizer's errors do not occur while serving.
+    Infeasible: HTTPStatus.INTERNAL_SERVER_ERROR,
+    NotConverged: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+INFERENCE_HEADER = "inference-header-content-length"
+BINARY = "application/octet-stream"
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
+
+_log = logging.getLogger(__name__)
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class Service(Protocol):
+    """What the routes need of the composition root."""
+
+    settings: Settings
+    telemetry: Telemetry
+
+    def dispatcher(self, model: str) -> Dispatcher: ...
+
+    async def ready(self) -> bool: ...
+
+
+class Routes:
+    """The ASGI application, but for its lifespan."""
+
+    def __init__(self, service: Service, version: str) -> None:
+        self._service = service
+        self._max_body_bytes = service.settings.max_body_bytes
+        self._body_timeout = service.settings.body_timeout
+        self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        try:
+            await self._route(scope, receive, send)
+        except SluiceError as error:
+            extra: list[tuple[bytes, bytes]] = []
+            if isinstance(error, QueueFull):
+                extra.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
+            if isinstance(error, PayloadTooLarge | BodyTimeout):
+                extra.append((b"connection", b"close"))  # the rest of the body is not waited for
+            await _refuse(send, status_code(error), str(error), extra)
+        except Exception:
+            _log.exception("request failed: %s %s", scope["method"], scope["path"])
+            await _refuse(send, HTTPStatus.INTERNAL_SERVER_ERROR, "an error inside the buffer; its log has the details")
+
+    async def _route(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        match scope["path"].strip("/").split("/"):
+            case ["models", model] | ["v2", "models", model, "infer"] | ["v2", "models", model, "versions", _, "infer"]:
+                if method == "POST":
+                    return await self._infer(model, scope, receive, send)
+                allowed = "POST"
+            case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
+                if method == "GET":
+                    return await _send_json(send, await self._service.dispatcher(model).describe())
+                allowed = "GET"
+            case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
+                if method == "GET":
+                    self._service.dispatcher(model)
+                    return await _send_json(send, {"name": model, "ready": True})
+                allowed = "GET"
+            case ["v2"]:
+                if method == "GET":
+                    return await _send_json(send, self._server)
+                allowed = "GET"
+            case ["v2", "health", "live"]:
+                if method == "GET":
+                    return await _send_json(send, {"live": True})
+                allowed = "GET"
+            case ["v2", "health", "ready"]:
+                if method == "GET":
+                    ready = await self._service.ready()
+                    return await _send_json(send, {"ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+                allowed = "GET"
+            case ["metrics"]:
+                if method == "GET":
+                    text = generate_latest(self._service.telemetry.registry)
+                    return await _respond(send, HTTPStatus.OK, CONTENT_TYPE_LATEST, text)
+                allowed = "GET"
+            case _:
+                return await _refuse(send, HTTPStatus.NOT_FOUND, f"path: {scope['path']!r} is not served")
+        detail = f"method: {method!r} is not allowed; allowed: {allowed}"
+        await _refuse(send, HTTPStatus.METHOD_NOT_ALLOWED, detail, [(b"allow", allowed.encode())])
+
+    async def _infer(self, model: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        dispatcher = self._service.dispatcher(model)
+        content_type = ""
+        declared = 0
+        headers: dict[str, str] = {}
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                content_type = value.decode("latin-1")
+            elif name == b"content-length":
+                declared = int(value)
+            elif name == b"inference-header-content-length":
+                headers[INFERENCE_HEADER] = value.decode("latin-1")
+        if not content_type:
+            content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
+        body = await self._read_body(declared, receive)
+        if is_json(content_type):
+            check_json(body)
+        answer = await dispatcher.submit(content_type, headers, body)
+        extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
+        await _respond(send, answer.status, answer.content_type, answer.body, extra)
+
+    async def _read_body(self, declared: int, receive: Receive) -> bytes:
+        if declared > self._max_body_bytes:
+            raise PayloadTooLarge(declared, self._max_body_bytes)
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._body_timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise InvalidInput("body", f"{size} bytes", "a complete body; the client went away")
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > self._max_body_bytes:
+                        raise PayloadTooLarge(size, self._max_body_bytes)
+                    chunks.append(chunk)
+                    if not message.get("more_body"):
+                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        except TimeoutError:
+            raise BodyTimeout(size, self._body_timeout) from None
+
+
+def status_code(error: SluiceError) -> HTTPStatus:
+    """The status code of an error."""
+    return next(STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES)
+
+
+def check_json(body: bytes) -> None:
+    """Raise ``InvalidInput`` unless the body is one JSON document: anything else would break, or break out of, its batch."""
+    try:
+        _check_json(body)
+        if not body.isascii():
+            body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput("body", body[:80], f"one JSON document ({error})") from None
+
+
+async def _respond(send: Send, status: int, content_type: str, body: bytes, extra: Headers = ()) -> None:
+    headers = [(b"content-type", content_type.encode("latin-1")), (b"content-length", b"%d" % len(body)), *extra]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_json(send: Send, document: Any, status: int = HTTPStatus.OK) -> None:
+    await _respond(send, status, JSON, msgspec.json.encode(document))
+
+
+async def _refuse(send: Send, status: HTTPStatus, detail: str, extra: Headers = ()) -> None:
+    await _respond(send, status, PROBLEM, problem(status, status.phrase, detail), extra)

@@ -1,0 +1,102 @@
+"""The environment of the buffer, read once at the entry into one record; the only place where settings enter.
+
+Every field is the environment variable ``SLUICE_`` + its name in capitals; ``AWS_*`` variables are read by botocore itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import get_type_hints
+
+from batching.errors import InvalidInput
+
+PREFIX = "SLUICE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How this process of the buffer runs. Durations in seconds, sizes in bytes.
+
+    Parameters
+    ----------
+    redis_url
+        ``redis://``, ``rediss://`` or ``unix://``; ``memory://`` keeps the queues in this process alone.
+    plans
+        Where the plans are: ``file:PATH`` (a plan, or a folder of them) or ``ssm:/path/`` (a parameter a model).
+    plan_interval
+        Seconds between two looks at the plans.
+    max_body_bytes, max_queue_length
+        Beyond these a request is refused with 413, 429.
+    header_timeout, body_timeout
+        A client that has not sent its headers, its body, by then is cut off; 408 for the body.
+    request_timeout
+        A request that is not answered by then gets 504.
+    invoke_timeout
+        An invocation is given up after it; longer than the function's own timeout.
+    lease
+        A process that has not been heard of for so long has lost its batches: they go back to the queue.
+    max_attempts
+        Times a request may be lost with its process before it is put aside as dead.
+    drain_timeout
+        What is left unanswered so long after SIGTERM is given up.
+    """
+
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    plans: str = "file:plans"
+    plan_interval: float = 5.0
+    host: str = "127.0.0.1"
+    port: int = 8080
+    max_body_bytes: int = 5 * 1024 * 1024
+    max_queue_length: int = 10_000
+    header_timeout: float = 10.0
+    body_timeout: float = 10.0
+    request_timeout: float = 60.0
+    invoke_timeout: float = 60.0
+    lease: float = 5.0
+    max_attempts: int = 3
+    drain_timeout: float = 30.0
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        for name in (
+            "plan_interval",
+            "header_timeout",
+            "body_timeout",
+            "request_timeout",
+            "invoke_timeout",
+            "lease",
+            "drain_timeout",
+        ):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
+        for name in ("max_body_bytes", "max_queue_length", "max_attempts"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")
+        if not 0 <= self.port <= 65535:
+            raise InvalidInput(PREFIX + "PORT", self.port, "0 to 65535")
+        if self.redis_url.partition("://")[0] not in ("redis", "rediss", "unix", "memory"):
+            raise InvalidInput(PREFIX + "REDIS_URL", self.redis_url, "redis://, rediss://, unix:// or memory://")
+        if self.plans.partition(":")[0] not in ("file", "ssm"):
+            raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH or ssm:/path/")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read ``SLUICE_*``; an unknown name of that prefix belongs to another room and is left alone."""
+        environment = os.environ if environment is None else environment
+        kinds = get_type_hints(cls)
+        values = {}
+        for field in fields(cls):
+            name = PREFIX + field.name.upper()
+            text = environment.get(name)
+            if text is None:
+                continue
+            try:
+                values[field.name] = kinds[field.name](text)
+            except ValueError:
+                allowed = "an integer" if kinds[field.name] is int else "a number"
+                raise InvalidInput(name, text, allowed) from None
+        return cls(**values)

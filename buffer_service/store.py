@@ -1,0 +1,107 @@
+"""The port to the queues: what the dispatcher needs of a store, and the records that cross it.
+
+A store belongs to one process of the buffer, which it knows by ``process``, a name of 8 characters. Its queues may be shared with
+other processes. A member is bytes that no store reads, but for its first 16: the request's id, which starts with the name of the
+process that the request's caller waits at.
+
+Implementations: ``redis_store.RedisStore`` and ``memory_store.MemoryStore``; one suite of tests runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from batching import Policy
+from batching.errors import DispatchFailed
+
+ID_LENGTH = 16
+PROCESS_LENGTH = 8
+
+
+class QueueLost(DispatchFailed):
+    """The store does not know the queue (any more): install its policy and submit again what waits."""
+
+
+class Released(NamedTuple):
+    """A batch to send: it stays leased to this process until its id is among ``Events.completed``."""
+
+    batch_id: str
+    members: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Everything that happened on this process since its last call.
+
+    ``serving``, when not ``None``, renews the leases of these batches and takes back what others lost: batches whose process has
+    not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost).
+    ``leaving`` takes the events but releases nothing, and forgets this process.
+    """
+
+    arrivals: Sequence[bytes] = ()
+    completed: Sequence[str] = ()
+    serving: Sequence[str] | None = None
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the store answers to ``Events``.
+
+    The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
+    ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
+    """
+
+    accepted: int = 0
+    batches: list[Released] = field(default_factory=list)
+    dropped: list[bytes] = field(default_factory=list)
+    dead: list[bytes] = field(default_factory=list)
+    wake_in: float | None = None
+    queue_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a queue bounds: its length, the lease in seconds, and how often a member may be lost."""
+
+    max_queue_length: int = 10_000
+    lease: float = 5.0
+    max_attempts: int = 3
+
+
+class Queue(Protocol):
+    """The queue of one model."""
+
+    async def install(self, policy: Policy) -> None:
+        """This table rules from now on, for every process."""
+
+    async def advance(self, events: Events, now: float | None = None) -> Outcome:
+        """Take the events, apply the rule. ``now`` (seconds) replaces the store's own clock in tests.
+
+        Raises ``QueueLost`` where no policy is installed and ``StoreUnavailable`` where the store does not answer; the events may
+        then have been taken or not.
+        """
+
+
+class Store(Protocol):
+    """The queues, and the mail between processes."""
+
+    @property
+    def process(self) -> str: ...
+
+    def queue(self, model: str, limits: Limits) -> Queue:
+        """The queue of a model."""
+
+    async def send(self, process: str, message: bytes) -> None:
+        """Put a message into another process's list."""
+
+    async def receive(self) -> list[bytes]:
+        """Wait for messages to this process; may return none."""
+
+    async def ping(self) -> None:
+        """Raise ``StoreUnavailable`` unless the store answers."""
+
+    async def close(self) -> None:
+        """Release connections; this process receives no messages any more."""

@@ -1,0 +1,137 @@
+"""What the buffer says about itself: Prometheus metrics, and lines of CloudWatch's embedded metric format on stdout.
+
+The alarm on the SLO (template.yaml) divides ``SloViolations`` by ``Requests``: exact for any percentile, whatever the load.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from batching.documents import Plan
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+SAMPLE = 100  # values that one line of the embedded metric format may carry
+
+
+class Telemetry:
+    """The metrics of one process."""
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.registry = CollectorRegistry()
+        self._stream = stream if stream is not None else sys.stdout
+        self._clock = clock
+        registry, labels = self.registry, ("model",)
+        self._requests = Counter("sluice_requests", "Requests answered, by HTTP status.", (*labels, "status"), registry=registry)
+        self._refusals = Counter("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry=registry)
+        self._latency = Histogram("sluice_latency_seconds", "From arrival to answer.", labels, buckets=SECONDS, registry=registry)
+        self._violations = Counter("sluice_slo_violations", "Requests answered later than the SLO.", labels, registry=registry)
+        self._sizes = Histogram("sluice_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
+        self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
+        self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
+        self._queue = Gauge("sluice_queue_length", "Requests waiting, when last seen.", labels, registry=registry)
+        self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "function", "policy"), registry=registry)
+        self._plan_errors = Counter("sluice_plan_errors", "Plans that were refused.", registry=registry)
+
+    def model(self, plan: Plan) -> ModelTelemetry:
+        """The metrics of one model."""
+        return ModelTelemetry(self, plan)
+
+    def plan_refused(self) -> None:
+        """A plan could not be followed."""
+        self._plan_errors.inc()
+
+
+class ModelTelemetry:
+    """The metrics of one model; children are looked up once, since a lookup costs as much as the increment."""
+
+    def __init__(self, telemetry: Telemetry, plan: Plan) -> None:
+        self._telemetry = telemetry
+        self.name = plan.model
+        self._latency = telemetry._latency.labels(self.name)
+        self._violations = telemetry._violations.labels(self.name)
+        self._sizes = telemetry._sizes.labels(self.name)
+        self._invocation = telemetry._invocation.labels(self.name)
+        self._queue = telemetry._queue.labels(self.name)
+        self._by_status: dict[int, Counter] = {}
+        self._latencies: list[float] = []
+        self._batch_sizes: list[int] = []
+        self._count = self._late = 0
+        self._slo = float("inf")
+        self._plan_labels: tuple[str, str, str] | None = None
+        self.follow(plan)
+
+    def follow(self, plan: Plan) -> None:
+        """Another plan is in force."""
+        if self._plan_labels is not None:
+            self._telemetry._plan.remove(*self._plan_labels)
+        self._plan_labels = (self.name, plan.function, plan.policy.kind)
+        self._telemetry._plan.labels(*self._plan_labels).set(1)
+        self._slo = plan.slo.latency if plan.slo is not None else float("inf")
+
+    def answered(self, status: int, latency: float) -> None:
+        """A request was answered ``latency`` seconds after it came."""
+        counter = self._by_status.get(status)
+        if counter is None:
+            counter = self._by_status[status] = self._telemetry._requests.labels(self.name, str(status))
+        counter.inc()
+        self._latency.observe(latency)
+        self._count += 1
+        if latency > self._slo:
+            self._late += 1
+            self._violations.inc()
+        if len(self._latencies) < SAMPLE:
+            self._latencies.append(latency)
+        elif (place := int(random.random() * self._count)) < SAMPLE:  # a uniform sample of the period
+            self._latencies[place] = latency
+
+    def sent(self, batch_size: int) -> None:
+        """A batch leaves."""
+        self._sizes.observe(batch_size)
+        if len(self._batch_sizes) < SAMPLE:
+            self._batch_sizes.append(batch_size)
+
+    def invoked(self, seconds: float) -> None:
+        """An invocation came back."""
+        self._invocation.observe(seconds)
+
+    def failed(self, error: str) -> None:
+        """An invocation failed."""
+        self._telemetry._failures.labels(self.name, error).inc()
+
+    def refused(self, error: Exception) -> None:
+        """A request got an error of the buffer instead of an answer."""
+        self._telemetry._refusals.labels(self.name, type(error).__name__).inc()
+
+    def waiting(self, queue_length: int) -> None:
+        """So many wait."""
+        self._queue.set(queue_length)
+
+    def emit(self) -> None:
+        """Write what happened since the last call as one line of the embedded metric format."""
+        if not self._count:
+            return
+        metrics = [("Requests", "Count"), ("SloViolations", "Count"), ("Latency", "Seconds"), ("BatchSize", "Count")]
+        line = {
+            "_aws": {
+                "Timestamp": int(self._telemetry._clock() * 1000),
+                "CloudWatchMetrics": [
+                    {"Namespace": "Sluice", "Dimensions": [["Model"]], "Metrics": [{"Name": n, "Unit": u} for n, u in metrics]}
+                ],
+            },
+            "Model": self.name,
+            "Requests": self._count,
+            "SloViolations": self._late,
+            "Latency": self._latencies,
+            "BatchSize": self._batch_sizes,
+        }
+        self._count = self._late = 0
+        self._latencies, self._batch_sizes = [], []
+        print(json.dumps(line), file=self._telemetry._stream, flush=True)
