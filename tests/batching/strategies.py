@@ -1,0 +1,30 @@
+"""Random policies and stimuli, for every test that drives a body of the rule."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import strategies as st
+
+from batching import Policy
+
+# Times are multiples of 1/64 s: exact in binary, so that ties between holds and events happen and are the same everywhere.
+ticks = st.integers(0, 64).map(lambda n: n / 64)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    """Any valid table of up to 8 rows beyond the empty queue."""
+    rows = draw(st.integers(1, 8))
+    hold, take = [math.inf], [0]
+    for q in range(1, rows + 1):
+        waits = q < rows and draw(st.booleans()) and draw(st.booleans())
+        hold.append(math.inf if waits else draw(ticks))
+        take.append(draw(st.integers(0 if waits else 1, q)))
+    servers = draw(st.none() | st.integers(1, 3))
+    drop_after = draw(st.none() | st.none() | ticks)
+    return Policy(hold, take, servers, drop_after)
+
+
+# (time since the last event, arrivals, batches completed if so many are in flight)
+stimuli = st.lists(st.tuples(ticks, st.integers(0, 12), st.integers(0, 3)), max_size=30)

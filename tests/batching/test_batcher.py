@@ -1,0 +1,140 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batching import Batcher, Policy
+from batching import policy as constructors
+from batching.errors import InvalidInput
+from tests.batching.strategies import policies, stimuli
+
+INF = math.inf
+
+
+def run(policy, events):
+    """Drive a Batcher as its owner must, ringing every timer on time; yield (now, step, arrival times of its members)."""
+    batcher = Batcher(policy)
+    now, member, wake_at, history = 1000.0, 0, None, []
+    arrived = {}
+
+    def record(at, step):
+        history.append((at, step))
+        return step.wake_at
+
+    for gap, arrivals, completed in events:
+        due = now + gap
+        while wake_at is not None and wake_at <= due:
+            now = wake_at
+            wake_at = record(now, batcher.tick(now))
+        now = due
+        members = list(range(member, member + arrivals))
+        member += arrivals
+        arrived |= dict.fromkeys(members, now)
+        wake_at = record(now, batcher.advance(now, members, min(completed, batcher.in_flight)))
+    return batcher, history, arrived
+
+
+@given(policies(), stimuli)
+def test_each_request_leaves_exactly_once_and_in_order(policy, events):
+    batcher, history, arrived = run(policy, events)
+    left = [m for _, step in history for m in sorted([*step.dropped, *(m for batch in step.batches for m in batch)])]
+    assert left == list(range(len(left)))
+    assert len(left) + len(batcher) == len(arrived)
+
+
+@given(policies(), stimuli)
+def test_no_batch_is_larger_than_the_table_takes_and_none_is_empty(policy, events):
+    _, history, _ = run(policy, events)
+    for _, step in history:
+        for batch in step.batches:
+            assert 1 <= len(batch) <= policy.max_batch_size
+            assert list(batch) == sorted(batch)
+
+
+@given(policies(), stimuli)
+def test_never_more_batches_in_flight_than_servers(policy, events):
+    batcher, history, _ = run(policy, events)
+    if policy.servers is not None:
+        assert batcher.in_flight <= policy.servers
+        assert all(len(step.batches) <= policy.servers for _, step in history)
+
+
+@given(st.integers(1, 8), st.integers(0, 64), stimuli)
+def test_nobody_waits_longer_than_the_timeout_of_an_elastic_policy(batch_size, timeout, events):
+    policy = constructors.size_or_timeout(batch_size, timeout / 64)
+    _, history, arrived = run(policy, events)
+    for now, step in history:
+        for batch in step.batches:
+            assert now <= arrived[batch[0]] + timeout / 64
+            assert len(batch) == batch_size or now == arrived[batch[0]] + timeout / 64
+
+
+@given(policies(), stimuli)
+def test_while_a_server_is_free_no_request_waits_past_its_hold(policy, events):
+    batcher = Batcher(policy)
+    now, count, waiting = 1000.0, 0, []
+    for gap, arrivals, completed in events:
+        now += gap
+        waiting += [(now, count + i) for i in range(arrivals)]
+        step = batcher.advance(now, range(count, count + arrivals), min(completed, batcher.in_flight))
+        count += arrivals
+        gone = {m for batch in step.batches for m in batch} | set(step.dropped)
+        waiting = [(arrived, m) for arrived, m in waiting if m not in gone]
+        free = policy.servers is None or batcher.in_flight < policy.servers
+        if free and waiting:
+            ends = waiting[0][0] + policy.hold[min(len(waiting), len(policy.hold) - 1)]
+            assert now < ends
+            assert step.wake_at == (ends if ends < INF else None)
+        else:
+            assert step.wake_at is None
+
+
+@given(policies(), stimuli)
+def test_what_is_older_than_drop_after_is_never_served(policy, events):
+    _, history, arrived = run(policy, events)
+    for now, step in history:
+        for batch in step.batches:
+            for member in batch:
+                assert policy.drop_after is None or now <= arrived[member] + policy.drop_after
+        for member in step.dropped:
+            assert policy.drop_after is not None and now > arrived[member] + policy.drop_after
+
+
+def test_a_swapped_table_rules_those_who_wait_already():
+    batcher = Batcher(constructors.static(8))
+    batcher.arrive(0.0, "abc")
+    assert batcher.swap(1.0, constructors.greedy(2)).batches == (("a", "b"),)
+
+
+def test_a_lost_batch_returns_to_the_head_with_its_age():
+    batcher = Batcher(constructors.size_or_timeout(2, 1.0))
+    assert batcher.arrive(0.0, ["a"]).wake_at == 1.0
+    assert batcher.arrive(0.25, ["b"]).batches == (("a", "b"),)
+    batcher.arrive(0.5, ["c"])
+    batcher.take_back(1, [(0.0, "a")])  # b is not to be served again
+    assert batcher.in_flight == 0
+    assert batcher.tick(0.75).batches == (("a", "c"),)
+
+
+def test_time_that_runs_backwards_is_refused():
+    batcher = Batcher(constructors.no_batching())
+    batcher.tick(2.0)
+    with pytest.raises(InvalidInput, match=r"now: 1.0 .* does not run backwards \(last seen: 2.0\)"):
+        batcher.tick(1.0)
+
+
+def test_more_completions_than_batches_in_flight_are_refused():
+    batcher = Batcher(constructors.no_batching())
+    batcher.arrive(0.0, "a")
+    with pytest.raises(InvalidInput, match="completed: 2 .* from 0 to the 1 batches in flight"):
+        batcher.complete(1.0, 2)
+    with pytest.raises(InvalidInput, match="batches: 2"):
+        batcher.take_back(2, [])
+
+
+def test_a_finite_hold_below_an_infinite_one_sends_a_smaller_batch_when_the_queue_shrinks():
+    policy = Policy((INF, 0.5, INF, 0.0), (0, 1, 0, 2), None)
+    batcher = Batcher(policy)
+    assert batcher.arrive(0.0, "abc").batches == (("a", "b"),)
+    assert batcher.tick(0.5).batches == (("c",),)

@@ -1,0 +1,124 @@
+import math
+
+import pytest
+from hypothesis import given
+
+from batching import policy as constructors
+from batching.documents import (
+    ArrivalDocument,
+    LinearServiceTime,
+    Plan,
+    PolicyDocument,
+    Prediction,
+    ProfilePoint,
+    ServiceProfile,
+    ServiceTime,
+    Slo,
+    read,
+    write,
+)
+from batching.errors import InvalidInput
+from tests.batching.strategies import policies
+
+POLICY = PolicyDocument.of(constructors.size_or_timeout(2, 0.1))
+ARRIVALS = ArrivalDocument(model="mmpp", arrival_rate=2.0, D0=[[-4.0, 1.0], [1.0, -2.0]], D1=[[3.0, 0.0], [0.0, 1.0]])
+PROFILE = ServiceProfile(
+    function="mlp-{memory_mb}",
+    points=[
+        ProfilePoint(512, 1, ServiceTime(0.02, [(0.5, 0.02), (0.9, 0.03)], 10), 0.021, 0.004),
+        ProfilePoint(512, 2, ServiceTime(0.03), 0.031),
+    ],
+    init={512: ServiceTime(0.4)},
+)
+PLAN = Plan(
+    model="mlp",
+    function="mlp-512:live",
+    policy=POLICY,
+    slo=Slo(0.2, 95),
+    memory_mb=512,
+    predicted=Prediction({"p95": 0.15}, 1e-6, 1.5),
+    arrivals=ARRIVALS,
+    made_at="2026-11-21T00:00:00Z",
+)
+
+
+@pytest.mark.parametrize("document", [ARRIVALS, PROFILE, PLAN], ids=lambda d: type(d).__name__)
+def test_a_document_survives_the_round_trip(document):
+    assert read(type(document), write(document)) == document
+
+
+@given(policies())
+def test_every_policy_survives_the_round_trip_through_a_plan(policy):
+    plan = Plan(model="m", function="f", policy=PolicyDocument.of(policy))
+    assert read(Plan, write(plan)).policy.policy() == policy
+
+
+def test_null_in_hold_is_infinite():
+    document = b'{"model": "m", "function": "f", "policy": {"hold": [null, null, 0], "take": [0, 0, 2]}}'
+    assert read(Plan, document).policy.policy().hold == (math.inf, math.inf, 0.0)
+
+
+def test_a_linear_profile_is_accepted():
+    profile = read(ServiceProfile, b'{"function": "f", "service_time": {"intercept": 0.001, "slope": 0.0003}}')
+    assert profile.service_time == LinearServiceTime(0.001, 0.0003)
+    assert profile.memory_sizes == []
+
+
+def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
+    with pytest.raises(InvalidInput, match="memory_mb: 1024 .* one of the profile's: 512"):
+        PROFILE.points_at(1024)
+    assert [p.batch_size for p in PROFILE.points_at(512)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (Plan, '{"model": 3, "function": "f", "policy": {}}', "plan.json: model: 3 .* expected `str`"),
+        (Plan, '{"model": "m", "function": "f"}', "missing required field `policy`"),
+        (Plan, '{"model": "m", "function": "f", "polcy": {}}', "unknown field `polcy`"),
+        (Plan, '{"model": "a b", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "model: 'a b'"),
+        (Plan, '{"model": "m", "function": "", "policy": {"hold": [null, 0], "take": [0, 1]}}', "function: ''"),
+        (Plan, '{"model": "m", "function": "f", "policy": {"hold": [null, -1], "take": [0, 1]}}', r"policy: hold\[1\]: -1.0"),
+        (Plan, '{"version": 2, "model": "m", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "version: 2 .* allowed: 1"),
+        (Plan, '{"model": "m"', "a JSON document"),
+        (ServiceProfile, '{"function": "f"}', "points"),
+        (ServiceProfile, '{"function": "f", "service_time": {"intercept": -1, "slope": 1}}', "service_time.intercept: -1"),
+        (ServiceProfile, '{"function": "f", "service_time": {"intercept": 0, "slope": 0}}', "intercept or a slope > 0"),
+        (
+            ServiceProfile,
+            '{"function": "f", "points": [{"memory_mb": "x", "batch_size": 1, "service_time": {"mean": 1}, "billed_duration": 1}]}',
+            r"points\[0\].memory_mb: 'x'",
+        ),
+        (
+            ServiceProfile,
+            '{"function": "f", "points": ['
+            '{"memory_mb": 512, "batch_size": 1, "service_time": {"mean": 1}, "billed_duration": 1},'
+            '{"memory_mb": 512, "batch_size": 1, "service_time": {"mean": 2}, "billed_duration": 1}]}',
+            "each pair once",
+        ),
+        (
+            ServiceProfile,
+            '{"function": "f", "points": [{"memory_mb": 512, "batch_size": 1, "billed_duration": 1,'
+            ' "service_time": {"mean": 1, "quantiles": [[0.5, 2], [0.4, 3]]}}]}',
+            r"quantiles\[1\]: \(0.4, 3.0\) .* rising from",
+        ),
+        (ArrivalDocument, '{"model": "poisson", "arrival_rate": 1, "D0": [[-1]], "D1": [[2]]}', r"row 0 of D0 \+ D1: 1.0"),
+        (ArrivalDocument, '{"model": "poisson", "arrival_rate": 1, "D0": [[1]], "D1": [[-1]]}', r"D0\[0\]\[0\]: 1.0 .* negative"),
+        (ArrivalDocument, '{"model": "renewal", "arrival_rate": 1, "D0": [[-1]], "D1": [[1]]}', "model: 'renewal'"),
+        (ArrivalDocument, '{"model": "map", "arrival_rate": 0, "D0": [[-1]], "D1": [[1]]}', "arrival_rate: 0"),
+    ],
+)
+def test_a_wrong_document_names_the_field_the_value_and_what_is_allowed(kind, text, message):
+    with pytest.raises(InvalidInput, match=message):
+        read(kind, text, "plan.json" if kind is Plan else "")
+
+
+@pytest.mark.parametrize("percentile", [0, 100, 120])
+def test_a_percentile_of_0_or_100_is_no_slo(percentile):
+    with pytest.raises(InvalidInput, match=f"slo.percentile: {percentile} .* strictly between 0 and 100"):
+        Slo(0.2, percentile)
+
+
+def test_an_slo_needs_a_positive_latency():
+    with pytest.raises(InvalidInput, match="slo.latency: 0"):
+        Slo(0.0)

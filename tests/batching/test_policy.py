@@ -1,0 +1,111 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batching import Policy, decide
+from batching import policy as policies
+from batching.errors import InvalidInput
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("policy", "hold", "take", "servers"),
+    [
+        (policies.no_batching(), (INF, 0), (0, 1), None),
+        (policies.size_or_timeout(3, 0.5), (INF, 0.5, 0.5, 0), (0, 1, 2, 3), None),
+        (policies.greedy(3), (INF, 0, 0, 0), (0, 1, 2, 3), 1),
+        (policies.static(3), (INF, INF, INF, 0), (0, 0, 0, 3), 1),
+        (policies.control_limit(2, 4), (INF, INF, 0, 0, 0), (0, 0, 2, 3, 4), 1),
+        (policies.control_limit(4, 2), (INF, INF, INF, INF, 0), (0, 0, 0, 0, 2), 1),
+        (policies.smdp([0, 0, 2, 3, 3]), (INF, INF, 0, 0, 0), (0, 0, 2, 3, 3), 1),
+        (policies.deadline(1.0, [0.2, 0.3, 1.1]), (INF, 0.7, 0.0, 0), (0, 1, 2, 3), 1),
+        (policies.aimd(2), (INF, 0, 0), (0, 1, 2), 1),
+        (policies.early_drop(1.0, [0.3, 0.4, 0.6]), (INF, 0, 0), (0, 1, 2), 1),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Policy) else "",
+)
+def test_each_policy_of_the_literature_is_its_row_of_the_table(policy, hold, take, servers):
+    assert policy.hold == pytest.approx(hold)
+    assert policy.take == take
+    assert policy.servers == servers
+
+
+def test_early_drop_gives_up_what_a_full_batch_could_not_serve_in_time():
+    assert policies.early_drop(1.0, [0.3, 0.4, 0.6]).drop_after == pytest.approx(0.6)
+
+
+def test_aimd_adds_one_within_the_slo_and_backs_off_beyond_it_but_not_below_one():
+    assert policies.next_aimd_limit(10, latency=0.1, slo=0.2) == 11
+    assert policies.next_aimd_limit(10, latency=0.3, slo=0.2) == 9
+    assert policies.next_aimd_limit(1, latency=0.3, slo=0.2) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(hold=[INF, -0.1], take=[0, 1]), r"hold\[1\]: -0.1 .* already past"),
+        (dict(hold=[INF, math.nan], take=[0, 1]), r"hold\[1\]: nan"),
+        (dict(hold=[INF, 0.1], take=[0, 0]), r"take\[1\]: 0 .* a moment already past"),
+        (dict(hold=[INF, INF], take=[0, 0]), r"hold\[1\]: inf .* every longer queue"),
+        (dict(hold=[INF, 0], take=[0, 2]), r"take\[1\]: 2 .* from 0 to 1"),
+        (dict(hold=[INF, 0], take=[0, 1.0]), r"take\[1\]: 1.0"),
+        (dict(hold=[INF, 0], take=[0, True]), r"take\[1\]: True"),
+        (dict(hold=[0, 0], take=[0, 1]), r"hold\[0\], take\[0\]: \(0.0, 0\) .* an empty queue holds"),
+        (dict(hold=[INF], take=[0]), "hold: 1 .* at least 2 rows"),
+        (dict(hold=[INF, 0], take=[0]), "take: 1 .* as many rows"),
+        (dict(hold=[INF, 0], take=[0, 1], servers=0), "servers: 0"),
+        (dict(hold=[INF, 0], take=[0, 1], drop_after=-1.0), "drop_after: -1.0"),
+    ],
+)
+def test_a_table_that_cannot_be_followed_is_refused_by_field_and_value(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Policy(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: policies.size_or_timeout(0, 1.0), "batch_size: 0"),
+        (lambda: policies.size_or_timeout(2, -1.0), "timeout: -1.0"),
+        (lambda: policies.size_or_timeout(2, INF), "timeout: inf"),
+        (lambda: policies.greedy(0), "max_batch_size: 0"),
+        (lambda: policies.control_limit(0, 1), "limit: 0"),
+        (lambda: policies.deadline(0, [0.1]), "slo: 0"),
+        (lambda: policies.deadline(1, []), "service_times"),
+        (lambda: policies.deadline(1, [0.1, -1]), r"service_times\[1\]: -1"),
+        (lambda: policies.early_drop(0.1, [0.2]), "slo: 0.1 .* at least twice the service time"),
+        (lambda: policies.smdp([0, 0]), "every longer queue"),
+    ],
+)
+def test_a_constructor_names_the_parameter_that_is_wrong(build, message):
+    with pytest.raises(InvalidInput, match=message):
+        build()
+
+
+def test_a_hold_that_ends_now_is_served_now_and_its_wake_time_satisfies_the_rule_in_floating_point():
+    policy = policies.size_or_timeout(8, 0.1)
+    for arrived in (0.1, 0.7, 1e9 + 0.3, 1.7e9 + 0.123456):
+        wake_at = decide(policy, 1, arrived, arrived, 0).wake_at
+        assert wake_at is not None
+        assert decide(policy, 1, arrived, wake_at, 0).take == 1
+        assert decide(policy, 1, arrived, math.nextafter(wake_at, -INF), 0).take == 0
+
+
+@given(q=st.integers(0, 50), in_flight=st.integers(0, 3), age=st.floats(0, 2))
+def test_no_batch_leaves_while_every_server_is_busy(q, in_flight, age):
+    decision = decide(policies.greedy(8, servers=2), q, 5.0, 5.0 + age, in_flight)
+    assert decision.take == (min(q, 8) if in_flight < 2 else 0)
+    assert decision.wake_at is None
+
+
+def test_a_queue_longer_than_the_table_is_ruled_by_its_last_row():
+    assert decide(policies.static(3), 100, 0.0, 0.0, 0).take == 3
+
+
+def test_dropping_starts_strictly_after_its_age():
+    policy = Policy((INF, 0), (0, 1), 1, drop_after=0.5)
+    assert not decide(policy, 1, 1.0, 1.5, 1).drop
+    assert decide(policy, 1, 1.0, math.nextafter(1.5, 2), 1).drop

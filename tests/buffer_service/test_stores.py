@@ -1,0 +1,249 @@
+"""One suite over both stores, with the time injected; then the bodies of the rule against each other."""
+
+import asyncio
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from batching import Batcher
+from batching import policy as constructors
+from batching.errors import StoreUnavailable
+from buffer_service.memory_store import MemoryBackend, MemoryStore
+from buffer_service.redis_store import RedisStore
+from buffer_service.store import Events, Limits, QueueLost
+from tests.batching.strategies import policies, stimuli
+
+A, B = "aaaaaaaa", "bbbbbbbb"
+GREEDY = constructors.greedy(4, servers=1)
+PAIRS = constructors.size_or_timeout(2, 1.0)
+
+
+def member(i, process=A):
+    return f"{process}{i:08x}".encode() + b"body %d \x00\xff" % i
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def open_store(request, redis_server):
+    """Opens stores by process name on one backend, under model names that no other test uses."""
+    backend, stores = MemoryBackend(), []
+
+    def open_one(process):
+        store = MemoryStore(backend, process) if request.param == "memory" else RedisStore(redis_server.url, process)
+        stores.append(store)
+        return store
+
+    yield open_one
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
+def model():
+    return uuid.uuid4().hex
+
+
+async def test_a_queue_without_a_policy_is_lost_until_one_is_installed(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    with pytest.raises(QueueLost, match="no policy is installed"):
+        await queue.advance(Events([member(1)]))
+    await queue.install(PAIRS)
+    assert (await queue.advance(Events([member(1)]))).accepted == 1
+
+
+async def test_a_batch_leaves_when_it_is_full_or_when_its_first_has_waited_the_timeout(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(PAIRS)
+    outcome = await queue.advance(Events([member(1), member(2), member(3)]), now=10.0)
+    assert [b.members for b in outcome.batches] == [[member(1), member(2)]]
+    assert (outcome.wake_in, outcome.queue_length) == (1.0, 1)
+    assert (await queue.advance(Events(), now=10.5)).wake_in == 0.5
+    assert [b.members for b in (await queue.advance(Events(), now=11.0)).batches] == [[member(3)]]
+
+
+async def test_the_clock_of_the_store_rules_when_no_time_is_injected(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(PAIRS)
+    wake_in = (await queue.advance(Events([member(1)]))).wake_in
+    assert wake_in == pytest.approx(1.0, abs=1e-3)
+
+
+async def test_batches_mix_the_members_of_several_processes(open_store, model):
+    ours, theirs = open_store(A).queue(model, Limits()), open_store(B).queue(model, Limits())
+    await ours.install(PAIRS)
+    assert (await ours.advance(Events([member(1, A)]), now=1.0)).batches == []
+    [batch] = (await theirs.advance(Events([member(2, B)]), now=1.1)).batches
+    assert batch.members == [member(1, A), member(2, B)]
+    assert batch.batch_id.startswith(B)
+
+
+async def test_a_server_is_free_again_when_its_batch_completes(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(GREEDY)
+    [first] = (await queue.advance(Events([member(1)]), now=1.0)).batches
+    assert (await queue.advance(Events([member(2), member(3)]), now=1.1)).batches == []
+    [second] = (await queue.advance(Events(completed=[first.batch_id]), now=1.2)).batches
+    assert second.members == [member(2), member(3)]
+    assert second.batch_id != first.batch_id
+
+
+async def test_completing_twice_frees_no_second_server(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(GREEDY)
+    [first] = (await queue.advance(Events([member(1)]), now=1.0)).batches
+    [second] = (await queue.advance(Events([member(2)], completed=[first.batch_id]), now=1.1)).batches
+    assert second.members == [member(2)]
+    assert (await queue.advance(Events([member(3)], completed=[first.batch_id]), now=1.2)).batches == []
+
+
+async def test_a_full_queue_accepts_as_many_as_fit_in_order(open_store, model):
+    queue = open_store(A).queue(model, Limits(max_queue_length=3))
+    await queue.install(constructors.static(10))
+    assert (await queue.advance(Events([member(i) for i in range(5)]), now=1.0)).accepted == 3
+    assert (await queue.advance(Events([member(9)]), now=1.0)).accepted == 0
+    await queue.install(constructors.greedy(10))
+    [batch] = (await queue.advance(Events(), now=2.0)).batches
+    assert batch.members == [member(i) for i in range(3)]
+
+
+async def test_what_the_policy_serves_no_more_is_dropped_and_handed_back(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.Policy((float("inf"), 0.0), (0, 1), 1, drop_after=0.5))
+    await queue.advance(Events([member(1), member(2)]), now=1.0)
+    outcome = await queue.advance(Events([member(3)]), now=1.6)
+    assert outcome.dropped == [member(2)]
+    assert outcome.queue_length == 1
+
+
+async def test_the_batch_of_a_silent_process_returns_to_the_head_when_its_lease_is_over(open_store, model):
+    limits = Limits(lease=5.0)
+    silent, alive = open_store(A).queue(model, limits), open_store(B).queue(model, limits)
+    await silent.install(GREEDY)
+    await silent.advance(Events(serving=[]), now=0.0)
+    [lost] = (await silent.advance(Events([member(1), member(2)]), now=1.0)).batches
+    await alive.advance(Events([member(3, B)], serving=[]), now=2.0)
+    assert (await alive.advance(Events(serving=[]), now=5.0)).batches == []
+    [again] = (await alive.advance(Events(serving=[]), now=5.5)).batches
+    assert again.members == [member(1), member(2), member(3, B)]
+    assert (await silent.advance(Events(completed=[lost.batch_id]), now=5.6)).batches == []  # too late, and harmless
+
+
+async def test_a_process_that_renews_its_lease_keeps_its_batches(open_store, model):
+    limits = Limits(lease=5.0)
+    ours, theirs = open_store(A).queue(model, limits), open_store(B).queue(model, limits)
+    await ours.install(GREEDY)
+    await ours.advance(Events(serving=[]), now=0.0)
+    [batch] = (await ours.advance(Events([member(1)]), now=1.0)).batches
+    for now in (4.0, 8.0, 12.0):
+        assert (await ours.advance(Events(serving=[batch.batch_id]), now=now)).batches == []
+        assert (await theirs.advance(Events(serving=[]), now=now + 1)).batches == []
+
+
+async def test_a_batch_whose_announcement_was_lost_is_released_again(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(GREEDY)
+    await queue.advance(Events([member(1)]), now=1.0)  # the answer never arrives
+    [again] = (await queue.advance(Events(serving=[]), now=1.5)).batches
+    assert again.members == [member(1)]
+
+
+async def test_what_is_lost_too_often_is_put_aside_and_handed_back(open_store, model):
+    queue = open_store(A).queue(model, Limits(max_attempts=2))
+    await queue.install(GREEDY)
+    await queue.advance(Events([member(1)]), now=1.0)
+    assert (await queue.advance(Events(serving=[]), now=2.0)).dead == []
+    outcome = await queue.advance(Events([member(2)], serving=[]), now=3.0)
+    assert outcome.dead == [member(1)]
+    assert [b.members for b in outcome.batches] == [[member(2)]]
+
+
+async def test_an_answered_member_starts_with_a_clean_record(open_store, model):
+    queue = open_store(A).queue(model, Limits(max_attempts=2))
+    await queue.install(GREEDY)
+    await queue.advance(Events([member(1)]), now=1.0)
+    [again] = (await queue.advance(Events(serving=[]), now=2.0)).batches
+    await queue.advance(Events([member(1)], completed=[again.batch_id]), now=3.0)
+    assert (await queue.advance(Events(serving=[]), now=4.0)).dead == []
+
+
+async def test_who_leaves_takes_no_batch_and_holds_none(open_store, model):
+    leaving, staying = open_store(A).queue(model, Limits()), open_store(B).queue(model, Limits())
+    await leaving.install(GREEDY)
+    await leaving.advance(Events(serving=[]), now=0.0)
+    [batch] = (await leaving.advance(Events([member(1)]), now=1.0)).batches
+    outcome = await leaving.advance(Events([member(2)], completed=[batch.batch_id], leaving=True), now=1.1)
+    assert (outcome.accepted, outcome.batches) == (1, [])
+    [rest] = (await staying.advance(Events(serving=[]), now=1.2)).batches
+    assert rest.members == [member(2)]
+
+
+async def test_a_swapped_policy_rules_those_who_wait(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.static(4))
+    assert (await queue.advance(Events([member(1)]), now=1.0)).batches == []
+    await queue.install(constructors.no_batching())
+    assert [b.members for b in (await queue.advance(Events(), now=1.1)).batches] == [[member(1)]]
+
+
+async def test_more_arrivals_than_the_script_may_unpack_at_once_stay_in_order(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.static(5000))
+    everything = [member(i) for i in range(5000)]
+    [batch] = (await queue.advance(Events(everything), now=1.0)).batches
+    assert batch.members == everything
+
+
+async def test_a_message_reaches_the_process_it_is_for_even_if_it_listens_later(open_store):
+    ours, theirs = open_store(A), open_store(B)
+    await ours.send(B, b"one")
+    listening = asyncio.create_task(ours.receive())
+    assert await theirs.receive() == [b"one"]
+    await theirs.send(A, b"two")
+    assert await listening == [b"two"]
+
+
+async def test_a_store_that_is_away_says_so(redis_server):
+    store = RedisStore("unix:///nowhere/redis.sock", A)
+    queue = store.queue("m", Limits())
+    with pytest.raises(StoreUnavailable, match="Redis does not answer"):
+        await queue.advance(Events([member(1)]))
+    with pytest.raises(StoreUnavailable):
+        await store.ping()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(policy=policies(), events=stimuli, limit=st.integers(1, 40))
+def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(redis_server, policy, events, limit):
+    asyncio.run(_drive_three_bodies(redis_server.url, policy, events, limit))
+
+
+async def _drive_three_bodies(url, policy, events, limit):
+    model = uuid.uuid4().hex
+    redis, memory = RedisStore(url, A), MemoryStore(MemoryBackend(), A)
+    bodies = [redis.queue(model, Limits(limit)), memory.queue(model, Limits(limit))]
+    specification = Batcher(policy)
+    for body in bodies:
+        await body.install(policy)
+    now, count, in_flight = 1000.0, 0, []
+    try:
+        for gap, arrivals, completed in events:
+            now += gap
+            members = [member(count + i) for i in range(arrivals)]
+            done, in_flight = in_flight[:completed], in_flight[completed:]
+            fitting = members[: max(0, limit - len(specification))]
+            step = specification.advance(now, fitting, len(done))
+            released = None
+            for body in bodies:
+                outcome = await body.advance(Events(members, done), now=now)
+                assert outcome.accepted == len(fitting)
+                assert [tuple(b.members) for b in outcome.batches] == list(step.batches)
+                assert tuple(outcome.dropped) == step.dropped
+                assert outcome.wake_in == (None if step.wake_at is None else step.wake_at - now)
+                assert outcome.queue_length == len(specification)
+                assert released in (None, [b.batch_id for b in outcome.batches])
+                released = [b.batch_id for b in outcome.batches]
+            in_flight += released
+            count += arrivals
+    finally:
+        await redis.close()

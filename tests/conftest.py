@@ -1,0 +1,16 @@
+"""Fixtures that several rooms use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from local.redis_server import RedisServer
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One real server for the whole run; a test that kills or restarts starts its own."""
+    with RedisServer() as server:
+        yield server
