@@ -1,0 +1,110 @@
+"""A buffer in the test's own loop: real HTTP, a store and a function of the test's choice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from batching import Policy
+from batching import policy as constructors
+from batching.documents import Plan, PolicyDocument, Slo, write
+from buffer_service.app import BufferService, server
+from buffer_service.invokers import LocalInvoker
+from buffer_service.memory_store import MemoryBackend, MemoryStore
+from buffer_service.settings import Settings
+from lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
+
+
+class Plans:
+    """A plan source that a test may change."""
+
+    def __init__(self, *plans: Plan) -> None:
+        self.plans = list(plans)
+
+    def documents(self) -> dict[str, bytes]:
+        return {plan.model: write(plan) for plan in self.plans}
+
+
+class Function:
+    """An in-process function that remembers its batches; ``answer`` may be replaced."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.answer: Callable[[Batch], Awaitable[list[Answer]]] = self.echo
+
+    async def echo(self, batch: Batch) -> list[Answer]:
+        return [Answer(item.id, 200, item.content_type, item.body, item.headers) for item in batch.items]
+
+    async def __call__(self, payload: bytes) -> bytes:
+        batch = decode_batch(payload)
+        if batch.describe:
+            return encode_metadata({"name": batch.model, "inputs": [], "outputs": []})
+        self.batches.append(batch)
+        return encode_answers(await self.answer(batch))
+
+
+def plan(policy: Policy, model: str = "m", function: str = "f") -> Plan:
+    return Plan(model=model, function=function, policy=PolicyDocument.of(policy), slo=Slo(0.5))
+
+
+class Running:
+    """A running buffer and a client for it."""
+
+    def __init__(self, service: BufferService, url: str, http: aiohttp.ClientSession, stop: Callable[[], Awaitable[None]]) -> None:
+        self.service, self.url, self.http, self.stop = service, url, http, stop
+
+    async def post(self, path: str, body: bytes, content_type: str = "application/json", **headers: str) -> tuple[int, Any, bytes]:
+        async with self.http.post(self.url + path, data=body, headers={"content-type": content_type, **headers}) as response:
+            return response.status, response.headers, await response.read()
+
+    async def get(self, path: str) -> tuple[int, Any, bytes]:
+        async with self.http.get(self.url + path) as response:
+            return response.status, response.headers, await response.read()
+
+
+@asynccontextmanager
+async def serving(function: Function, policy: Policy, store: Any = None, plans: Plans | None = None, **settings: Any) -> AsyncIterator[Running]:
+    """Serve ``function`` under ``policy`` as model ``m`` on a port of its own."""
+    store = store if store is not None else MemoryStore(MemoryBackend(), "tttttttt")
+    source = plans if plans is not None else Plans(plan(policy))
+    service = BufferService(Settings(port=0, log_level="error", **settings), store, LocalInvoker({"f": function}), source)
+    running = server(service)
+    running.install_signal_handlers = lambda: None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "capture_signals", _no_signals)
+        task = asyncio.create_task(running.serve())
+        while not running.started:
+            assert not task.done(), task.exception()
+            await asyncio.sleep(0.001)
+        port = running.servers[0].sockets[0].getsockname()[1]
+
+        async def stop() -> None:
+            running.should_exit = True
+            await task
+
+        async with AsyncExitStack() as stack:
+            http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+            try:
+                yield Running(service, f"http://127.0.0.1:{port}", http, stop)
+            finally:
+                await http.close()
+                await stop()
+
+
+class _no_signals:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def function() -> Function:
+    return Function()
+
+
+NO_BATCHING = constructors.no_batching()

@@ -1,0 +1,166 @@
+import asyncio
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batching import policy as constructors
+from batching.errors import StoreUnavailable
+from buffer_service.callers import new_process_name
+from buffer_service.dispatcher import decode_member, encode_member
+from buffer_service.invokers import BatchTooLarge, FunctionUnavailable
+from buffer_service.memory_store import MemoryBackend, MemoryStore
+from buffer_service.redis_store import RedisStore
+from buffer_service.store import Events, Limits
+from lambda_fn.contract import Answer, Item
+from local.redis_server import RedisServer
+from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
+
+EIGHT = constructors.size_or_timeout(8, 10.0)
+
+
+@given(st.binary(), st.text(max_size=20), st.dictionaries(st.text(max_size=5), st.text(max_size=5)))
+def test_a_member_survives_the_queue(body, content_type, headers):
+    item = Item("0123456789abcdef", content_type, body, headers)
+    assert decode_member(encode_member(item)) == item
+
+
+async def test_one_poisonous_item_fails_alone(function):
+    async def fragile(batch):
+        if any(item.body == b'"poison"' for item in batch.items):
+            raise BatchTooLarge("the function choked")  # any failure of the whole batch
+        return await function.echo(batch)
+
+    function.answer = fragile
+    async with serving(function, EIGHT) as buffer:
+        bodies = [b"0", b"1", b"2", b'"poison"', b"4", b"5", b"6", b"7"]
+        answers = await asyncio.gather(*(buffer.post("/models/m", body) for body in bodies))
+    assert [status for status, _, _ in answers] == [200, 200, 200, 502, 200, 200, 200, 200]
+    assert [body for _, _, body in answers if body[:1].isdigit()] == [b"0", b"1", b"2", b"4", b"5", b"6", b"7"]
+    assert b"the function choked" in answers[3][2]
+
+
+async def test_a_function_that_is_away_fails_the_batch_at_once(function):
+    async def away(batch):
+        raise FunctionUnavailable("throttled, and went on")
+
+    function.answer = away
+    async with serving(function, EIGHT) as buffer:
+        answers = await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(8)))
+    assert {status for status, _, _ in answers} == {502}
+    assert b"throttled, and went on" in answers[0][2]
+    assert len(function.batches) == 1
+
+
+async def test_a_function_that_answers_somebody_elses_items_is_not_believed(function):
+    async def wrong(batch):
+        return [Answer("somebody-else", 200, "text/plain", b"x")]
+
+    function.answer = wrong
+    async with serving(function, NO_BATCHING) as buffer:
+        status, _, body = await buffer.post("/models/m", b"1")
+    assert status == 502
+    assert b"do not match" in body
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def two_stores(request, redis_server):
+    backend = MemoryBackend()
+    names = new_process_name(), new_process_name()
+    yield [MemoryStore(backend, n) if request.param == "memory" else RedisStore(redis_server.url, n) for n in names]
+
+
+async def test_two_processes_share_a_queue_and_every_caller_gets_its_own_answer(two_stores, function):
+    model = uuid.uuid4().hex
+    policy = constructors.size_or_timeout(64, 10.0)
+    one, two = (serving(function, policy, store, Plans(plan(policy, model))) for store in two_stores)
+    async with one as first, two as second:
+        bodies = [b'{"i": %d}' % i for i in range(64)]
+        posts = [(first, second)[i % 2].post(f"/models/{model}", body) for i, body in enumerate(bodies)]
+        answers = await asyncio.gather(*posts)
+    assert [body for _, _, body in answers] == bodies
+    [batch] = function.batches
+    assert {item.id[:8] for item in batch.items} == {store.process for store in two_stores}
+
+
+async def test_what_waits_survives_a_redis_that_lost_everything(function):
+    policy = constructors.static(4)
+    with RedisServer() as redis:
+        async with serving(function, policy, RedisStore(redis.url, new_process_name()), lease=0.3) as buffer:
+            waiting = [asyncio.create_task(buffer.post("/models/m", b"%d" % i)) for i in range(3)]
+            while buffer.service.telemetry.registry.get_sample_value("sluice_queue_length", {"model": "m"}) != 3:
+                await asyncio.sleep(0.001)
+            redis.kill()
+            redis.start()
+            while (last := await buffer.post("/models/m", b"3"))[0] == 503:
+                await asyncio.sleep(0.01)
+            assert last[2] == b"3"
+            assert [body for _, _, body in await asyncio.gather(*waiting)] == [b"0", b"1", b"2"]
+
+
+async def test_a_store_that_is_away_refuses_with_503_and_is_used_again_when_it_is_back(function):
+    with RedisServer() as redis:
+        async with serving(function, NO_BATCHING, RedisStore(redis.url, new_process_name()), lease=0.3) as buffer:
+            assert (await buffer.post("/models/m", b"1"))[0] == 200
+            redis.kill()
+            status, _, body = await buffer.post("/models/m", b"2")
+            assert (status, b"Redis does not answer" in body) == (503, True)
+            assert (await buffer.get("/v2/health/ready"))[0] == 503
+            redis.start()
+            while (await buffer.post("/models/m", b"3"))[0] == 503:
+                await asyncio.sleep(0.01)
+            assert (await buffer.get("/v2/health/ready"))[0] == 200
+
+
+class _DeafStore(MemoryStore):
+    """Loses the answer of one call that was executed."""
+
+    deaf = False
+
+    def queue(self, model, limits):
+        queue = super().queue(model, limits)
+        advance = queue.advance
+
+        async def advance_deafly(events, now=None):
+            outcome = await advance(events, now)
+            if self.deaf and outcome.batches:
+                self.deaf = False
+                raise StoreUnavailable("the answer was lost")
+            return outcome
+
+        queue.advance = advance_deafly
+        return queue
+
+
+async def test_a_batch_whose_announcement_was_lost_does_not_hold_its_server(function):
+    store = _DeafStore(MemoryBackend(), new_process_name())
+    async with serving(function, constructors.greedy(4, servers=1), store, lease=0.1) as buffer:
+        store.deaf = True
+        assert (await buffer.post("/models/m", b"1"))[0] == 503
+        assert (await buffer.post("/models/m", b"2"))[2] == b"2"
+
+
+async def test_draining_answers_who_waits_here_and_elsewhere_and_frees_the_server(function):
+    release = asyncio.Event()
+
+    async def slow(batch):
+        await release.wait()
+        return await function.echo(batch)
+
+    function.answer = slow
+    backend, pairs = MemoryBackend(), constructors.static(2)
+    elsewhere = MemoryStore(backend, "ssssssss")
+    async with serving(function, pairs, MemoryStore(backend, new_process_name())) as buffer:
+        stranger = Item("ssssssss00000001", "application/json", b"2")
+        await elsewhere.queue("m", Limits()).advance(Events([encode_member(stranger)]))
+        own = asyncio.create_task(buffer.post("/models/m", b"1"))
+        while not function.batches:
+            await asyncio.sleep(0.001)
+        stopping = asyncio.create_task(buffer.stop())
+        release.set()
+        await stopping
+        assert (await own)[2] == b"1"
+    [message] = await elsewhere.receive()
+    assert b"ssssssss00000001" in message
+    assert backend.queues["m"].batcher.in_flight == 0

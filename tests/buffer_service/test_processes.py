@@ -1,0 +1,134 @@
+"""Real processes of `sluice serve` on one Redis, in front of a worker that remembers what it was sent."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from batching import policy as constructors
+from batching.documents import Plan, PolicyDocument, write
+from lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+
+REQUESTS = 2000
+
+
+class Worker:
+    """An HTTP worker that echoes, after ``delay`` seconds, and keeps the ids of every batch."""
+
+    def __init__(self):
+        self.batches = []
+        self.delay = 0.0
+
+    async def answer(self, request):
+        batch = decode_batch(await request.read())
+        if batch.describe:
+            return web.Response(body=encode_metadata({"name": batch.model}))
+        self.batches.append([item.id for item in batch.items])
+        await asyncio.sleep(self.delay)
+        return web.Response(body=encode_answers([Answer(i.id, 200, i.content_type, i.body) for i in batch.items]))
+
+
+@pytest.fixture
+async def worker():
+    worker = Worker()
+    app = web.Application(client_max_size=2**26)
+    app.router.add_post("/", worker.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    worker.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
+    yield worker
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def buffers(count, redis_url, tmp_path, worker, policy):
+    """So many `sluice serve`, ready; killed in the end."""
+    model = tmp_path.name[:100]
+    plan = Plan(model=model, function=worker.url, policy=PolicyDocument.of(policy))
+    (tmp_path / "plan.json").write_bytes(write(plan))
+    processes, urls = [], []
+    try:
+        for _ in range(count):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                port = listener.getsockname()[1]
+            environment = os.environ | {
+                "SLUICE_REDIS_URL": redis_url,
+                "SLUICE_PLANS": f"file:{tmp_path / 'plan.json'}",
+                "SLUICE_PORT": str(port),
+                "SLUICE_LEASE": "0.6",
+                "SLUICE_LOG_LEVEL": "warning",
+            }
+            command = [sys.executable, "-m", "cli.main", "serve"]
+            processes.append(await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.DEVNULL))
+            urls.append(f"http://127.0.0.1:{port}")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+            for process, url in zip(processes, urls, strict=True):
+                await ready(http, process, url)
+            yield http, processes, [f"{url}/models/{model}" for url in urls]
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def ready(http, process, url):
+    while process.returncode is None:
+        try:
+            async with http.get(url + "/v2/health/ready") as response:
+                if response.status == 200:
+                    return
+        except aiohttp.ClientConnectionError:
+            pass
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"sluice serve ended with {process.returncode}")
+
+
+async def ask(http, url, i):
+    """The answer to request ``i``, or ``None`` where the connection broke."""
+    try:
+        async with http.post(url, json={"request": i}) as response:
+            return response.status, await response.json(content_type=None)
+    except aiohttp.ClientConnectionError:
+        return None
+
+
+async def test_two_buffers_on_one_redis_answer_2000_requests_each_with_its_own(redis_server, tmp_path, worker):
+    async with buffers(2, redis_server.url, tmp_path, worker, constructors.size_or_timeout(32, 0.02)) as (http, _, urls):
+        answers = await asyncio.gather(*(ask(http, urls[i % 2], i) for i in range(REQUESTS)))
+    assert answers == [(200, {"request": i}) for i in range(REQUESTS)]
+    served = [request_id for batch in worker.batches for request_id in batch]
+    assert len(served) == len(set(served)) == REQUESTS
+    assert any(len({request_id[:8] for request_id in batch}) == 2 for batch in worker.batches)
+    assert max(len(batch) for batch in worker.batches) <= 32
+
+
+async def test_killing_one_buffer_loses_no_request_of_the_other(redis_server, tmp_path, worker):
+    worker.delay = 0.05  # so that batches are in flight when the process dies
+    async with buffers(2, redis_server.url, tmp_path, worker, constructors.size_or_timeout(32, 0.02)) as (http, processes, urls):
+        answers = [asyncio.create_task(ask(http, urls[i % 2], i)) for i in range(REQUESTS)]
+        while len(worker.batches) < 8:
+            await asyncio.sleep(0.001)
+        processes[0].kill()
+        results = await asyncio.gather(*answers)
+    assert [results[i] for i in range(1, REQUESTS, 2)] == [(200, {"request": i}) for i in range(1, REQUESTS, 2)]
+    assert any(result is None for result in results), "the killed process had answered everything already"
+
+
+async def test_sigterm_drains_who_waits_is_answered_and_the_process_ends_well(redis_server, tmp_path, worker):
+    policy = constructors.size_or_timeout(1000, 0.3)
+    async with buffers(1, redis_server.url, tmp_path, worker, policy) as (http, [process], [url]):
+        answers = [asyncio.create_task(ask(http, url, i)) for i in range(50)]
+        await asyncio.sleep(0.15)  # all have arrived; none has left yet
+        assert worker.batches == []
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.gather(*answers) == [(200, {"request": i}) for i in range(50)]
+        assert await asyncio.wait_for(process.wait(), 10) == 0
