@@ -47,6 +47,10 @@ def test_a_sample_is_made_of_the_inputs_that_a_model_describes():
     ]
 
 
+def test_a_model_without_inputs_gets_none():
+    assert json.loads(make_sample({"name": "sleeper", "inputs": []}, np.random.default_rng(0)).body) == {"inputs": []}
+
+
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [

@@ -72,6 +72,7 @@ def test_a_cold_start_in_the_middle_is_not_counted_as_a_service_time():
     measured = measure_service_times(sweep(max_seconds=1e4), invoke, np.random.default_rng(0), clock=function.clock)
     for point in measured.profile.points:
         assert point.service_time.mean == pytest.approx(linear(point.memory_mb, point.batch_size))
+        assert point.billed_duration < 0.1 and point.overhead < 0.01  # 5 s of INIT are billed and waited for
     assert sum(init.n for init in measured.profile.init.values()) > 5
 
 

@@ -1,0 +1,127 @@
+"""`sluice profile` says what the sweep costs, runs it against the local Lambda runtime and writes the profile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from batching.documents import ServiceProfile, read
+from cli.main import main
+from cli.profile import _model_of
+from local.functions import Function
+from local.lambda_runtime import LambdaRuntime
+
+
+@pytest.fixture
+def sluice(monkeypatch, capsys, tmp_path):
+    """Run `sluice` with a line of arguments in an empty folder; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+
+    def run(line):
+        monkeypatch.setattr(sys, "argv", ["sluice", *line.split()])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = exit_.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+async def runtime(monkeypatch):
+    ruler = {"SLUICE_MODEL": "ruler", "SLUICE_SLEEPER_INTERCEPT": "0.005", "SLUICE_SLEEPER_SLOPE": "0.001"}
+    functions = [Function(name=f"ruler-{memory_mb}", memory_mb=memory_mb, environment=ruler) for memory_mb in (1769, 3008)]
+    async with LambdaRuntime(functions) as runtime:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", runtime.url)
+        yield runtime
+
+
+async def test_a_sweep_prints_its_cost_first_then_a_table_and_writes_the_profile(runtime, sluice, tmp_path):
+    line = "profile ruler-{memory_mb}:live --memory 1769,3008 --batch-size 1,8 --min-runs 5 --max-runs 10"
+    code, out, err = await asyncio.to_thread(sluice, line)
+    assert code == 0, err
+    assert err.startswith(
+        "The sweep costs at most 44 invocations, 120 s and 353 GB-s: USD 0.0059 on AWS us-east-1, x86_64, prices of "
+    )
+    assert err.index("costs at most") < err.index("It took") < err.index("Wrote profile.json.")
+    assert "Service times of ruler-{memory_mb}:live, ms" in out and "INIT of cold starts (runs): " in out
+    assert "ms at 1769 MB (1)" in out and "ms at 3008 MB (1)" in out
+    profile = read(ServiceProfile, (tmp_path / "profile.json").read_bytes())
+    assert [(p.memory_mb, p.batch_size) for p in profile.points] == [(1769, 1), (1769, 8), (3008, 1), (3008, 8)]
+    assert all(p.service_time.mean >= 0.005 + 0.001 * p.batch_size for p in profile.points)
+    assert profile.function == "ruler-{memory_mb}:live" and profile.measured_at.endswith("Z")
+
+
+async def test_json_is_the_one_document_on_stdout_and_no_file_is_written(runtime, sluice, tmp_path):
+    (tmp_path / "body.json").write_text('{"x": 1}')
+    line = "profile ruler-1769 --memory 1769 --batch-size 1 --min-runs 3 --max-runs 3 --payload body.json --json"
+    code, out, _ = await asyncio.to_thread(sluice, line)
+    assert code == 0
+    assert json.loads(out)["points"][0]["service_time"]["n"] == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["body.json"]
+
+
+async def test_a_sweep_less_precise_than_asked_says_so(runtime, sluice):
+    line = "profile ruler-1769 --memory 1769 --batch-size 1 --min-runs 3 --max-runs 3 --precision 1e-9"
+    code, _, err = await asyncio.to_thread(sluice, line)
+    assert code == 0
+    assert "1 of 1 points are less precise than 0.0%; the least precise is 1769 MB, batch size 1: ±" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("nobody --memory 512", 2, "function: 'nobody' is not allowed; allowed: a function of this account and region"),
+        ("ruler-1769 --memory 512 --payload good", 2, "memory: 512 is not allowed; allowed: 1769, which is what ruler-1769 has"),
+        (
+            "ruler-1769 --memory 1769 --model other --payload good",
+            1,
+            "memory_mb 1769, batch_size 1: item 0 was answered with status 404",
+        ),
+        ("ruler-1769 --memory 64 --payload good", 2, "memory: 64 is not allowed; allowed: memory sizes from 128 to 10240 MB"),
+        ("ruler --memory 512,x --payload good", 2, "--memory: '512,x' is not allowed; allowed: integers separated by commas"),
+        ("ruler --memory 512,1024 --payload good", 2, "function: 'ruler' is not allowed; allowed: a name with {memory_mb} in it"),
+        ("ruler --memory 512 --payload absent", 2, "file: 'absent' is not allowed; allowed: a readable file (No such file"),
+        ("ruler --memory 512 --payload bad", 2, "payload: b'{oops' is not allowed; allowed: a JSON document"),
+        (
+            "ruler --memory 512 --payload large",
+            2,
+            "batch_size: 32 is not allowed; allowed: at most 6, the largest batch of this payload",
+        ),
+        ("ruler --memory 512 --payload good --header x", 2, "--header: 'x' is not allowed; allowed: NAME:VALUE"),
+        (
+            "ruler --memory 512 --payload good --out absent/p.json",
+            2,
+            "--out: 'absent/p.json' is not allowed; allowed: a writable path",
+        ),
+    ],
+)
+async def test_what_cannot_be_measured_names_field_and_value(runtime, sluice, tmp_path, arguments, code, message):
+    (tmp_path / "good").write_text("{}")
+    (tmp_path / "bad").write_text("{oops")
+    (tmp_path / "large").write_text('"' + "x" * 1_000_000 + '"')
+    found, out, err = await asyncio.to_thread(sluice, f"profile {arguments}")
+    assert message in err
+    assert (found, out) == (code, "")
+
+
+@pytest.mark.parametrize(
+    ("function", "model"),
+    [
+        ("mlp", "mlp"),
+        ("mlp-512", "mlp"),
+        ("mlp-{memory_mb}:live", "mlp"),
+        ("arn:aws:lambda:us-east-1:123456789012:function:resnet50-{memory_mb}:live", "resnet50"),
+        ("{memory_mb}", "{memory_mb}"),
+    ],
+)
+def test_the_model_is_named_by_the_function(function, model):
+    assert _model_of(function) == model

@@ -1,0 +1,128 @@
+"""`sluice replay` sends a trace to a server and judges the SLO."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import sys
+import threading
+import time
+
+import pytest
+
+from cli.main import main
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers 200 after the ``delay`` of its server, 500 to a body that says so."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.bodies.append(body)
+        time.sleep(self.server.delay)
+        text = b"model exploded" if body == b"fail" else b"{}"
+        self.send_response(500 if body == b"fail" else 200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 200
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.delay = 0.0
+        self.bodies = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/models/mlp"
+
+
+@pytest.fixture
+def server():
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def sluice(monkeypatch, capsys, tmp_path):
+    """Run `sluice` with arguments beside a trace of 120 arrivals in 12 s; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text("time\n" + "".join(f"{1000 + i / 10}\n" for i in range(120)))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["sluice", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = exit_.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_a_replay_in_fast_motion_keeps_a_loose_slo_and_writes_every_request(server, sluice, tmp_path):
+    code, out, err = sluice("replay", "trace.csv", "--url", server.url, "--scale", "50", "--slo", "2", "--out", "result.json")
+    assert code == 0, err
+    assert "120 requests in 0.2 s, 50 times as fast as the trace." in err
+    assert "Kept: 95 % of the requests within 2 s; measured 0.0" in err
+    assert "latency ms" in out and "lateness ms" in out
+    document = json.loads((tmp_path / "result.json").read_text())
+    assert len(document["requests"]["latency"]) == 120 == len(server.bodies)
+    assert document["summary"]["scale"] == 50
+
+
+def test_an_slo_that_is_not_kept_exits_1_and_says_what_was_measured(server, sluice):
+    server.delay = 0.1
+    arguments = ("--scale", "50", "--limit", "20", "--slo", "0.05", "--percentile", "90", "--json")
+    code, out, err = sluice("replay", "trace.csv", "--url", server.url, *arguments)
+    assert code == 1
+    assert "Not kept: 90 % of the requests within 0.05 s; measured 0.1" in err
+    assert json.loads(out)["latency"]["p90"] > 0.1
+
+
+def test_failed_requests_do_not_keep_an_slo_and_nothing_answered_is_a_failure(server, sluice, tmp_path):
+    (tmp_path / "body").write_text("fail")
+    arguments = ("--scale", "50", "--seconds", "0.1", "--body", "body", "--content-type", "text/plain", "--slo", "1")
+    code, _, err = sluice("replay", "trace.csv", "--url", server.url, *arguments)
+    assert code == 1
+    assert "failed: 50 × 500: model exploded" in err
+    assert "none of 50 requests was answered with 2xx: 500: model exploded" in err
+
+
+def test_nobody_there_is_a_failure_with_its_reason(sluice):
+    code, _, err = sluice("replay", "trace.csv", "--url", "http://127.0.0.1:1/", "--scale", "100")
+    assert code == 1
+    assert "none of 120 requests was answered with 2xx: cannot connect: " in err
+    assert "refused" in err.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("absent.csv --url http://127.0.0.1:1/", "trace: 'absent.csv' is not allowed"),
+        ("trace.csv --url nowhere", "url: 'nowhere' is not allowed; allowed: http://host"),
+        ("trace.csv --url http://127.0.0.1:1/ --scale 0", "scale: 0.0 is not allowed; allowed: a number > 0"),
+        ("trace.csv --url http://127.0.0.1:1/ --limit 0", "limit: 0 is not allowed"),
+        ("trace.csv --url http://127.0.0.1:1/ --slo 0", "slo.latency: 0.0 is not allowed"),
+        ("trace.csv --url http://127.0.0.1:1/ --slo 1 --percentile 100", "slo.percentile: 100.0 is not allowed"),
+        ("trace.csv --url http://127.0.0.1:1/ --timeout 0", "timeout: 0.0 is not allowed"),
+        ("trace.csv --url http://127.0.0.1:1/ --body absent", "file: 'absent' is not allowed"),
+        ("trace.csv", "Missing option '--url'"),
+    ],
+)
+def test_what_cannot_be_replayed_names_field_and_value(sluice, arguments, message):
+    code, out, err = sluice("replay", *arguments.split())
+    assert message in err
+    assert (code, out) == (2, "")
