@@ -32,7 +32,7 @@ def main() -> None:
         for kind, results in rows.items():
             results.append(measure(kind))
     table = Table(title=f"No-op function, batch size 32, timeout 5 ms, {CONNECTIONS} connections, median of {ROUNDS}")
-    for name in ("server", "requests/s", "ratio to bare", "p50 ms", "p99 ms", "server CPU us/req", "Redis CPU us/req", "peak MB", "failures"):
+    for name in ("server", "requests/s", "to bare", "p50 ms", "p99 ms", "server CPU us", "Redis CPU us", "peak MB", "failures"):
         table.add_column(name, justify="left" if name == "server" else "right")
     names = {"bare": "bare uvicorn, no buffer", "memory": "buffer, queue in memory", "redis": "buffer, queue in Redis"}
     floor = statistics.median(r["requests_per_second"] for r in rows["bare"])
@@ -62,7 +62,8 @@ def measure(kind: str) -> dict[str, float]:
             wait_for(port)
             before = cpu(server.pid), cpu(redis.pid)
             url = f"http://127.0.0.1:{port}/models/noop"
-            command = [sys.executable, "-m", "benchmarks.closed_loop", url, "--connections", str(CONNECTIONS), "--seconds", str(SECONDS)]
+            command = [sys.executable, "-m", "benchmarks.closed_loop", url]
+            command += ["--connections", str(CONNECTIONS), "--seconds", str(SECONDS)]
             result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
             after = cpu(server.pid), cpu(redis.pid)
             if result["failures"]:

@@ -71,8 +71,8 @@ async def load(url: str, connections: int, seconds: float) -> dict[str, float | 
     protocols = []
     for i in range(connections):
         body = BODY[:-1] + b', "connection": %d}' % i
-        head = f"POST {where.path} HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        request = head.encode() + body
+        head = f"POST {where.path} HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\n"
+        request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
         _, protocol = await loop.create_connection(
             lambda request=request, body=body: _Connection(request, body, latencies, failures),  # type: ignore[misc]
             where.hostname,

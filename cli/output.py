@@ -20,9 +20,14 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 )
 
 
+def to_json(document: Any) -> bytes:
+    """One JSON document (a record of msgspec or plain data), indented for people."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
 def print_json(document: Any) -> None:
-    """Write one JSON document (a record of msgspec or plain data) to stdout."""
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    """Write one JSON document to stdout."""
+    click.echo(to_json(document), nl=False)
 
 
 def read_file(path: str) -> bytes:

@@ -79,7 +79,7 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, '{"model": "a b", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "model: 'a b'"),
         (Plan, '{"model": "m", "function": "", "policy": {"hold": [null, 0], "take": [0, 1]}}', "function: ''"),
         (Plan, '{"model": "m", "function": "f", "policy": {"hold": [null, -1], "take": [0, 1]}}', r"policy: hold\[1\]: -1.0"),
-        (Plan, '{"version": 2, "model": "m", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "version: 2 .* allowed: 1"),
+        (Plan, '{"version": 2, "model": "m", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "version: 2 .*: 1"),
         (Plan, '{"model": "m"', "a JSON document"),
         (ServiceProfile, '{"function": "f"}', "points"),
         (ServiceProfile, '{"function": "f", "service_time": {"intercept": -1, "slope": 1}}', "service_time.intercept: -1"),

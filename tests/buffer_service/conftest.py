@@ -68,13 +68,15 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(function: Function, policy: Policy, store: Any = None, plans: Plans | None = None, **settings: Any) -> AsyncIterator[Running]:
-    """Serve ``function`` under ``policy`` as model ``m`` on a port of its own."""
+async def serving(
+    function: Function, policy: Policy, store: Any = None, plans: Plans | None = None, invoker: Any = None, **settings: Any
+) -> AsyncIterator[Running]:
+    """Serve ``function`` under ``policy`` as model ``m``, or what is given instead, on a port of its own."""
     store = store if store is not None else MemoryStore(MemoryBackend(), "tttttttt")
     source = plans if plans is not None else Plans(plan(policy))
-    service = BufferService(Settings(port=0, log_level="error", **settings), store, LocalInvoker({"f": function}), source)
+    invoker = invoker if invoker is not None else LocalInvoker({"f": function})
+    service = BufferService(Settings(port=0, log_level="error", **settings), store, invoker, source)
     running = server(service)
-    running.install_signal_handlers = lambda: None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "capture_signals", _no_signals)
         task = asyncio.create_task(running.serve())

@@ -68,7 +68,7 @@ async def test_a_function_that_answers_somebody_elses_items_is_not_believed(func
 async def two_stores(request, redis_server):
     backend = MemoryBackend()
     names = new_process_name(), new_process_name()
-    yield [MemoryStore(backend, n) if request.param == "memory" else RedisStore(redis_server.url, n) for n in names]
+    return [MemoryStore(backend, n) if request.param == "memory" else RedisStore(redis_server.url, n) for n in names]
 
 
 async def test_two_processes_share_a_queue_and_every_caller_gets_its_own_answer(two_stores, function):

@@ -1,0 +1,33 @@
+"""The Lambda entry: a batch in, an answer for each of its requests out.
+
+One line of metrics an invocation (EMF on stdout, about 300 bytes, as much as Lambda's own REPORT line; the environment variable
+``POWERTOOLS_METRICS_DISABLED=true`` turns it off), and one of log when items failed.
+"""
+
+from __future__ import annotations
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from lambda_fn import contract
+from lambda_fn.answering import answer
+from lambda_fn.loading import load_model
+
+model = load_model()
+logger = Logger(service=model.name)
+metrics = Metrics(namespace="Sluice", service=model.name)
+
+
+def handler(event: object, context: object) -> object:
+    """Answer one batch, or describe the model; an event that is neither raises ``WireError`` and so fails the invocation."""
+    batch = contract.decode_event(event)
+    if batch.describe:
+        return contract.for_runtime(contract.encode_metadata(model.metadata()))
+    answers = answer(model, batch)
+    failures = [a for a in answers if a.status >= 400]
+    if failures:
+        logger.warning("items failed", extra={"failures": len(failures), "first": failures[0].body.decode(errors="replace")})
+    metrics.add_metric("BatchSize", MetricUnit.Count, len(answers))
+    metrics.add_metric("ItemFailures", MetricUnit.Count, len(failures))
+    metrics.flush_metrics()
+    return contract.for_runtime(contract.encode_answers(answers))

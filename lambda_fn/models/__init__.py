@@ -1,0 +1,1 @@
+"""What a function can run: the protocol every model keeps, and the models."""

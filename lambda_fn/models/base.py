@@ -1,0 +1,26 @@
+"""The protocol every model keeps. It imports no numpy, so that a model without tensors starts without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from lambda_fn.contract import Answer, Item
+
+
+class Model(Protocol):
+    """Something that answers a batch.
+
+    ``answer`` returns one answer per item, in order, each with a status of its own: it does not raise because of what one item
+    holds. It is called by one thread at a time.
+    """
+
+    name: str
+
+    def metadata(self) -> dict[str, Any]:
+        """The model metadata of the Open Inference Protocol v2."""
+        ...
+
+    def answer(self, items: Sequence[Item]) -> list[Answer]:
+        """One answer per item, in order."""
+        ...

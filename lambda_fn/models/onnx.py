@@ -1,0 +1,71 @@
+"""A network in ONNX Runtime, with whatever batch comes.
+
+What may live here: the session and how it is set up. Threads are an argument, never the machine's cores: a function has the CPU its
+memory buys, and idle threads that spin would spend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnxruntime
+
+from lambda_fn.models.tensor_model import TensorModel
+from lambda_fn.models.tensors import Array, TensorSpec
+
+DATATYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+}
+PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
+"""In order of preference; those that the installed ONNX Runtime has are used."""
+
+
+class OnnxModel(TensorModel):
+    """An ONNX network.
+
+    Parameters
+    ----------
+    path : str
+        The ``.onnx`` file. A first dimension that is not symbolic is taken as it is: requests of other sizes then fail.
+    threads : int
+        Of one execution.
+    """
+
+    platform = "onnxruntime_onnx"
+
+    def __init__(self, name: str, path: str, threads: int = 1) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 3
+        available = onnxruntime.get_available_providers()
+        providers = [provider for provider in PROVIDERS if provider in available]
+        self._session = onnxruntime.InferenceSession(path, options, providers=providers)
+        takes = tuple(_spec(node, path) for node in self._session.get_inputs())
+        super().__init__(name, takes, tuple(_spec(node, path) for node in self._session.get_outputs()))
+        self._output_names = [spec.name for spec in self.gives]
+
+    def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return dict(zip(self._output_names, self._session.run(self._output_names, dict(inputs)), strict=True))
+
+
+def _spec(node: Any, path: str) -> TensorSpec:
+    """A tensor as ONNX Runtime describes it."""
+    if node.type not in DATATYPES:
+        raise ValueError(f"{path}: {node.name} is {node.type}, which is not served; served: {', '.join(DATATYPES)}")
+    if not node.shape:
+        raise ValueError(f"{path}: {node.name} has no dimensions; served: tensors whose first dimension is the batch")
+    return TensorSpec(node.name, DATATYPES[node.type], tuple(size if isinstance(size, int) else -1 for size in node.shape))

@@ -1,0 +1,289 @@
+"""The whole loop on this machine: profile a real network, fit a real trace, recommend, serve, replay, compare.
+
+Every part is the real one: Redis, the buffer, ``awslambdaric`` processes with ONNX Runtime, requests over HTTP when the trace says.
+What is not real is the machine under the functions: where more of them run at once than it has cores, they slow each other down,
+as they would not on Lambda; ``Row.notes`` says where that shows.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from batching import policy as policies
+from batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
+from batching.errors import DispatchFailed
+from lambda_fn.contract import Batch, decode_metadata, encode_batch
+from local.networks import write_network
+from local.redis_server import RedisServer
+from local.replay import Replay, ReplayProgress, replay, run
+from local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
+from optimizer.analysis.cost import default_prices
+from optimizer.analysis.service import ServiceTimes, service_times
+from optimizer.arrivals.choice import fit_arrivals
+from optimizer.arrivals.map import ArrivalProcess
+from optimizer.arrivals.trace import Trace, read_trace
+from optimizer.decision.recommend import Recommendation, recommend
+from optimizer.simulation.event_loop import simulate
+from profiler.invocations import LambdaInvocations
+from profiler.samples import make_sample
+from profiler.service_times import MeasuredServiceTimes, Progress, Sweep, measure_service_times
+
+TOLERANCE = 0.10  # a measured figure further off its prediction is explained
+WARM_UP = 24  # requests at once before a replay, so that it meets no cold start
+RNG_SEED = 20261121
+
+Say = Callable[[str], None]
+Show = Callable[[str, float], None]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to serve the trace: what was predicted and what came; seconds, and USD per request."""
+
+    name: str
+    function: str
+    memory_mb: int
+    policy: str
+    slo_kept: bool
+    predicted_latency: float
+    measured_latency: float
+    predicted_batch_size: float
+    measured_batch_size: float
+    requests: int
+    failures: int
+    invocations: int
+    cold_starts: int
+    predicted_cost: float
+    billed_cost: float
+    lateness_p99: float
+    notes: list[str] = []
+
+
+class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the demo found; ``slo`` is the promise, ``scale`` how many times faster than the trace it ran."""
+
+    network: str
+    trace: str
+    scale: float
+    slo: Slo
+    arrivals: ArrivalDocument
+    plan: Plan
+    rows: list[Row]
+    break_even_arrival_rate: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """What to run. Durations in seconds; ``scale`` is how many times faster than it was recorded the trace is replayed."""
+
+    trace: str = "examples/traces/azure_llm_code_excerpt.csv.gz"
+    scale: float = 5.0
+    slo: Slo = Slo(0.2, 95.0)
+    network: str = "mlp"
+    memory_sizes: tuple[int, ...] = (442, 885, 1769)
+    batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    profile_seconds: float = 45.0
+    replay_seconds: float = 40.0
+    headroom: float = 0.05
+    networks: Path = Path(".networks")
+
+    def run(self, say: Say, show: Show) -> DemoReport:
+        """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""
+        started = time.monotonic()
+        # boto3 reads these from the environment; whatever stands there must not reach a real account.
+        os.environ.update(AWS_ENVIRONMENT)
+        file = self._make_network(say)
+        functions = [
+            {
+                "name": f"{self.network}-{memory_mb}",
+                "memory_mb": memory_mb,
+                "environment": {"SLUICE_MODEL": self.network, "SLUICE_MODEL_FILE": str(file.resolve())},
+            }
+            for memory_mb in self.memory_sizes
+        ]
+        with (
+            tempfile.TemporaryDirectory(prefix="sluice-demo-") as directory,
+            (Path(directory) / "buffer.log").open("wb") as log,
+            RedisServer() as redis,
+            lambda_process(functions) as runtime,
+            buffer_process(redis.url, runtime.url, Path(directory), log, log_level="warning") as buffer,
+        ):
+            say(f"Started Redis (pid {redis.pid}), a Lambda runtime ({runtime.url}) and a buffer ({buffer.url}).")
+            measured, body = self._profile(runtime, say, show)
+            trace = read_trace(self.trace).sped_up(self.scale)
+            arrivals = self._fit(trace, say, show)
+            answer = recommend(
+                ArrivalProcess.of(arrivals),
+                measured.profile,
+                self.slo,
+                headroom=self.headroom,
+                on_progress=lambda fraction: show("Searching memory x batch size x timeout", fraction),
+            )
+            plans = self._plans(answer, measured.profile, arrivals, trace)
+            say(f"Recommended: {answer.best.memory_mb} MB, {_policy(plans['recommended'])}.")
+            rows = []
+            for name, plan in plans.items():
+                rows.append(self._replay(name, plan, measured.profile, runtime, buffer, trace, body, show))
+                say(f"Replayed {rows[-1].requests} requests against {name}.")
+        return DemoReport(
+            network=self.network,
+            trace=self.trace,
+            scale=self.scale,
+            slo=self.slo,
+            arrivals=arrivals,
+            plan=plans["recommended"],
+            rows=rows,
+            break_even_arrival_rate=answer.break_even_arrival_rate,
+            seconds=time.monotonic() - started,
+        )
+
+    def _make_network(self, say: Say) -> Path:
+        file = self.networks / f"{self.network}.onnx"
+        if not file.exists():
+            write_network(self.network, file)
+        say(f"Network: {file} ({file.stat().st_size / 1e6:.0f} MB).")
+        return file
+
+    def _profile(self, runtime: LambdaProcess, say: Say, show: Show) -> tuple[MeasuredServiceTimes, bytes]:
+        invocations = LambdaInvocations(endpoint_url=runtime.url)
+        rng = np.random.default_rng(RNG_SEED)
+        function = f"{self.network}-{{memory_mb}}:live"
+        describe = encode_batch(Batch(self.network, [], describe=True))
+        described = invocations(function.format(memory_mb=self.memory_sizes[0]), describe)
+        sample = make_sample(decode_metadata(described.payload), rng)
+        sweep = Sweep(
+            function=function,
+            memory_sizes=self.memory_sizes,
+            batch_sizes=self.batch_sizes,
+            sample=sample,
+            model=self.network,
+            max_seconds=self.profile_seconds,
+        )
+
+        def on_progress(progress: Progress) -> None:
+            show(f"Profiling {progress.memory_mb} MB, batch size {progress.batch_size}", progress.fraction)
+
+        measured = measure_service_times(
+            sweep, invocations, rng, earlier=[(self.memory_sizes[0], described)], on_progress=on_progress
+        )
+        spent = measured.spent
+        say(f"Profiled {len(measured.points)} settings with {spent.invocations} invocations in {spent.seconds:.0f} s.")
+        return measured, sample.body
+
+    def _fit(self, trace: Trace, say: Say, show: Show) -> ArrivalDocument:
+        show("Fitting the trace", 0.0)
+        arrivals = fit_arrivals(trace, "auto")
+        say(
+            f"Fitted {len(trace)} arrivals of {Path(self.trace).name}, {self.scale:g} times as fast: {trace.arrival_rate:.1f} "
+            f"requests/s, SCV {trace.statistics().scv:.0f}; {arrivals.fitted_from['fit']}."
+        )
+        return arrivals
+
+    def _plans(self, answer: Recommendation, profile: ServiceProfile, arrivals: ArrivalDocument, trace: Trace) -> dict[str, Plan]:
+        """No batching and greedy beside the recommended plan, each with its own prediction."""
+        recommended = answer.plan(profile, self.network, arrivals)
+        unbatched = replace(answer, best=answer.no_batching).plan(profile, self.network, arrivals)
+        service = service_times(profile, answer.best.memory_mb)
+        greedy = policies.greedy(service.max_batch_size, servers=1)
+        simulated = simulate(greedy, trace.times, service, np.random.default_rng(RNG_SEED))
+        latency = {f"p{self.slo.percentile:g}": simulated.percentile(self.slo.percentile)}
+        prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
+        return {
+            "no batching": unbatched,
+            "greedy": msgspec.structs.replace(recommended, policy=PolicyDocument.of(greedy), predicted=prediction),
+            "recommended": recommended,
+        }
+
+    def _replay(
+        self,
+        name: str,
+        plan: Plan,
+        profile: ServiceProfile,
+        runtime: LambdaProcess,
+        buffer: BufferProcess,
+        trace: Trace,
+        body: bytes,
+        show: Show,
+    ) -> Row:
+        """Apply the plan to the live buffer, warm its function, replay the trace."""
+        buffer.apply(plan)
+        url = f"{buffer.url}/models/{self.network}"
+        run(replay(np.zeros(WARM_UP), url, body=body))
+        runtime.reset_usage()
+
+        def on_progress(progress: ReplayProgress) -> None:
+            show(f"Replaying: {name}", progress.ended / progress.requests)
+
+        result = run(replay(trace.times, url, body=body, seconds=self.replay_seconds, on_progress=on_progress))
+        return self._row(name, plan, profile, result, runtime.usage(plan.function.partition(":")[0]))
+
+    def _row(self, name: str, plan: Plan, profile: ServiceProfile, result: Replay, usage: dict[str, float]) -> Row:
+        assert plan.predicted is not None
+        assert plan.memory_mb is not None
+        if not result.answered.any():
+            raise DispatchFailed(f"{name}: no request was answered: {next(iter(result.messages))}")
+        prices = default_prices()
+        requests, invocations = len(result.status), int(usage["invocations"])
+        billed = usage["gb_seconds"] * prices.gb_second("x86_64") + invocations * prices.function.request
+        measured = result.latency_percentile(self.slo.percentile)
+        row = Row(
+            name=name,
+            function=plan.function,
+            memory_mb=plan.memory_mb,
+            policy=_policy(plan),
+            slo_kept=measured <= self.slo.latency,
+            predicted_latency=plan.predicted.latency[f"p{self.slo.percentile:g}"],
+            measured_latency=measured,
+            predicted_batch_size=plan.predicted.mean_batch_size,
+            measured_batch_size=requests / invocations,
+            requests=requests,
+            failures=requests - int(result.answered.sum()),
+            invocations=invocations,
+            cold_starts=int(usage["cold_starts"]),
+            predicted_cost=plan.predicted.cost_per_request,
+            billed_cost=billed / requests,
+            lateness_p99=result.lateness_percentile(99),
+        )
+        return msgspec.structs.replace(row, notes=notes(row, usage, service_times(profile, plan.memory_mb)))
+
+
+def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]:
+    """Why a row's figures are further than ``TOLERANCE`` off their predictions, as far as the run can tell."""
+    found = []
+    off = row.measured_latency / row.predicted_latency - 1
+    if abs(off) > TOLERANCE:
+        size = min(max(1, round(row.measured_batch_size)), service.max_batch_size)
+        profiled = float(np.mean(service.seconds[size - 1]))
+        mean = usage["duration"] / max(1, row.invocations)
+        found.append(
+            f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms when profiled "
+            f"one at a time; up to {usage['max_concurrency']:.0f} ran at once on {os.cpu_count()} cores, which Lambda would not share; "
+            "the rest is HTTP and Redis, a few ms"
+        )
+    off = row.billed_cost / row.predicted_cost - 1
+    if abs(off) > TOLERANCE:
+        found.append(
+            f"billed cost is {off:+.0%} off: mean batch size {row.measured_batch_size:.2f} against {row.predicted_batch_size:.2f}, "
+            f"{row.cold_starts} cold starts"
+        )
+    if row.failures:
+        found.append(f"{row.failures} requests failed")
+    return found
+
+
+def _policy(plan: Plan) -> str:
+    """A plan's policy in a few words."""
+    parameters = plan.policy.parameters
+    if plan.policy.kind == "size_or_timeout":
+        return f"{parameters['batch_size']} or {float(parameters['timeout']) * 1e3:.0f} ms"
+    if plan.policy.kind == "greedy":
+        return f"up to {parameters['max_batch_size']}, 1 server"
+    return plan.policy.kind.replace("_", " ")

@@ -1,0 +1,68 @@
+"""The Lambda handler answers each request of a batch and reports in one line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from lambda_fn.contract import Batch, Item, WireError, decode_answers, encode_batch
+
+
+@pytest.fixture(scope="module")
+def handler_module() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLUICE_MODEL", "echo")
+        patch.setenv("SLUICE_SLEEPER_INTERCEPT", "0")
+        sys.modules.pop("lambda_fn.handler", None)
+        return importlib.import_module("lambda_fn.handler")
+
+
+def test_every_request_is_answered_and_one_line_of_metrics_is_written(
+    handler_module: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch = Batch("echo", [Item("a", "application/json", b'{"x":1}'), Item("b", "text/plain", b"two")])
+    answer = handler_module.handler(json.loads(encode_batch(batch)), None)
+    document = answer if isinstance(answer, bytes) else json.dumps(answer, separators=(",", ":")).encode()
+    assert [(a.status, a.body) for a in decode_answers(document, batch)] == [(200, b'{"x":1}'), (200, b"two")]
+    (line,) = capsys.readouterr().out.splitlines()
+    metrics = json.loads(line)
+    assert (metrics["BatchSize"], metrics["ItemFailures"]) == ([2.0], [0.0])
+
+
+def test_failed_items_are_counted_and_the_first_is_told(
+    handler_module: ModuleType, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = Batch("other", [Item("a", "text/plain", b""), Item("b", "text/plain", b"")])
+    handler_module.handler(json.loads(encode_batch(batch)), None)
+    out = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["ItemFailures"] for line in out if "ItemFailures" in line] == [[2.0]]
+    (told,) = [vars(record) for record in caplog.records]
+    assert (told["message"], told["failures"]) == ("items failed", 2) and "model: 'other' is not allowed" in told["first"]
+
+
+def test_a_description_is_given_and_not_counted(handler_module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = handler_module.handler({"version": 1, "model": "echo", "describe": True}, None)
+    document = json.loads(answer) if isinstance(answer, bytes) else answer
+    assert document["metadata"]["name"] == "echo"
+    assert capsys.readouterr().out == ""
+
+
+def test_an_event_that_is_no_batch_fails_the_invocation(handler_module: ModuleType) -> None:
+    with pytest.raises(WireError, match="not a batch"):
+        handler_module.handler({"hello": "world"}, None)
+
+
+def test_the_package_stands_alone_and_a_sleeper_starts_without_numpy() -> None:
+    program = (
+        "import sys; import lambda_fn.handler;"
+        "ours = {'batching', 'buffer_service', 'cli', 'local', 'optimizer', 'profiler', 'numpy', 'onnxruntime', 'boto3'};"
+        "print(sorted(ours & {name.partition('.')[0] for name in sys.modules}))"
+    )
+    environment = {"SLUICE_MODEL": "echo", "SLUICE_SLEEPER_SLOPE": "0", "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,172 @@
+"""A batch answers as its items alone would; a bad item fails alone; the sleeper takes exactly its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambda_fn.answering import answer
+from lambda_fn.contract import Answer, Batch, Item
+from lambda_fn.loading import LoadingError, load_model, threads
+from lambda_fn.models.onnx import OnnxModel
+from lambda_fn.models.sleeper import Sleeper
+from lambda_fn.models.tensor_model import TensorModel
+from lambda_fn.models.tensors import TensorSpec
+
+Array = npt.NDArray[Any]
+Infer = Callable[..., Item]
+Output = Callable[[Answer], Array]
+
+
+class Doubler(TensorModel):
+    """Twice the input, and the batches it was asked to compute; a NaN-free 13 anywhere makes the whole computation fail."""
+
+    def __init__(self) -> None:
+        super().__init__("doubler", (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),))
+        self.shapes: list[tuple[int, ...]] = []
+
+    def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        x = inputs["x"]
+        self.shapes.append(x.shape)
+        if (x == 13).any():
+            raise RuntimeError("unlucky")
+        return {"y": 2 * x}
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2), st.sampled_from(["good", "bad", "poison"])), min_size=1, max_size=6)
+)
+def test_each_item_gets_its_own_answer_whatever_the_others_are(cases: list[tuple[int, int, str]]) -> None:
+    model, items, expected = Doubler(), [], []
+    for index, (rows, width, kind) in enumerate(cases):
+        x = np.full((rows, width), 13 if kind == "poison" else index + 100, np.float32)
+        datatype = "INT8" if kind == "bad" else "FP32"
+        tensor = {"name": "x", "shape": [rows, width], "datatype": datatype, "data": x.tolist()}
+        items.append(Item(str(index), "application/json", msgspec.json.encode({"inputs": [tensor]})))
+        expected.append({"good": (2 * x).ravel().tolist(), "bad": 400, "poison": 500}[kind])
+    answers = model.answer(items)
+    assert [a.id for a in answers] == [item.id for item in items]
+    for got, want in zip(answers, expected, strict=True):
+        if isinstance(want, int):
+            assert got.status == want
+        else:
+            assert got.status == 200 and msgspec.json.decode(got.body)["outputs"][0]["data"] == want
+
+
+def test_items_of_one_shape_are_computed_together_and_split_by_their_own_rows(infer: Infer, output: Output) -> None:
+    model = Doubler()
+    arrays = [np.full((rows, 2), rows, np.float32) for rows in (1, 3, 2)]
+    answers = model.answer([infer(str(i), x) for i, x in enumerate(arrays)])
+    assert model.shapes == [(6, 2)]
+    for got, x in zip(answers, arrays, strict=True):
+        np.testing.assert_array_equal(output(got), 2 * x)
+
+
+def test_the_poisonous_item_fails_alone_with_what_it_raised(infer: Infer) -> None:
+    answers = Doubler().answer([infer("a", np.ones((1, 1))), infer("b", np.full((1, 1), 13)), infer("c", np.ones((1, 1)))])
+    assert [a.status for a in answers] == [200, 500, 200]
+    assert msgspec.json.decode(answers[1].body)["detail"] == "RuntimeError: unlucky"
+
+
+def test_a_model_whose_outputs_are_not_per_row_answers_each_item_alone(infer: Infer, output: Output) -> None:
+    class Total(Doubler):
+        def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+            return {"y": inputs["x"].sum(keepdims=True)}
+
+    answers = Total().answer([infer("a", np.ones((2, 2))), infer("b", np.ones((3, 2)))])
+    assert [output(a).tolist() for a in answers] == [[[4.0]], [[6.0]]]
+
+
+def test_a_batch_for_another_model_is_not_answered(infer: Infer) -> None:
+    (got,) = answer(Doubler(), Batch("other", [infer("a", np.ones((1, 1)))]))
+    assert got.status == 404
+    assert msgspec.json.decode(got.body)["detail"] == "model: 'other' is not allowed; allowed: 'doubler'"
+
+
+def test_an_onnx_batch_equals_its_items_alone(network: Path, infer: Infer, output: Output) -> None:
+    model = OnnxModel("small", str(network))
+    rng = np.random.default_rng(0)
+    items = [infer(str(i), rng.standard_normal((1 + i % 3, 4)).astype(np.float32)) for i in range(9)]
+    together = model.answer(items)
+    for item, got in zip(items, together, strict=True):
+        (alone,) = model.answer([item])
+        np.testing.assert_allclose(output(got), output(alone), rtol=1e-5)
+
+
+def test_onnx_metadata_is_that_of_the_open_inference_protocol(network: Path) -> None:
+    assert OnnxModel("small", str(network)).metadata() == {
+        "name": "small",
+        "versions": ["1"],
+        "platform": "onnxruntime_onnx",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
+    }
+
+
+def test_the_sleeper_takes_its_time_and_no_less() -> None:
+    sleeper = Sleeper("s", intercept=0.004, slope=0.001)
+    items = [Item(str(i), "text/plain", b"%d" % i) for i in range(3)]
+    took = []
+    for _ in range(15):
+        start = time.perf_counter()
+        answers = sleeper.answer(items)
+        took.append(time.perf_counter() - start)
+    assert [a.body for a in answers] == [b"0", b"1", b"2"]
+    # The median may only be late by less than a tenth even on a busy machine; early it never is.
+    assert min(took) >= 0.007 and sorted(took)[7] < 0.0077
+
+
+def test_a_sleeper_of_negative_time_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"sleeper 's': intercept -1 and slope 0\.0 must be seconds >= 0"):
+        Sleeper("s", -1)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "SLUICE_MODEL: not set; allowed: the model's name"),
+        ({"SLUICE_MODEL": "m"}, "no model: set SLUICE_MODEL_FILE, or SLUICE_SLEEPER_INTERCEPT and SLUICE_SLEEPER_SLOPE"),
+        (
+            {"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": "f", "SLUICE_SLEEPER_SLOPE": "1"},
+            "SLUICE_MODEL_FILE and SLUICE_SLEEPER_SLOPE",
+        ),
+        (
+            {"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": "no.onnx", "LAMBDA_TASK_ROOT": "/x"},
+            "SLUICE_MODEL_FILE: '/x/no.onnx' is not a file",
+        ),
+        ({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "1 s"}, "SLUICE_SLEEPER_SLOPE: '1 s' is not allowed; allowed: seconds >= 0"),
+        ({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "inf"}, "SLUICE_SLEEPER_SLOPE: 'inf' is not allowed"),
+    ],
+)
+def test_an_environment_that_describes_no_model_is_refused_by_variable(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(LoadingError) as caught:
+        load_model(environment)
+    assert message in str(caught.value)
+
+
+def test_an_environment_describes_a_network_or_a_sleeper(network: Path) -> None:
+    model = load_model({"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": network.name, "LAMBDA_TASK_ROOT": str(network.parent)})
+    assert isinstance(model, OnnxModel) and model.name == "m"
+    sleeper = load_model({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "0.5"})
+    assert isinstance(sleeper, Sleeper) and sleeper.service_time(3) == 1.5
+
+
+@pytest.mark.parametrize(("memory_mb", "expected"), [(128, 1), (1769, 1), (3008, 2), (5307, 3), (10240, 6)])
+def test_threads_are_those_the_memory_buys(memory_mb: int, expected: int) -> None:
+    assert threads({"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(memory_mb)}) == expected
+
+
+def test_threads_elsewhere_are_one_or_those_asked_for() -> None:
+    assert threads({}) == 1
+    assert threads({"SLUICE_THREADS": "4"}) == 4
+    with pytest.raises(LoadingError, match="SLUICE_THREADS: '0' is not allowed; allowed: an integer >= 1"):
+        threads({"SLUICE_THREADS": "0"})

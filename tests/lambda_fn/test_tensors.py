@@ -1,0 +1,148 @@
+"""Requests become the tensors the model takes, or an error that names the tensor, what it holds and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from lambda_fn.contract import Item
+from lambda_fn.models.tensors import (
+    BINARY,
+    DTYPES,
+    HEADER_LENGTH,
+    BadRequest,
+    TensorRequest,
+    TensorSpec,
+    read_request,
+    write_answer,
+)
+
+TAKES = (TensorSpec("x", "FP32", (-1, 2)), TensorSpec("n", "INT8", (-1,)))
+GIVES = (TensorSpec("y", "FP32", (-1, 2)), TensorSpec("z", "FP32", (-1,)))
+X = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+N = {"name": "n", "shape": [1], "datatype": "INT8", "data": [3]}
+
+
+def json_item(**document: Any) -> Item:
+    return Item("a", "application/json", json.dumps(document).encode())
+
+
+def binary_item(document: dict[str, Any], *tensors: npt.NDArray[Any]) -> Item:
+    head = json.dumps(document).encode()
+    body = b"".join([head, *(tensor.tobytes() for tensor in tensors)])
+    return Item("a", BINARY, body, {HEADER_LENGTH: str(len(head))})
+
+
+numeric_arrays = st.sampled_from(sorted(DTYPES)).flatmap(
+    lambda name: arrays.arrays(
+        DTYPES[name],
+        arrays.array_shapes(min_dims=1, max_dims=3, max_side=4),
+        elements={"allow_nan": False, "allow_infinity": False} if name.startswith("FP") else None,
+    ).map(lambda array: (name, array))
+)
+
+
+@given(numeric_arrays, st.booleans(), st.booleans())
+def test_a_tensor_survives_json_and_binary_both_ways(case: tuple[str, npt.NDArray[Any]], binary_in: bool, binary_out: bool) -> None:
+    datatype, array = case
+    spec = TensorSpec("x", datatype, (-1,) * array.ndim)
+    tensor: dict[str, Any] = {"name": "x", "shape": list(array.shape), "datatype": datatype}
+    wanted = {"outputs": [{"name": "x", "parameters": {"binary_data": binary_out}}], "id": "7"}
+    if binary_in:
+        item = binary_item({"inputs": [{**tensor, "parameters": {"binary_data_size": array.nbytes}}], **wanted}, array)
+    else:
+        item = json_item(inputs=[{**tensor, "data": array.tolist()}], **wanted)
+    request = read_request(item, [spec], [spec])
+    assert request.rows == len(array)
+    np.testing.assert_array_equal(request.inputs["x"], array)
+
+    answer = write_answer("a", "m", request, request.inputs)
+    head = answer.body[: int(answer.headers[HEADER_LENGTH])] if binary_out else answer.body
+    document = msgspec.json.decode(head)
+    (got,) = document["outputs"]
+    assert (document["id"], document["model_name"], got["datatype"], got["shape"]) == ("7", "m", datatype, list(array.shape))
+    values = np.frombuffer(answer.body[len(head) :], DTYPES[datatype]) if binary_out else np.array(got["data"], DTYPES[datatype])
+    np.testing.assert_array_equal(values, array.ravel())
+    assert answer.content_type == (BINARY if binary_out else "application/json")
+
+
+def test_data_may_be_flat_or_nested() -> None:
+    flat = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4]}
+    nested = {**flat, "data": [[1, 2], [3, 4]]}
+    n = {**N, "shape": [2], "data": [1, 2]}
+    one, two = (read_request(json_item(inputs=[x, n]), TAKES, GIVES) for x in (flat, nested))
+    np.testing.assert_array_equal(one.inputs["x"], two.inputs["x"])
+
+
+def test_outputs_come_as_asked_for_and_else_all_in_order() -> None:
+    def asked(**more: Any) -> TensorRequest:
+        return read_request(json_item(inputs=[X, N], **more), TAKES, GIVES)
+
+    assert asked().outputs == (("y", False), ("z", False))
+    assert asked(parameters={"binary_data_output": True}).outputs == (("y", True), ("z", True))
+    some = [{"name": "z"}, {"name": "y", "parameters": {"binary_data": False}}]
+    assert asked(parameters={"binary_data_output": True}, outputs=some).outputs == (("z", True), ("y", False))
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (Item("a", "application/json", b"nonsense"), "body: not an inference request: "),
+        (json_item(outputs=[]), "missing required field `inputs`"),
+        (json_item(inputs=[X]), "inputs: n missing; allowed, once each: x, n"),
+        (json_item(inputs=[X, N, {**N, "name": "q"}]), "inputs: 'q' is not known; allowed, once each: x, n"),
+        (json_item(inputs=[X, N, N]), "inputs: 'n' is named twice"),
+        (json_item(inputs=[{**X, "datatype": "FP64"}, N]), "inputs[x].datatype: 'FP64' is not allowed; allowed: 'FP32'"),
+        (
+            json_item(inputs=[{**X, "shape": [1, 3]}, N]),
+            "inputs[x].shape: [1, 3] is not allowed; allowed: [-1, 2], where -1 is any",
+        ),
+        (json_item(inputs=[{**X, "shape": [2]}, N]), "inputs[x].shape: [2] is not allowed"),
+        (json_item(inputs=[{**X, "shape": [0, 2], "data": []}, N]), "inputs[x].shape: [0, 2] is not allowed"),
+        (json_item(inputs=[{**X, "shape": [2, 2], "data": [1, 2, 3, 4]}, N]), "inputs: first dimensions {'x': 2, 'n': 1} differ"),
+        (json_item(inputs=[{**X, "data": [1]}, N]), "inputs[x].data: 1 values do not fill the shape [1, 2]"),
+        (json_item(inputs=[{**X, "data": ["1", "2"]}, N]), "inputs[x].data: not an array of FP32"),
+        (json_item(inputs=[{**X, "data": [None, 2]}, N]), "inputs[x].data: not an array of FP32"),
+        (json_item(inputs=[{**X, "data": [[1], [2, 3]]}, N]), "inputs[x].data: not an array of FP32"),
+        (json_item(inputs=[{**X, "data": [1e300, 1]}, N]), "inputs[x].data: not an array of FP32: overflow"),
+        (json_item(inputs=[X, {**N, "data": [300]}]), "inputs[n].data: not an array of INT8: values from 300 to 300"),
+        (json_item(inputs=[X, {**N, "data": [1.5]}]), "inputs[n].data: not an array of INT8: values from 1.5 to 1.5"),
+        (json_item(inputs=[{k: v for k, v in X.items() if k != "data"}, N]), "inputs[x].data: missing"),
+        (json_item(inputs=[X, N], outputs=[{"name": "w"}]), "outputs: 'w' is not known; allowed: y, z"),
+        (Item("a", BINARY, b"{}"), f"header {HEADER_LENGTH}: missing"),
+        (Item("a", BINARY, b"{}", {HEADER_LENGTH: "3"}), f"header {HEADER_LENGTH}: '3' is not allowed; allowed: 0 to 2"),
+        (Item("a", BINARY, b"{}", {HEADER_LENGTH: "-1"}), f"header {HEADER_LENGTH}: '-1' is not allowed"),
+        (
+            binary_item({"inputs": [{**X, "data": None, "parameters": {"binary_data_size": 8}}, N]}, np.zeros(1, np.float32)),
+            "inputs[x].parameters.binary_data_size: 8 is not allowed; allowed: 0 to 4",
+        ),
+        (
+            binary_item({"inputs": [{**X, "data": None, "parameters": {"binary_data_size": 4}}, N]}, np.zeros(1, np.float32)),
+            "inputs[x].parameters.binary_data_size: 4 is not allowed; allowed: 8, for FP32 [1, 2]",
+        ),
+        (binary_item({"inputs": [X, N]}, np.zeros(1, np.float32)), "body: 4 bytes after the last binary tensor; allowed: none"),
+    ],
+)
+def test_a_request_that_the_model_does_not_take_is_refused_by_name(item: Item, message: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read_request(item, TAKES, GIVES)
+    assert message in str(caught.value)
+
+
+def test_the_client_of_triton_is_understood_and_understands() -> None:
+    client = pytest.importorskip("tritonclient.http")
+    tensor = client.InferInput("x", [1, 2], "FP32")
+    tensor.set_data_from_numpy(np.array([[1.5, -2]], np.float32))
+    body, length = client.InferenceServerClient.generate_request_body([tensor])
+    request = read_request(Item("a", BINARY, body, {"Inference-Header-Content-Length": str(length)}), TAKES[:1], GIVES[:1])
+    answer = write_answer("a", "m", request, {"y": request.inputs["x"] * 2})
+    result = client.InferenceServerClient.parse_response_body(answer.body, header_length=int(answer.headers[HEADER_LENGTH]))
+    np.testing.assert_array_equal(result.as_numpy("y"), [[3, -4]])
