@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # pip of the system installs into the environment, so that a Python without ensurepip (Debian's) is enough.
 PIP_INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test check bench deploy-tools lock clean
 
 demo: $(VENV)/local
 	$(BIN)/sluice demo
@@ -13,7 +13,7 @@ demo: $(VENV)/local
 test: $(VENV)/dev
 	$(BIN)/pytest -m "not deploy"
 
-check: $(VENV)/dev
+check: $(VENV)/dev deploy-tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -22,6 +22,15 @@ check: $(VENV)/dev
 
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks
+
+# The AWS SAM command line and a loopback AWS, each in an environment of its own: their pins disagree with ours and with each other.
+# The locks are complete, and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps.
+deploy-tools: .venv-sam/installed .venv-ministack/installed
+
+.venv-%/installed: requirements/%.txt
+	$(PYTHON) -m venv --without-pip --clear $(@D)
+	$(PYTHON) -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	touch $@
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv --without-pip $(VENV)

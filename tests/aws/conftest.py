@@ -1,0 +1,96 @@
+"""The template as CloudFormation reads it, and AWS's control planes in this process: moto's server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import boto3
+import pytest
+from cfnlint.decode import cfn_yaml
+from moto.server import ThreadedMotoServer
+
+ROOT = Path(__file__).parents[2]
+
+
+class Template:
+    """``template.yaml`` with its parameters filled in: what `Ref`, `Fn::Sub` and `Fn::If` come to, other functions left alone."""
+
+    def __init__(self, parameters: dict[str, str]) -> None:
+        self.body: dict[str, Any] = json.loads(json.dumps(cfn_yaml.load(str(ROOT / "template.yaml"))))
+        defaults = {name: str(p["Default"]) for name, p in self.body["Parameters"].items() if "Default" in p}
+        self.values = {**defaults, **parameters}
+
+    def resource(self, name: str) -> dict[str, Any]:
+        """The properties of a resource."""
+        properties: dict[str, Any] = self.resolve(self.body["Resources"][name]["Properties"])
+        return properties
+
+    def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
+        """The resources of a type, by logical name."""
+        return {name: self.resource(name) for name, r in self.body["Resources"].items() if r["Type"] == kind}
+
+    def globals(self) -> dict[str, Any]:
+        """What every function has."""
+        properties: dict[str, Any] = self.resolve(self.body["Globals"]["Function"])
+        return properties
+
+    def resolve(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.resolve(v) for v in value if not self._absent(v)]
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"Fn::If"}:
+            condition, yes, no = value["Fn::If"]
+            return self.resolve(yes if self.condition({"Condition": condition}) else no)
+        if set(value) == {"Ref"}:
+            return self.values.get(value["Ref"], f"<{value['Ref']}>")
+        if set(value) == {"Fn::Sub"}:
+            text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
+            known = {**self.values, **self.resolve(variables)}
+            return re.sub(r"\$\{([^}!]+)\}", lambda m: known.get(m[1], f"<{m[1]}>"), text)
+        return {k: self.resolve(v) for k, v in value.items() if not self._absent(v)}
+
+    def condition(self, value: Any) -> bool:
+        (function, operand), *_ = value.items()
+        if function == "Condition":
+            return self.condition(self.body["Conditions"][operand])
+        if function == "Fn::Not":
+            return not self.condition(operand[0])
+        assert function == "Fn::Equals", function
+        left, right = self.resolve(operand)
+        return bool(left == right)
+
+    def _absent(self, value: Any) -> bool:
+        return isinstance(value, dict) and set(value) <= {"Fn::If", "Ref"} and self.resolve(value) == "<AWS::NoValue>"
+
+
+@pytest.fixture
+def template() -> Callable[..., Template]:
+    """``template(ModelName="x")``: the template with these parameters, the others at their defaults."""
+    return lambda **parameters: Template(parameters)
+
+
+@pytest.fixture
+def moto_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an empty AWS without data planes; clients made in the test go there, with nobody's credentials."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials that it found first
+    try:
+        urlopen(Request(f"{url}/moto-api/reset", method="POST")).close()  # its state is that of the process
+        yield url
+    finally:
+        server.stop()

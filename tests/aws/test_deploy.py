@@ -1,0 +1,279 @@
+"""The template deployed for real, to a loopback AWS: `sam build`, `sam deploy`, invocations, a buffer in front.
+
+The loopback is `ministack`: it runs the functions' own packages in processes of its Python and needs neither docker nor root. What
+it does not have (a container for the buffer, a cache behind the address, metric math in an alarm) is said in docs/deploy.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import boto3
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from batching.documents import Plan, PolicyDocument, read, write
+from batching.policy import size_or_timeout
+from lambda_fn.contract import JSON, Batch, Item, decode_answers, decode_metadata, encode_batch
+from local.parent_death import die_with_parent
+
+pytestmark = pytest.mark.deploy
+
+ROOT = Path(__file__).parents[2]
+SAM = ROOT / ".venv-sam" / "bin" / "sam"
+MINISTACK = ROOT / ".venv-ministack" / "bin" / "ministack"
+STARTS_WITHIN = 30  # seconds
+STEP_WITHIN = 180  # seconds, for one call of the SAM command line
+WEIGHTS = np.array([[1, 10], [2, 20], [3, 30]], np.float32)
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """A running loopback AWS: its address, and the environment in which everything goes there."""
+
+    url: str
+    environment: dict[str, str]
+
+    def client(self, service: str) -> Any:
+        session = boto3.Session("test", "test", region_name="us-east-1")
+        return session.client(service, endpoint_url=self.url)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def clean_environment() -> dict[str, str]:
+    """This environment without AWS's, ours and make's variables, so that nobody's account is ever reached."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SLUICE_", "SAM_", "MAKE")) and k != "MFLAGS"}
+    return {
+        **kept,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "SAM_CLI_TELEMETRY": "0",
+    }
+
+
+@contextlib.contextmanager
+def child(command: list[str | Path], environment: dict[str, str], ready: str, log: Path) -> Iterator[None]:
+    """A process in a group of its own that answers at ``ready``; the whole group is gone at the end."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=log.parent,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        )
+    try:
+        address = re.fullmatch(r"http://([\d.]+):(\d+)(/.*)", ready)
+        assert address is not None
+        deadline = time.monotonic() + STARTS_WITHIN
+        while not answers(address[1], int(address[2]), address[3]):
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(
+                    f"{Path(command[0]).name} did not answer at {ready} within {STARTS_WITHIN} s:\n{log.read_text()[-2000:]}"
+                )
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def answers(host: str, port: int, path: str) -> bool:
+    """Whether a GET there is answered with 200."""
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+            return connection.recv(64).split(b" ")[1:2] == [b"200"]
+    except OSError:
+        return False
+
+
+def sam(*arguments: str | Path, environment: dict[str, str]) -> str:
+    """What the SAM command line prints; a failure fails the test with its last words."""
+    done = subprocess.run(
+        [SAM, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=STEP_WITHIN, stdin=subprocess.DEVNULL
+    )
+    if done.returncode != 0:
+        pytest.fail(f"sam {arguments[0]} exited with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tools() -> None:
+    missing = [str(tool.relative_to(ROOT)) for tool in (SAM, MINISTACK) if not tool.exists()]
+    if missing:
+        pytest.fail(
+            f"{' and '.join(missing)} missing: run `make deploy-tools` once, or `make test` for the tests without deployment"
+        )
+
+
+@pytest.fixture(scope="module")
+def loopback(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    folder = tmp_path_factory.mktemp("ministack")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    environment = {**clean_environment(), "AWS_ENDPOINT_URL": url, "__SAM_CLI_APP_DIR": str(folder / "sam")}
+    settings = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "MINISTACK_HOST": "127.0.0.1", "LAMBDA_EXECUTOR": "local"}
+    with child(
+        [MINISTACK],
+        {**environment, **settings, "TMPDIR": str(folder)},
+        ready=f"{url}/_ministack/health",
+        log=folder / "ministack.log",
+    ):
+        yield Loopback(url, environment)
+    for unpacked in folder.glob("ministack-lambda-*"):  # 120 MB for every process of a function
+        shutil.rmtree(unpacked)
+
+
+def network(folder: Path) -> Path:
+    """A file with the network y = x W."""
+    n, m = WEIGHTS.shape
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", n])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", m])
+    product = helper.make_node("MatMul", ["x", "W"], ["y"])
+    graph = helper.make_graph([product], "product", [x], [y], [numpy_helper.from_array(WEIGHTS, "W")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "product.onnx")
+    return folder / "product.onnx"
+
+
+def question(*x: float) -> dict[str, Any]:
+    """A request of the Open Inference Protocol v2 for one row."""
+    return {"inputs": [{"name": "x", "shape": [1, len(x)], "datatype": "FP32", "data": list(x)}]}
+
+
+def check_answer(body: bytes, *x: float) -> None:
+    (output,) = msgspec.json.decode(body)["outputs"]
+    assert (output["name"], output["shape"]) == ("y", [1, 2])
+    np.testing.assert_allclose(output["data"], np.array(x, np.float32) @ WEIGHTS, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def stack(loopback: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    """The loopback with the template deployed as samconfig.toml's environment `loopback` says."""
+    built = tmp_path_factory.mktemp("build")
+    python = re.search(r"^version = (\d+\.\d+)", (ROOT / ".venv-ministack" / "pyvenv.cfg").read_text(), re.M)
+    assert python is not None
+    # The loopback runs the functions on this machine with its own Python, whatever runtime the template names, and has no /opt.
+    build = {
+        "SLUICE_BUILD_MACHINE": platform.machine(),
+        "SLUICE_BUILD_PYTHON": python[1],
+        "SLUICE_BUILD_NETWORK": str(network(tmp_path_factory.mktemp("network"))),
+    }
+    sam("build", "--config-env", "loopback", "--build-dir", built, environment={**loopback.environment, **build})
+    config = ("--config-file", ROOT / "samconfig.toml", "--config-env", "loopback")
+    parameters = tomllib.loads((ROOT / "samconfig.toml").read_text())["loopback"]["deploy"]["parameters"]["parameter_overrides"]
+    parameters += [f"ModelFile={built / 'InferenceLayer' / 'model.onnx'}"]
+    sam(
+        *("deploy", *config, "--template-file", built / "template.yaml", "--parameter-overrides", *parameters),
+        environment=loopback.environment,
+    )
+    yield loopback
+    shutil.rmtree(built)
+
+
+def test_sam_finds_the_template_valid(tools: None, tmp_path: Path) -> None:
+    environment = {**clean_environment(), "__SAM_CLI_APP_DIR": str(tmp_path)}
+    assert "is a valid SAM Template" in sam("validate", "--lint", environment=environment)
+
+
+def test_the_stack_is_created_completely(stack: Loopback) -> None:
+    (deployed,) = stack.client("cloudformation").describe_stacks(StackName="sluice")["Stacks"]
+    assert deployed["StackStatus"] == "CREATE_COMPLETE"
+    assert {output["OutputKey"] for output in deployed["Outputs"]} == {"Url", "PlanParameter", "BufferLogGroup"}
+
+
+@pytest.mark.parametrize("memory_mb", [512, 1024, 1769, 3538, 5307])
+def test_a_deployed_function_answers_each_request_of_a_batch(stack: Loopback, memory_mb: int) -> None:
+    bodies = [msgspec.json.encode(q) for q in (question(1, 2, 3), question(4, 5, 6), question(7))]
+    batch = Batch("mlp", [Item(f"r{i}", JSON, body) for i, body in enumerate(bodies)])
+    answer = stack.client("lambda").invoke(FunctionName=f"mlp-{memory_mb}:live", Payload=encode_batch(batch))
+    payload = answer["Payload"].read()
+    assert "FunctionError" not in answer, payload
+    first, second, bad = decode_answers(payload, batch)
+    assert (first.status, second.status, bad.status) == (200, 200, 400)
+    check_answer(first.body, 1, 2, 3)
+    check_answer(second.body, 4, 5, 6)
+
+
+def test_a_deployed_function_describes_its_model(stack: Loopback) -> None:
+    answer = stack.client("lambda").invoke(FunctionName="mlp-1769:live", Payload=encode_batch(Batch("mlp", [], describe=True)))
+    metadata = decode_metadata(answer["Payload"].read())
+    assert (metadata["name"], metadata["inputs"][0]["shape"]) == ("mlp", [-1, 3])
+
+
+def test_the_deployed_parameter_is_a_plan_for_a_deployed_function(stack: Loopback) -> None:
+    (parameter,) = stack.client("ssm").get_parameters_by_path(Path="/sluice/plans/")["Parameters"]
+    plan = read(Plan, parameter["Value"])
+    name, _, alias = plan.function.partition(":")
+    assert stack.client("lambda").get_alias(FunctionName=name, Name=alias)["FunctionVersion"] == "1"
+
+
+async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(stack: Loopback, tmp_path: Path) -> None:
+    """The loopback has no container for the buffer, so it runs beside: parameter in, batches to the deployed function out."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    settings = {"SLUICE_REDIS_URL": "memory://", "SLUICE_PLANS": "ssm:/sluice/plans/", "SLUICE_PLAN_INTERVAL": "0.2"}
+    command: list[str | Path] = [Path(sys.executable).parent / "sluice", "serve", "--port", str(port)]
+    with child(command, {**stack.environment, **settings}, ready=f"{url}/v2/health/ready", log=tmp_path / "buffer.log"):
+        async with aiohttp.ClientSession(url) as client:
+
+            async def ask(i: int) -> None:
+                async with client.post("/v2/models/mlp/infer", json=question(i, 2, 3)) as response:
+                    assert response.status == 200, await response.text()
+                    check_answer(await response.read(), i, 2, 3)
+
+            async def metric(pattern: str) -> float:
+                async with client.get("/metrics") as response:
+                    found = re.search(rf"^{pattern} (\S+)$", await response.text(), re.M)
+                    return float(found[1]) if found else 0.0
+
+            await asyncio.gather(*map(ask, range(4)))
+            assert (
+                await metric(r'sluice_batch_size_sum\{model="mlp"\}')
+                == await metric(r'sluice_batch_size_count\{model="mlp"\}')
+                == 4
+            )
+
+            plan = Plan(model="mlp", function="mlp-512:live", policy=PolicyDocument.of(size_or_timeout(4, 30.0)))
+            stack.client("ssm").put_parameter(Name="/sluice/plans/mlp", Value=write(plan).decode(), Overwrite=True)
+            async with asyncio.timeout(10):
+                while not await metric(r'sluice_plan_info\{function="mlp-512:live",model="mlp",policy="size_or_timeout"\}'):
+                    await asyncio.sleep(0.05)
+            await asyncio.gather(*map(ask, range(4)))
+            assert await metric(r'sluice_batch_size_count\{model="mlp"\}') == 5

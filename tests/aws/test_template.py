@@ -1,0 +1,199 @@
+"""What template.yaml promises, without deploying it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cfnlint.api import lint_file
+
+from batching.documents import Plan, Slo, read
+from batching.policy import no_batching
+from buffer_service.settings import PREFIX, Settings
+from buffer_service.telemetry import Telemetry
+
+ROOT = Path(__file__).parents[2]
+SIZES = (512, 1024, 1769, 3538, 5307)
+
+AnyTemplate = Callable[..., Any]
+
+
+def environment(task: dict[str, Any]) -> dict[str, str]:
+    (container,) = task["ContainerDefinitions"]
+    return {variable["Name"]: variable["Value"] for variable in container["Environment"]}
+
+
+def setting_names() -> set[str]:
+    kind: Any = Settings
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else msgspec.structs.fields(kind)
+    return {PREFIX + field.name.upper() for field in fields}
+
+
+def test_cfn_lint_finds_nothing() -> None:
+    assert [str(match) for match in lint_file(ROOT / "template.yaml")] == []
+
+
+def test_every_variable_of_the_buffer_is_a_setting(template: AnyTemplate) -> None:
+    assert environment(template().resource("BufferTask")).keys() <= setting_names()
+
+
+@pytest.mark.parametrize("mode", ["node", "serverless"])
+def test_the_settings_accept_what_the_template_says(template: AnyTemplate, mode: str) -> None:
+    settings = Settings.from_environment(environment(template(CacheMode=mode).resource("BufferTask")))
+    assert settings.redis_url.startswith("rediss://<Cache" + ("Nodes" if mode == "node" else "Metered"))
+    assert settings.plans == "ssm:/sluice/plans/"
+    assert settings.host == "0.0.0.0"
+
+
+def test_time_limits_contain_each_other(template: AnyTemplate) -> None:
+    """The function gives up before the buffer's invocation, the buffer before the load balancer (60 s), draining before a kill."""
+    filled = template()
+    task = filled.resource("BufferTask")
+    settings = Settings.from_environment(environment(task))
+    assert filled.globals()["Timeout"] < settings.invoke_timeout
+    assert settings.request_timeout < 60
+    assert settings.drain_timeout < task["ContainerDefinitions"][0]["StopTimeout"]
+
+
+def test_the_first_plan_is_a_plan(template: AnyTemplate) -> None:
+    parameter = template(ModelName="encoder", SloLatency="0.5", SloPercentile="99").resource("Plan")
+    assert parameter["Name"] == "/sluice/plans/encoder"
+    plan = read(Plan, parameter["Value"])
+    assert (plan.model, plan.function, plan.slo) == ("encoder", "encoder-1769:live", Slo(0.5, 99))
+    assert plan.policy.policy() == no_batching()
+
+
+def test_the_first_plan_points_at_the_gpu_worker_where_there_is_one(template: AnyTemplate) -> None:
+    filled = template(GpuBackend="http", GpuUrl="http://gpu.internal:8000")
+    assert read(Plan, filled.resource("Plan")["Value"]).function == "http://gpu.internal:8000"
+
+
+def test_one_function_per_memory_size_behind_the_same_alias(template: AnyTemplate) -> None:
+    filled = template(ModelName="encoder")
+    functions = filled.of_type("AWS::Serverless::Function").values()
+    assert [(f["FunctionName"], f["MemorySize"]) for f in functions] == [(f"encoder-{size}", size) for size in SIZES]
+    assert filled.globals()["AutoPublishAlias"] == "live"
+
+
+@pytest.mark.parametrize("file", ["", "/opt/model.onnx"])
+def test_the_function_finds_one_model_in_its_environment(template: AnyTemplate, file: str) -> None:
+    variables = template(ModelFile=file).globals()["Environment"]["Variables"]
+    documented = re.findall(r"SLUICE_[A-Z_]+", (ROOT / "lambda_fn" / "loading.py").read_text())
+    assert variables.keys() <= set(documented)
+    assert variables["SLUICE_MODEL"] == "mlp"
+    assert variables.get("SLUICE_MODEL_FILE", "") == file
+    assert ("SLUICE_SLEEPER_SLOPE" in variables) == (not file)
+
+
+def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(template: AnyTemplate) -> None:
+    filled = template()
+    (policy,) = filled.resource("BufferRole")["Policies"]
+    invoke, follow = policy["PolicyDocument"]["Statement"]
+    assert invoke["Action"] == "lambda:InvokeFunction"
+    assert invoke["Resource"] == [f"<{name}.Alias>" for name in filled.of_type("AWS::Serverless::Function")]
+    assert follow["Action"] == "ssm:GetParametersByPath"
+    assert all(":parameter/sluice/plans" in resource for resource in follow["Resource"])
+
+
+def test_a_sagemaker_backend_adds_one_permission(template: AnyTemplate) -> None:
+    filled = template(GpuBackend="sagemaker", GpuEndpoint="encoder-gpu")
+    (policy,) = filled.resource("BufferRole")["Policies"]
+    *_, added = policy["PolicyDocument"]["Statement"]
+    assert len(policy["PolicyDocument"]["Statement"]) == 3
+    assert added["Action"] == "sagemaker:InvokeEndpoint" and added["Resource"].endswith(":endpoint/encoder-gpu")
+
+
+def test_no_role_may_do_anything_to_everything(template: AnyTemplate) -> None:
+    for role in template().of_type("AWS::IAM::Role").values():
+        assert "ManagedPolicyArns" not in role
+        for policy in role["Policies"]:
+            for statement in policy["PolicyDocument"]["Statement"]:
+                actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
+                assert not [action for action in actions if "*" in action]
+                assert statement["Resource"] != "*" or actions == ["ecr:GetAuthorizationToken"]
+
+
+def test_the_alarm_compares_late_requests_with_what_the_slo_allows(template: AnyTemplate) -> None:
+    alarm = template(ModelName="encoder", SloPercentile="99").resource("SloAlarm")
+    excess, *series = alarm["Metrics"]
+    assert excess["Expression"] == "100 * violations / requests - (100 - 99)"
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
+    for metric, name in zip(series, ("SloViolations", "Requests"), strict=True):
+        assert metric["MetricStat"]["Metric"] == {
+            "Namespace": "Sluice",
+            "MetricName": name,
+            "Dimensions": [{"Name": "Model", "Value": "encoder"}],
+        }
+
+
+def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTemplate) -> None:
+    filled = template(ModelName="encoder")
+    out = io.StringIO()
+    telemetry = Telemetry(out).model(read(Plan, filled.resource("Plan")["Value"]))
+    telemetry.sent(1)
+    telemetry.answered(200, 0.1)
+    telemetry.emit()
+    line = msgspec.json.decode(out.getvalue())
+    (written,) = line["_aws"]["CloudWatchMetrics"]
+    assert (written["Namespace"], written["Dimensions"], line["Model"]) == ("Sluice", [["Model"]], "encoder")
+    shown: set[str] = set()
+    for widget in msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]:
+        place = ["", "", "", ""]  # namespace, metric, dimension, value: "." repeats the one above
+        for metric in widget["properties"]["metrics"]:
+            if isinstance(metric[0], str) and metric[0] != "...":
+                place = [above if name == "." else name for name, above in zip(metric[:4], place, strict=True)]
+                assert place[0] != "Sluice" or place[2:] == ["Model", "encoder"]
+                shown |= {place[1]} if place[0] == "Sluice" else set()
+    assert shown == {metric["Name"] for metric in written["Metrics"]}
+
+
+def test_the_layer_is_built_for_the_runtime_of_the_functions(template: AnyTemplate) -> None:
+    makefile = (ROOT / "lambda_fn" / "Makefile").read_text()
+    python = re.search(r"^SLUICE_BUILD_PYTHON \?= (.*)$", makefile, re.M)
+    machine = re.search(r"^SLUICE_BUILD_MACHINE \?= (.*)$", makefile, re.M)
+    filled = template()
+    assert python is not None and filled.globals()["Runtime"] == "python" + python[1]
+    assert filled.resource("InferenceLayer")["CompatibleRuntimes"] == ["python" + python[1]]
+    assert machine is not None and (machine[1], filled.values["Architecture"]) == ("aarch64", "arm64")
+
+
+def test_a_layer_that_lambda_would_refuse_is_not_built(tmp_path: Path) -> None:
+    network = tmp_path / "network.onnx"
+    with network.open("wb") as file:
+        file.truncate(262_144_000)
+    pip = tmp_path / "pip"  # stands in for `python -m pip`: the libraries do not matter here
+    pip.write_text(f"#!/bin/sh\nmkdir -p {shlex.quote(str(tmp_path / 'artifacts' / 'python'))}\n")
+    pip.chmod(0o755)
+    variables = {"ARTIFACTS_DIR": tmp_path / "artifacts", "PYTHON": pip, "SLUICE_BUILD_NETWORK": network}
+    build = subprocess.run(
+        ["make", "-C", str(ROOT / "lambda_fn"), "build-InferenceLayer", *(f"{k}={v}" for k, v in variables.items())],
+        capture_output=True,
+        text=True,
+    )
+    assert build.returncode == 2
+    assert "the layer is 262144000 bytes unzipped; allowed: 261600000" in build.stderr
+    assert f"Take a smaller network than SLUICE_BUILD_NETWORK={network}" in build.stderr
+
+
+def test_samconfig_names_parameters_of_the_template(template: AnyTemplate) -> None:
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    overrides = dict(pair.split("=", 1) for pair in config["loopback"]["deploy"]["parameters"]["parameter_overrides"])
+    parameters = template().body["Parameters"]
+    assert overrides.keys() <= parameters.keys()
+    assert {name for name, parameter in parameters.items() if "Default" not in parameter} <= overrides.keys()
+
+
+def test_every_parameter_is_documented(template: AnyTemplate) -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    table = page.partition("| parameter |")[2].partition("\n\n")[0]
+    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}  # the first column
+    assert named == template().body["Parameters"].keys()
