@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# pip of the system installs into the environment, so that a Python without ensurepip (Debian's) is enough.
-PIP_INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+# The system's pip installs into the environment, so that a Python without ensurepip (Debian's) is enough. The locks are complete,
+# and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps.
+INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps
 
 .PHONY: demo test check bench deploy-tools lock clean
 
@@ -18,32 +19,39 @@ check: $(VENV)/dev deploy-tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(MAKE) test
+	$(BIN)/pytest -m deploy
 
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks
 
 # The AWS SAM command line and a loopback AWS, each in an environment of its own: their pins disagree with ours and with each other.
-# The locks are complete, and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps.
 deploy-tools: .venv-sam/installed .venv-ministack/installed
+
+# Two locks of one tree: what runs the system here, and what also tests it.
+$(VENV)/local $(VENV)/dev: $(VENV)/%: requirements/%.txt pyproject.toml | $(BIN)/python
+	$(call INSTALL,$(VENV)) --require-hashes -r $<
+	$(call INSTALL,$(VENV)) --no-build-isolation -e .
+	touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv --without-pip $(VENV)
 
 .venv-%/installed: requirements/%.txt
 	$(PYTHON) -m venv --without-pip --clear $(@D)
-	$(PYTHON) -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	$(call INSTALL,$(@D)) --require-hashes -r $<
 	touch $@
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv --without-pip $(VENV)
-
-$(VENV)/local: requirements/local.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP_INSTALL) --require-hashes -r $<
-	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
-	touch $@
-
-$(VENV)/dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP_INSTALL) --require-hashes -r $<
-	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
-	touch $@ $(VENV)/local
+# After a change of dependencies; the locks name versions and hashes, and no index.
+COMPILE = $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+lock: $(VENV)/dev
+	$(COMPILE) --extra local --extra dev -o requirements/dev.txt pyproject.toml
+	$(COMPILE) --extra local -c requirements/dev.txt -o requirements/local.txt pyproject.toml
+	$(COMPILE) -c requirements/dev.txt -o requirements/buffer.txt requirements/buffer.in
+	$(COMPILE) -o lambda_fn/requirements.txt lambda_fn/requirements.in
+	$(COMPILE) -o requirements/sam.txt requirements/sam.in
+	$(COMPILE) -o requirements/ministack.txt requirements/ministack.in
 
 clean:
 	rm -rf $(VENV) .venv-sam .venv-ministack .aws-sam .networks

@@ -13,7 +13,7 @@ import uvicorn
 import uvloop
 
 from batching.documents import Plan
-from batching.errors import StoreUnavailable, UnknownModel
+from batching.errors import InvalidInput, StoreUnavailable, UnknownModel
 from buffer_service.callers import Callers, new_process_name
 from buffer_service.dispatcher import Dispatcher, deliver, describe
 from buffer_service.http_protocol import limited_protocol
@@ -97,7 +97,7 @@ class BufferService:
         return True
 
     async def _follow(self, plan: Plan) -> None:
-        """Serve a plan from now on; raises ``UnknownFunction`` where it names none."""
+        """Serve a plan from now on; raises ``UnknownFunction`` or ``InvalidInput`` where it cannot be."""
         assert self._store is not None and self._callers is not None
         current = self._dispatchers.get(plan.model)
         if current is None or current.plan.function != plan.function:
@@ -111,13 +111,16 @@ class BufferService:
         self._dispatchers[plan.model] = dispatcher
 
     async def _check_function(self, plan: Plan) -> None:
-        """Refuse a plan whose function does not exist; one that is only away may come back."""
+        """Refuse a plan whose function does not exist or serves another model; one that is only away may come back."""
         try:
-            await describe(plan, self._invoker)
+            served = (await describe(plan, self._invoker)).get("name", plan.model)
         except UnknownFunction:
             raise
         except Exception as error:
             _log.warning("%s: function %s could not be asked about its model: %s", plan.model, plan.function, error)
+        else:
+            if served != plan.model:
+                raise InvalidInput("model", plan.model, f"the model that {plan.function} serves, {served!r}")
 
     async def _receive(self, store: Store, callers: Callers) -> None:
         while True:
