@@ -1,0 +1,1 @@
+"""What a policy does on paper: batch sizes, waiting times, latency, cost."""

@@ -1,0 +1,151 @@
+"""Service time of every batch size at one memory size, from a profile (docs/model.md, section 2.4).
+
+Rules. Each quantile of the service time, the overhead and the billed duration are interpolated linearly between the measured
+batch sizes; nothing is extrapolated, neither beyond the largest measured size (or ``max_batch_size``) nor below the smallest.
+Beyond its outermost points a quantile function is constant. A larger batch cannot be quicker: a drop of the mean of at most
+``NOISE`` is taken for noise and levelled, a greater one is refused. Without quantile points the service time is its mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from batching.documents import ProfilePoint, ServiceProfile
+from batching.errors import InvalidInput
+from optimizer.arrivals.map import Array
+
+N_POINTS = 40  # equally likely values that stand for a random service time
+NOISE = 0.10  # the part by which a larger batch may measure quicker
+_MEASURED_GRANULARITY = 0.001  # s; what a measured billed duration was already rounded up to
+
+
+@dataclass(frozen=True, eq=False)
+class ServiceTimes:
+    """Service times of a function at one memory size.
+
+    Parameters
+    ----------
+    memory_mb : int
+    seconds : array, shape (max_batch_size, n_points)
+        ``seconds[n - 1]`` are equally likely service times of a batch of ``n``; one column where they are deterministic.
+    overhead : array, shape (max_batch_size,)
+        Mean seconds that an invocation takes beyond its service time, as its client sees it.
+    billed_duration : array, shape (max_batch_size,)
+        Mean seconds that are paid for.
+    """
+
+    memory_mb: int
+    seconds: Array
+    overhead: Array
+    billed_duration: Array
+
+    @property
+    def max_batch_size(self) -> int:
+        """The largest batch the profile speaks of."""
+        return len(self.seconds)
+
+    @property
+    def response(self) -> Array:
+        """Seconds from dispatch to answer, (max_batch_size, n_points): service time and overhead."""
+        return self.seconds + self.overhead[:, None]
+
+    def up_to(self, batch_size: int) -> ServiceTimes:
+        """The same for batches of at most ``batch_size``.
+
+        Raises
+        ------
+        InvalidInput
+            Beyond what was measured: nothing is extrapolated.
+        """
+        if not 1 <= batch_size <= self.max_batch_size:
+            raise InvalidInput("batch_size", batch_size, f"1 to {self.max_batch_size}, as the profile measured")
+        return ServiceTimes(
+            self.memory_mb, self.seconds[:batch_size], self.overhead[:batch_size], self.billed_duration[:batch_size]
+        )
+
+    def mean_billed(self, granularity: float) -> Array:
+        """Mean billed seconds by batch size, (max_batch_size,), each invocation rounded up to a multiple of ``granularity`` (s).
+
+        A random duration that was measured is the mean of durations already rounded to 1 ms, and stands as it is there.
+        """
+        deterministic = self.seconds.shape[1] == 1
+        if deterministic:
+            return _round_up(self.billed_duration, granularity)
+        if granularity <= _MEASURED_GRANULARITY:
+            return self.billed_duration
+        paid = self.seconds + (self.billed_duration - self.seconds.mean(axis=1))[:, None]
+        return np.asarray(_round_up(paid, granularity).mean(axis=1))
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> float:
+        """One random time from dispatch to answer of a batch of ``batch_size``, in seconds."""
+        row = self.seconds[batch_size - 1]
+        value = row[0] if len(row) == 1 else row[rng.integers(len(row))]
+        return float(value + self.overhead[batch_size - 1])
+
+
+def service_times(profile: ServiceProfile, memory_mb: int, max_batch_size: int | None = None) -> ServiceTimes:
+    """Service times of a profile at ``memory_mb`` for batches of 1 to ``max_batch_size`` (by default all it speaks of).
+
+    Raises
+    ------
+    InvalidInput
+        A memory size that was not measured; a batch size beyond the measured; no measurement of a single request; a linear
+        profile without an end; a service time that falls with the batch size by more than noise.
+    """
+    if memory_mb < 1:
+        raise InvalidInput("memory_mb", memory_mb, "an integer >= 1")
+    if profile.service_time is not None:
+        largest = max_batch_size or profile.max_batch_size
+        if largest is None:
+            raise InvalidInput("max_batch_size", None, "a largest batch size, as a linear profile names none itself")
+        if profile.max_batch_size is not None and largest > profile.max_batch_size:
+            raise InvalidInput("batch_size", largest, f"1 to {profile.max_batch_size}, the profile's max_batch_size")
+        sizes = np.arange(1, largest + 1, dtype=np.float64)
+        law: Array = profile.service_time.intercept + profile.service_time.slope * sizes
+        return ServiceTimes(memory_mb, law[:, None], np.zeros(largest), law)
+    points = profile.points_at(memory_mb)
+    measured = np.array([point.batch_size for point in points])
+    if measured[0] != 1:
+        raise InvalidInput("points", f"memory_mb {memory_mb}, batch_size {measured[0]} first", "batch_size 1 measured as well")
+    largest = int(min(measured[-1], profile.max_batch_size or measured[-1]))
+    _refuse_falling(points)
+    quantiles = np.array([_quantile_points(point) for point in points])
+    if any(point.service_time.quantiles for point in points):
+        quantiles = np.maximum.accumulate(quantiles, axis=0)
+    else:
+        quantiles = np.maximum.accumulate(quantiles[:, :1], axis=0)
+    sizes = np.arange(1, largest + 1, dtype=np.float64)
+    seconds = np.column_stack([np.interp(sizes, measured, column) for column in quantiles.T])
+    overhead = np.interp(sizes, measured, [point.overhead for point in points])
+    billed = np.interp(sizes, measured, np.maximum.accumulate([point.billed_duration for point in points]))
+    times = ServiceTimes(memory_mb, seconds, overhead, billed)
+    return times if max_batch_size is None else times.up_to(max_batch_size)
+
+
+def _quantile_points(point: ProfilePoint) -> Array:
+    """``N_POINTS`` equally likely values of a measured service time."""
+    levels = (np.arange(N_POINTS) + 0.5) / N_POINTS
+    if not point.service_time.quantiles:
+        return np.full(N_POINTS, point.service_time.mean)
+    q, seconds = zip(*point.service_time.quantiles, strict=True)
+    return np.asarray(np.interp(levels, q, seconds))
+
+
+def _refuse_falling(points: list[ProfilePoint]) -> None:
+    for smaller, larger in pairwise(points):
+        if larger.service_time.mean < (1 - NOISE) * smaller.service_time.mean:
+            raise InvalidInput(
+                f"service_time.mean at memory_mb {larger.memory_mb}, batch_size {larger.batch_size}",
+                larger.service_time.mean,
+                f"no less than 10 % below that of batch_size {smaller.batch_size} ({smaller.service_time.mean:g} s)",
+            )
+
+
+def _round_up(seconds: Array, granularity: float) -> Array:
+    if not 0 < granularity < np.inf:
+        raise InvalidInput("granularity", granularity, "a number of seconds > 0")
+    # 0.1 s is a whole number of milliseconds though 0.1 / 0.001 is not a whole number in binary
+    return np.asarray(np.ceil(seconds / granularity - 1e-9) * granularity)

@@ -1,0 +1,1 @@
+"""What comes in: traces, Markovian arrival processes and their fits."""

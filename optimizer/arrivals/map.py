@@ -1,0 +1,205 @@
+"""Markovian arrival processes (docs/model.md, section 1).
+
+A chain of ``n_phases`` phases jumps at the rates of ``D0`` silently and at those of ``D1`` with an arrival; ``D0 + D1`` is a
+generator. Poisson is one phase, an MMPP has a diagonal ``D1``. Stationary phases solve ``stationary (D0 + D1) = 0``, those just
+after an arrival ``embedded P = embedded`` with ``P = (-D0)^-1 D1``; inter-arrival times have raw moments
+``m_k = k! embedded (-D0)^-k 1``.
+
+References: Neuts, A versatile Markovian point process, J. Appl. Prob. 16 (1979); Casale, Zhang, Smirni, KPC-Toolbox (2010).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from math import factorial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from batching.documents import ArrivalDocument
+from batching.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+_TOLERANCE = 1e-8  # of a row sum, relative to the row's own rate
+
+
+@dataclass(frozen=True, eq=False)
+class ArrivalProcess:
+    """A stationary Markovian arrival process.
+
+    Parameters
+    ----------
+    D0 : array, shape (n_phases, n_phases)
+        Rates (1/s) of the jumps without an arrival; the diagonal is negative and makes the rows of ``D0 + D1`` sum to zero.
+    D1 : array, shape (n_phases, n_phases)
+        Rates (1/s) of the jumps with an arrival.
+    model : {"poisson", "mmpp", "map"}
+        The family it belongs to.
+
+    Raises
+    ------
+    InvalidInput
+        Names the row that is not one of a MAP, or that no arrival ever happens.
+    """
+
+    D0: Array
+    D1: Array
+    model: str = "map"
+
+    def __post_init__(self) -> None:
+        D0, D1 = (np.array(D, dtype=float, ndmin=2) for D in (self.D0, self.D1))
+        object.__setattr__(self, "D0", D0)
+        object.__setattr__(self, "D1", D1)
+        n = len(D0)
+        for name, D in (("D0", D0), ("D1", D1)):
+            if D.shape != (n, n):
+                raise InvalidInput(name, D.shape, f"the shape ({n}, {n})")
+            if not np.isfinite(D).all():
+                raise InvalidInput(name, D.tolist(), "finite rates")
+        for i in range(n):
+            if D0[i, i] >= 0:
+                raise InvalidInput(f"D0[{i}][{i}]", float(D0[i, i]), "a negative rate")
+            if (np.delete(D0[i], i) < 0).any():
+                raise InvalidInput(f"row {i} of D0", D0[i].tolist(), "rates >= 0 off the diagonal")
+            if (D1[i] < 0).any():
+                raise InvalidInput(f"row {i} of D1", D1[i].tolist(), "rates >= 0")
+            excess = float(D0[i].sum() + D1[i].sum())
+            if abs(excess) > _TOLERANCE * -D0[i, i]:
+                raise InvalidInput(f"row {i} of D0 + D1", excess, "a sum of 0")
+        if not D1.any():
+            raise InvalidInput("D1", D1.tolist(), "at least one rate > 0: no arrival ever happens")
+        D0.flags.writeable = D1.flags.writeable = False
+
+    @property
+    def n_phases(self) -> int:
+        """Number of phases."""
+        return len(self.D0)
+
+    @cached_property
+    def stationary(self) -> Array:
+        """Phase probabilities at a random time, shape (n_phases,)."""
+        return stationary_distribution(self.D0 + self.D1)
+
+    @cached_property
+    def arrival_rate(self) -> float:
+        """Requests per second in the long run."""
+        return float(self.stationary @ self.D1.sum(axis=1))
+
+    @cached_property
+    def to_next_arrival(self) -> Array:
+        """Phase just after the next arrival given the phase now, ``(-D0)^-1 D1``, shape (n_phases, n_phases)."""
+        return np.asarray(np.linalg.solve(-self.D0, self.D1), dtype=np.float64)
+
+    @cached_property
+    def embedded(self) -> Array:
+        """Phase probabilities just after an arrival, shape (n_phases,)."""
+        flow = self.stationary @ self.D1
+        return np.asarray(flow / flow.sum())
+
+    def moment(self, order: int) -> float:
+        """Raw moment of the inter-arrival time, in s^order."""
+        vector: Array = np.ones(self.n_phases)
+        for _ in range(order):
+            vector = np.asarray(np.linalg.solve(-self.D0, vector), dtype=np.float64)
+        return factorial(order) * float(self.embedded @ vector)
+
+    @property
+    def scv(self) -> float:
+        """Squared coefficient of variation of the inter-arrival time."""
+        return self.moment(2) / self.moment(1) ** 2 - 1
+
+    def autocorrelation(self, lags: ArrayLike) -> Array:
+        """Autocorrelation of inter-arrival times at ``lags`` (integers >= 1), same shape."""
+        wanted = np.atleast_1d(np.asarray(lags, dtype=int))
+        mean, variance = self.moment(1), self.moment(2) - self.moment(1) ** 2
+        ahead = np.linalg.solve(-self.D0, np.ones(self.n_phases))
+        here = np.linalg.solve(-self.D0.T, self.embedded)
+        values = np.empty(int(wanted.max()) + 1)
+        values[0] = 1.0
+        for lag in range(1, len(values)):
+            ahead = self.to_next_arrival @ ahead
+            values[lag] = (float(here @ ahead) - mean**2) / variance
+        return np.asarray(values[wanted])
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """``n`` successive inter-arrival times in seconds, started just after an arrival in equilibrium."""
+        if self.n_phases == 1:
+            return rng.exponential(1 / self.D1[0, 0], n)
+        rates = -np.diag(self.D0)
+        jumps = np.hstack([self.D0, self.D1])
+        jumps[np.diag_indices(self.n_phases)] = 0.0
+        cumulative = [list(row) for row in np.cumsum(jumps / rates[:, None], axis=1)]
+        for row in cumulative:
+            row[-1] = 1.0
+        means = list(1 / rates)
+        phase = int(rng.choice(self.n_phases, p=self.embedded))
+        gaps, elapsed = np.empty(n), 0.0
+        filled, n_phases = 0, self.n_phases
+        while filled < n:
+            for hold, uniform in zip(rng.standard_exponential(4096).tolist(), rng.random(4096).tolist(), strict=True):
+                elapsed += hold * means[phase]
+                target = bisect_right(cumulative[phase], uniform)
+                if target >= n_phases:
+                    gaps[filled] = elapsed
+                    filled, elapsed = filled + 1, 0.0
+                    target -= n_phases
+                    if filled == n:
+                        break
+                phase = target
+        return gaps
+
+    def sped_up(self, factor: float) -> ArrivalProcess:
+        """The same process with time running ``factor`` times as fast: ``factor`` times the arrival rate, the same SCV."""
+        if not 0 < factor < np.inf:
+            raise InvalidInput("factor", factor, "a number > 0")
+        return ArrivalProcess(self.D0 * factor, self.D1 * factor, self.model)
+
+    def document(self, fitted_from: dict[str, Any] | None = None, goodness: dict[str, Any] | None = None) -> ArrivalDocument:
+        """The process as the rooms exchange it."""
+        return ArrivalDocument(
+            model=self.model,
+            arrival_rate=self.arrival_rate,
+            D0=self.D0.tolist(),
+            D1=self.D1.tolist(),
+            fitted_from=fitted_from or {},
+            goodness=goodness or {},
+        )
+
+    @classmethod
+    def of(cls, document: ArrivalDocument) -> ArrivalProcess:
+        """The process a document describes; its ``arrival_rate`` must be that of its matrices."""
+        process = cls(np.array(document.D0), np.array(document.D1), document.model)
+        if abs(process.arrival_rate - document.arrival_rate) > 1e-6 * process.arrival_rate:
+            raise InvalidInput("arrival_rate", document.arrival_rate, f"the rate of D0 and D1, {process.arrival_rate:g}")
+        return process
+
+
+def stationary_distribution(generator: Array) -> Array:
+    """Probability vector ``x`` with ``x generator = 0``, for one generator (n, n) or a stack (..., n, n).
+
+    One balance equation is replaced by the sum; a transition matrix ``K`` enters as ``K - I``.
+
+    Raises
+    ------
+    InvalidInput
+        When there is more than one such vector: the chain falls apart.
+    """
+    n = generator.shape[-1]
+    system = np.swapaxes(generator, -1, -2).copy()
+    scale = np.abs(system).max(axis=(-1, -2), keepdims=True)
+    system /= np.where(scale > 0, scale, 1.0)
+    system[..., -1, :] = 1.0
+    right = np.zeros((*generator.shape[:-1], 1))
+    right[..., -1, 0] = 1.0
+    try:
+        solution = np.linalg.solve(system, right)[..., 0]
+    except np.linalg.LinAlgError:
+        raise InvalidInput("D0 + D1", generator.tolist(), "an irreducible chain: some phases never meet") from None
+    solution = np.clip(solution, 0.0, None)
+    if n > 1 and not np.isfinite(solution).all():
+        raise InvalidInput("D0 + D1", generator.tolist(), "an irreducible chain: some phases never meet")
+    return np.asarray(solution / solution.sum(axis=-1, keepdims=True))

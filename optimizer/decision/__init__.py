@@ -1,0 +1,1 @@
+"""What to do about it: the search for a plan."""

@@ -1,0 +1,1 @@
+"""What a policy does when run: the event loop that interprets any table."""

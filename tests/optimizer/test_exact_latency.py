@@ -1,0 +1,178 @@
+"""The exact batching law: properties, closed forms, two roads, and theory against simulation in standard errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import erlang
+from scipy.stats import poisson as poisson_law
+
+from batching import policy as policies
+from batching.errors import InvalidInput
+from optimizer.analysis.counting import CountingProcess, counting_matrices_by_expm
+from optimizer.analysis.latency import predict_latency
+from optimizer.analysis.service import ServiceTimes
+from optimizer.analysis.waiting_time import SizeOrTimeout, predict_batch_size_pmf, predict_waiting_time_cdf
+from optimizer.arrivals.map import ArrivalProcess
+from optimizer.arrivals.mmpp import mmpp2
+from optimizer.arrivals.poisson import poisson
+from optimizer.simulation.event_loop import simulate
+from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
+
+THREE_PHASES = ArrivalProcess(
+    np.array([[-3.0, 1, 0.5], [0.2, -20, 5], [1, 0, -100]]), np.array([[1, 0.5, 0], [10, 4, 0.8], [9, 50, 40]])
+)
+ERLANG_GAPS = ArrivalProcess(np.array([[-80.0, 80], [0, -80]]), np.array([[0.0, 0], [80, 0]]))  # smoother than Poisson
+CASES = [
+    pytest.param(poisson(50), 8, 0.1, id="poisson"),
+    pytest.param(mmpp2(50, 5, 1, 2), 5, 0.3, id="mmpp2"),
+    pytest.param(mmpp2(400, 20, 2, 0.2), 16, 0.05, id="mmpp2-bursty"),
+    pytest.param(THREE_PHASES, 4, 0.2, id="map3"),
+    pytest.param(ERLANG_GAPS, 6, 0.12, id="erlang"),
+]
+
+
+def service(batch_size: int, random: bool = True) -> ServiceTimes:
+    sizes = np.arange(1, batch_size + 1)
+    mean = 0.004 + 0.002 * sizes
+    seconds = mean[:, None] * (np.array([0.8, 0.9, 1.0, 1.3]) if random else np.ones(1))
+    return ServiceTimes(1024, seconds, np.full(batch_size, 0.001), mean)
+
+
+rates = st.floats(0.5, 200)
+
+
+@settings(max_examples=25, deadline=None)
+@given(rates, rates, st.floats(0.05, 20), st.floats(0.05, 20), st.integers(1, 12), st.floats(0, 0.5))
+def test_the_latency_cdf_rises_from_zero_to_one(
+    l1: float, l2: float, w1: float, w2: float, batch_size: int, timeout: float
+) -> None:
+    prediction = predict_latency(mmpp2(l1, l2, w1, w2), service(batch_size), batch_size, timeout)
+    values = prediction.cdf(np.linspace(-0.01, prediction.longest * 1.01, 200))
+    assert values[0] == 0 and values[-1] == pytest.approx(1, abs=1e-9)
+    assert np.diff(values).min() > -1e-9
+    assert prediction.batch_size_pmf.sum() == pytest.approx(1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.01, 100), st.integers(1, 10), st.floats(0.001, 0.3), st.floats(0, 1))
+def test_rescaling_time_rescales_the_wait(factor: float, batch_size: int, timeout: float, part: float) -> None:
+    slow, fast = THREE_PHASES, THREE_PHASES.sped_up(factor)
+    wait = np.array([part * timeout])
+    there = predict_waiting_time_cdf(fast, batch_size, timeout / factor, wait / factor)
+    assert predict_waiting_time_cdf(slow, batch_size, timeout, wait) == pytest.approx(there, abs=1e-8)
+
+
+def test_a_batch_of_one_does_not_wait() -> None:
+    prediction = predict_latency(THREE_PHASES, service(1), 1, 0.3)
+    assert prediction.batch_size_pmf == pytest.approx([1.0])
+    assert prediction.percentile(99) == pytest.approx(0.006 * 1.3 + 0.001)
+
+
+def test_poisson_batch_sizes_are_those_of_batch_eq_7() -> None:
+    rate, timeout, largest = 40.0, 0.1, 6
+    expected = poisson_law(rate * timeout).pmf(np.arange(largest))
+    expected[-1] = 1 - expected[:-1].sum()
+    assert predict_batch_size_pmf(poisson(rate), largest, timeout) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("arrivals", [poisson(50), THREE_PHASES, ERLANG_GAPS])
+def test_a_timeout_of_zero_is_no_batching(arrivals: ArrivalProcess) -> None:
+    assert predict_batch_size_pmf(arrivals, 8, 0.0) == pytest.approx([1] + [0] * 7, abs=1e-12)
+    assert predict_waiting_time_cdf(arrivals, 8, 0.0, np.zeros(1)) == pytest.approx([1.0])
+
+
+def test_an_endless_timeout_makes_poisson_waits_erlang() -> None:
+    rate, batch_size = 50.0, 6
+    waits = np.linspace(0.001, 0.3, 7)
+    later = [erlang(batch_size - j, scale=1 / rate).cdf(waits) for j in range(1, batch_size)]  # the last does not wait
+    expected = (1 + np.sum(later, axis=0)) / batch_size
+    assert predict_waiting_time_cdf(poisson(rate), batch_size, 20.0, waits) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("arrivals", [poisson(30), mmpp2(50, 5, 1, 2), THREE_PHASES])
+@pytest.mark.parametrize("time", [0.0, 0.01, 0.4])
+def test_uniformization_meets_the_matrix_exponential(arrivals: ArrivalProcess, time: float) -> None:
+    counting = CountingProcess(arrivals, 6, 0.5)
+    expected = counting_matrices_by_expm(arrivals, 6, time)
+    assert np.abs(counting.matrices(np.array([time]))[0] - expected).max() < 1e-12
+    assert np.abs(counting.probabilities(np.array([time]))[0] - expected.sum(axis=-1)).max() < 1e-12
+
+
+def test_integrals_of_counts_are_those_of_quadrature() -> None:
+    counting = CountingProcess(THREE_PHASES, 5, 0.5)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    by_quadrature = np.tensordot(0.15 * weights, counting.matrices(0.15 * (nodes + 1)), axes=1)
+    exact = counting.integrals(counting.matrices(np.array([0.3])))[0]
+    assert np.abs(exact - by_quadrature).max() < 1e-12
+
+
+@pytest.mark.parametrize(("arrivals", "batch_size", "timeout"), CASES)
+def test_the_exact_waits_are_those_of_simulation(arrivals: ArrivalProcess, batch_size: int, timeout: float) -> None:
+    rng = np.random.default_rng(11)
+    n_runs, n = 40, 15_000
+    grid = np.concatenate([[0.0], np.linspace(0.05, 0.999, 9) * timeout, [timeout]])
+    cdfs, sizes = np.empty((n_runs, len(grid))), np.empty(n_runs)
+    for run in range(n_runs):
+        waits, batches = simulate_size_or_timeout(np.cumsum(arrivals.sample(n, rng)), batch_size, timeout)
+        cdfs[run] = (waits[:, None] <= grid + 1e-9).mean(axis=0)
+        sizes[run] = batches.mean()
+    law = SizeOrTimeout(arrivals, batch_size, timeout)
+    error = cdfs.std(axis=0, ddof=1) / np.sqrt(n_runs) + 1e-6
+    exact = predict_waiting_time_cdf(arrivals, batch_size, timeout, grid)
+    assert (np.abs(cdfs.mean(axis=0) - exact) / error).max() < 4
+    assert abs(sizes.mean() - law.mean_batch_size[-1]) < 4 * sizes.std(ddof=1) / np.sqrt(n_runs)
+
+
+@pytest.mark.parametrize(("arrivals", "batch_size", "timeout"), CASES[:4])
+def test_exact_quantiles_with_random_service_are_those_of_the_event_loop(
+    arrivals: ArrivalProcess, batch_size: int, timeout: float
+) -> None:
+    rng = np.random.default_rng(5)
+    prediction = predict_latency(arrivals, service(batch_size), batch_size, timeout)
+    levels = np.array([0.1, 0.5, 0.9, 0.95, 0.99])
+    quantiles = np.array([prediction.quantile(q) for q in levels]) + 1e-9
+    runs = []
+    for _ in range(16):
+        run = simulate(
+            policies.size_or_timeout(batch_size, timeout), np.cumsum(arrivals.sample(3000, rng)), service(batch_size), rng
+        )
+        runs.append((run.latency[:, None] <= quantiles).mean(axis=0))
+    error = np.std(runs, axis=0, ddof=1) / 4 + 1e-6
+    assert (np.abs(np.mean(runs, axis=0) - prediction.cdf(quantiles)) / error).max() < 4
+    assert (prediction.cdf(quantiles) >= levels - 1e-9).all()
+
+
+def test_one_law_speaks_for_every_smaller_batch_size() -> None:
+    law = SizeOrTimeout(mmpp2(400, 20, 2, 0.2), 12, 0.05)
+    waits = np.full((12, 1, 1), 0.02)
+    together = law.fraction_within(waits)[:, 0]
+    for batch_size in (1, 2, 3, 7, 12):
+        alone = predict_waiting_time_cdf(law.arrivals, batch_size, 0.05, np.array([0.02]))
+        assert together[batch_size - 1] == pytest.approx(alone[0], abs=1e-10)
+
+
+def test_opening_phases_are_stationary_between_openings() -> None:
+    arrivals = mmpp2(50, 5, 1, 2)
+    law = SizeOrTimeout(arrivals, 1, 0.2)
+    assert law.opening_phases[0] == pytest.approx(arrivals.embedded)  # a batch of one opens at every arrival
+
+
+def test_a_timeout_beyond_memory_is_refused_with_the_largest() -> None:
+    with pytest.raises(InvalidInput, match="at most about .* s for an arrival process with rates up to"):
+        predict_batch_size_pmf(mmpp2(1e6, 1e-3, 1, 1), 64, 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "timeout", "message"),
+    [(0, 0.1, "batch_size: 0"), (4, -1.0, "timeout: -1.0"), (9, 0.1, "1 to 8, as the profile")],
+)
+def test_a_setting_that_is_none_names_its_field(batch_size: int, timeout: float, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        predict_latency(poisson(10), service(8), batch_size, timeout)
+
+
+@pytest.mark.parametrize("percentile", [0, 100, -3])
+def test_a_percentile_outside_is_refused(percentile: float) -> None:
+    with pytest.raises(InvalidInput, match="strictly between 0 and 100"):
+        predict_latency(poisson(10), service(8), 4, 0.1).percentile(percentile)
