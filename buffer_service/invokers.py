@@ -7,11 +7,15 @@ function. What an invoker raises says what helps:
     UnknownFunction        the plan is wrong
     BatchTooLarge          a smaller batch may pass
     FunctionFailed         the function ran and failed: a smaller batch may pass, for one item may be the culprit
+
+A function is invoked at least once. After a 5xx of Lambda or a lost connection it may have run, and it is tried again all the same,
+as the AWS SDKs do; after a time out it is not, since the time of the request is over as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
@@ -22,12 +26,18 @@ import botocore.session
 import msgspec
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
+from botocore.exceptions import BotoCoreError
+from yarl import URL
 
 from batching.errors import FunctionFailed, InvalidInput
 
 LAMBDA_PAYLOAD_LIMIT = 6 * 1024 * 1024  # bytes of a synchronous invocation, each way
+LAMBDA_ANSWER_LIMIT = LAMBDA_PAYLOAD_LIMIT + 1024  # Lambda's own limit is a little above 6 MB
+WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory
 RETRIES = 5
 BACKOFF = 0.05  # seconds; the n-th retry waits a random part of BACKOFF * 2**n
+MESSAGE_LENGTH = 500  # characters of a function's error that go on into answers and logs
 
 
 class FunctionUnavailable(FunctionFailed):
@@ -52,42 +62,55 @@ class Invoker(Protocol):
         """Release connections."""
 
 
+def full_jitter(retry: int) -> float:
+    """Seconds before a retry, the first being 0: a random part of a span that doubles. Who was refused together returns apart."""
+    return random.uniform(0, BACKOFF * 2**retry)
+
+
 class LambdaInvoker:
     """AWS Lambda's Invoke API: requests signed by botocore, sent by an asynchronous client.
 
-    Endpoint, region and credentials are found as botocore finds them (``AWS_ENDPOINT_URL_LAMBDA``, ``AWS_REGION``, profiles,
-    roles); credentials are asked for at every call, so that a role's are refreshed.
+    Endpoint, region and credentials are found as botocore finds them (``AWS_ENDPOINT_URL_LAMBDA``, ``AWS_DEFAULT_REGION``,
+    profiles, roles), and the region in ``AWS_REGION`` too, where Lambda, ECS and the other SDKs have it; credentials are asked for
+    at every call, so that a role's are refreshed. ``backoff`` gives the seconds before a retry.
     """
 
-    def __init__(self, timeout: float, endpoint_url: str | None = None) -> None:
-        session = botocore.session.get_session()
-        client = session.create_client("lambda", endpoint_url=endpoint_url, region_name=_region(session))
+    def __init__(self, timeout: float, endpoint_url: str | None = None, backoff: Callable[[int], float] = full_jitter) -> None:
+        self._aws = botocore.session.get_session()
+        client = self._aws.create_client("lambda", endpoint_url=endpoint_url, region_name=_region(self._aws))
         self._endpoint = client.meta.endpoint_url.rstrip("/")
         self._region = client.meta.region_name
-        self._credentials = session.get_credentials()
+        self._credentials = self._aws.get_credentials()
         self._timeout = timeout
+        self._backoff = backoff
         self._http: aiohttp.ClientSession | None = None
 
     async def invoke(self, function: str, payload: bytes) -> bytes:
         if len(payload) > LAMBDA_PAYLOAD_LIMIT:
             raise BatchTooLarge(f"a batch of {len(payload)} bytes; Lambda takes {LAMBDA_PAYLOAD_LIMIT}")
-        name, _, alias = function.rpartition(":") if ":" in function and not function.startswith("arn:") else (function, "", "")
-        url = f"{self._endpoint}/2015-03-31/functions/{quote(name, safe='')}/invocations" + (f"?Qualifier={alias}" if alias else "")
+        url = self._url(function)
         for attempt in range(RETRIES + 1):
             try:
                 status, headers, body = await self._post(url, payload)
-            except (aiohttp.ClientConnectionError, TimeoutError) as error:
-                raise FunctionUnavailable(f"invocation of {function!r} was lost: {error or type(error).__name__}") from error
+            except TimeoutError:
+                raise FunctionUnavailable(f"invocation of {function!r} was lost: no answer within {self._timeout:g} s") from None
+            except aiohttp.ClientError as error:
+                if attempt == RETRIES:
+                    raise FunctionUnavailable(f"invocation of {function!r} was lost: {error or type(error).__name__}") from error
+                await asyncio.sleep(self._backoff(attempt))
+                continue
             if status == 429 or status >= 500:
                 if attempt == RETRIES:
                     raise FunctionUnavailable(f"Lambda refuses to invoke {function!r}: HTTP {status} {_message(body)}")
-                await asyncio.sleep(random.uniform(0, BACKOFF * 2**attempt))
+                await asyncio.sleep(self._backoff(attempt))
                 continue
             if status == 404:
                 raise UnknownFunction(f"function: {function!r} does not exist: {_message(body)}")
             if status == 413:
                 raise BatchTooLarge(_message(body))
-            if status >= 400:
+            if status == 400 and headers.get("x-amzn-ErrorType", "").startswith("InvalidRequestContent"):
+                raise FunctionFailed(f"Lambda does not take the batch for {function!r}: {_message(body)}")
+            if status != 200:
                 raise FunctionUnavailable(f"Lambda refuses to invoke {function!r}: HTTP {status} {_message(body)}")
             if "X-Amz-Function-Error" in headers:
                 raise FunctionFailed(f"function {function!r} failed: {_message(body)}")
@@ -98,16 +121,35 @@ class LambdaInvoker:
         if self._http is not None:
             await self._http.close()
 
-    async def _post(self, url: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    def _url(self, function: str) -> URL:
+        """``name:alias`` are two fields of the API; an ARN, whole or from the account on, is one with its qualifier.
+
+        The URL is sent as it is signed: the client must not write it its own way.
+        """
+        name, alias = function.split(":") if function.count(":") == 1 else (function, "")
+        qualifier = f"?Qualifier={quote(alias, safe='')}" if alias else ""
+        return URL(f"{self._endpoint}/2015-03-31/functions/{quote(name, safe='')}/invocations{qualifier}", encoded=True)
+
+    async def _key(self) -> ReadOnlyCredentials:
+        """What to sign with; where the network is asked for it, not in the event loop."""
+        try:
+            if self._credentials is None:
+                self._credentials = await asyncio.to_thread(self._aws.get_credentials)
+            if self._credentials is None:
+                raise FunctionUnavailable("no AWS credentials were found to sign the invocation with")
+            if isinstance(self._credentials, RefreshableCredentials) and self._credentials.refresh_needed():
+                return await asyncio.to_thread(self._credentials.get_frozen_credentials)
+            return self._credentials.get_frozen_credentials()
+        except BotoCoreError as error:
+            raise FunctionUnavailable(f"no AWS credentials to sign the invocation with: {error}") from error
+
+    async def _post(self, url: URL, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        request = AWSRequest("POST", str(url), data=payload, headers={"Content-Type": "application/json"})
+        SigV4Auth(await self._key(), "lambda", self._region).add_auth(request)
         if self._http is None:
-            timeout = aiohttp.ClientTimeout(total=self._timeout)
-            self._http = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
-        request = AWSRequest("POST", url, data=payload, headers={"Content-Type": "application/json"})
-        if self._credentials is None:
-            raise FunctionUnavailable("no AWS credentials were found to sign the invocation with")
-        SigV4Auth(self._credentials.get_frozen_credentials(), "lambda", self._region).add_auth(request)
-        async with self._http.post(url, data=payload, headers=dict(request.headers)) as response:
-            return response.status, response.headers, await response.read()
+            self._http = _client(self._timeout)
+        async with self._http.post(url, data=payload, headers=dict(request.headers), allow_redirects=False) as response:
+            return response.status, response.headers, await _read(response, LAMBDA_ANSWER_LIMIT)
 
 
 class HttpInvoker:
@@ -118,27 +160,38 @@ class HttpInvoker:
         self._http: aiohttp.ClientSession | None = None
 
     async def invoke(self, function: str, payload: bytes) -> bytes:
-        if self._http is None:
-            timeout = aiohttp.ClientTimeout(total=self._timeout)
-            self._http = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
         try:
-            async with self._http.post(function, data=payload, headers={"Content-Type": "application/json"}) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
+            try:
+                status, headers, body = await self._post(function, payload)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                # A connection that the worker closed while it was idle, most likely; if the batch killed it, not again and again.
+                status, headers, body = await self._post(function, payload)
+        except TimeoutError:
+            raise FunctionUnavailable(f"worker {function} does not answer within {self._timeout:g} s") from None
+        except aiohttp.ClientError as error:
             raise FunctionUnavailable(f"worker {function} does not answer: {error or type(error).__name__}") from error
-        if response.status == 404:
+        if 300 <= status < 400:
+            raise UnknownFunction(f"function: {function!r} answers {status}, it is at {headers.get('Location', 'another place')}")
+        if status == 404:
             raise UnknownFunction(f"function: {function!r} answers 404")
-        if response.status == 413:
+        if status == 413:
             raise BatchTooLarge(f"worker {function}: {_message(body)}")
-        if response.status in (429, 502, 503, 504):
-            raise FunctionUnavailable(f"worker {function}: HTTP {response.status} {_message(body)}")
-        if response.status != 200:
-            raise FunctionFailed(f"worker {function}: HTTP {response.status} {_message(body)}")
+        if status in (401, 403, 405, 408, 429, 502, 503, 504):
+            raise FunctionUnavailable(f"worker {function}: HTTP {status} {_message(body)}")
+        if status != 200:
+            raise FunctionFailed(f"worker {function}: HTTP {status} {_message(body)}")
         return body
 
     async def close(self) -> None:
         if self._http is not None:
             await self._http.close()
+
+    async def _post(self, url: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        if self._http is None:
+            self._http = _client(self._timeout)
+        headers = {"Content-Type": "application/json"}
+        async with self._http.post(url, data=payload, headers=headers, allow_redirects=False) as response:
+            return response.status, response.headers, await _read(response, WORKER_ANSWER_LIMIT)
 
 
 class LocalInvoker:
@@ -162,13 +215,15 @@ class InvokerBySyntax:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._lambda: LambdaInvoker | None = None
+        self._opening = asyncio.Lock()
         self._http = HttpInvoker(timeout)
 
     async def invoke(self, function: str, payload: bytes) -> bytes:
         if function.startswith(("http://", "https://")):
             return await self._http.invoke(function, payload)
         if self._lambda is None:
-            self._lambda = LambdaInvoker(self._timeout)
+            await self._open_lambda(function)
+        assert self._lambda is not None
         return await self._lambda.invoke(function, payload)
 
     async def close(self) -> None:
@@ -176,9 +231,40 @@ class InvokerBySyntax:
         if self._lambda is not None:
             await self._lambda.close()
 
+    async def _open_lambda(self, function: str) -> None:
+        """In a thread: making a client takes a tenth of a second, finding credentials perhaps more, and others are being served."""
+        async with self._opening:
+            if self._lambda is None:
+                try:
+                    self._lambda = await asyncio.to_thread(LambdaInvoker, self._timeout)
+                except (InvalidInput, BotoCoreError, ValueError) as error:
+                    raise FunctionUnavailable(f"{function!r} cannot be invoked: {error}") from error
+
+
+def _client(timeout: float) -> aiohttp.ClientSession:
+    """As many connections as batches are under way; answers are not compressed, not even when something on the way would."""
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=timeout),
+        connector=aiohttp.TCPConnector(limit=0),
+        headers={"Accept-Encoding": "identity"},
+        auto_decompress=False,
+    )
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body; raises ``BatchTooLarge`` before it takes more memory than ``limit`` bytes."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > limit:
+            raise BatchTooLarge(f"an answer of more than {limit} bytes")
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
 
 def _region(session: botocore.session.Session) -> str:
-    region: str | None = session.get_config_variable("region")
+    region: str | None = os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if region is None:
         raise InvalidInput("AWS_REGION", None, "the region of the functions")
     return region
@@ -186,12 +272,13 @@ def _region(session: botocore.session.Session) -> str:
 
 def _message(body: bytes) -> str:
     """What an error body says, in one line."""
+    text = body[:MESSAGE_LENGTH].decode("utf-8", "replace")
     try:
         document = msgspec.json.decode(body)
-        if isinstance(document, dict):
-            for key in ("errorMessage", "message", "Message", "detail"):
-                if key in document:
-                    return str(document[key])
-    except msgspec.DecodeError:
-        pass
-    return body[:200].decode("utf-8", "replace")
+    except (ValueError, RecursionError):  # not JSON, or not UTF-8
+        document = None
+    if isinstance(document, dict):
+        known = ("errorMessage", "message", "Message", "detail", "errorType")
+        text = next((str(document[key]) for key in known if document.get(key)), text)
+    line = " ".join(text[: 2 * MESSAGE_LENGTH].split())
+    return line if len(line) <= MESSAGE_LENGTH else line[: MESSAGE_LENGTH - 1] + "…"

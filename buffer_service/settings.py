@@ -6,6 +6,7 @@ Every field is the environment variable ``SLUICE_`` + its name in capitals; ``AW
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import get_type_hints
@@ -76,9 +77,12 @@ class Settings:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")
         if not 0 <= self.port <= 65535:
             raise InvalidInput(PREFIX + "PORT", self.port, "0 to 65535")
-        if self.redis_url.partition("://")[0] not in ("redis", "rediss", "unix", "memory"):
-            raise InvalidInput(PREFIX + "REDIS_URL", self.redis_url, "redis://, rediss://, unix:// or memory://")
-        if self.plans.partition(":")[0] not in ("file", "ssm"):
+        if not self.host:
+            raise InvalidInput(PREFIX + "HOST", self.host, "an address of this machine; 0.0.0.0 is all of them")
+        if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):
+            shown = re.sub("//[^/@]*@", "//***@", self.redis_url)  # a password has no place in a log
+            raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
+        if re.match("file:.|ssm:/", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH or ssm:/path/")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")

@@ -1,6 +1,8 @@
 """What the buffer says about itself: Prometheus metrics, and lines of CloudWatch's embedded metric format on stdout.
 
-The alarm on the SLO (template.yaml) divides ``SloViolations`` by ``Requests``: exact for any percentile, whatever the load.
+The alarm on the SLO (template.yaml) divides ``SloViolations`` by ``Requests``: exact for any percentile, whatever the load. A
+request violates the SLO when no answer came within its latency: also when it was refused, or when a 5xx came instead; nothing would
+be alarming about a service that fails fast otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Telemetry:
         self._requests = Counter("sluice_requests", "Requests answered, by HTTP status.", (*labels, "status"), registry=registry)
         self._refusals = Counter("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry=registry)
         self._latency = Histogram("sluice_latency_seconds", "From arrival to answer.", labels, buckets=SECONDS, registry=registry)
-        self._violations = Counter("sluice_slo_violations", "Requests answered later than the SLO.", labels, registry=registry)
+        self._violations = Counter("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry=registry)
         self._sizes = Histogram("sluice_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
@@ -62,8 +64,8 @@ class ModelTelemetry:
         self._queue = telemetry._queue.labels(self.name)
         self._by_status: dict[int, Counter] = {}
         self._latencies: list[float] = []
-        self._batch_sizes: list[int] = []
-        self._count = self._late = 0
+        self._batch_sizes: list[float] = []
+        self._count = self._late = self._answers = self._batches = 0
         self._slo = float("inf")
         self._plan_labels: tuple[str, str, str] | None = None
         self.follow(plan)
@@ -83,20 +85,15 @@ class ModelTelemetry:
             counter = self._by_status[status] = self._telemetry._requests.labels(self.name, str(status))
         counter.inc()
         self._latency.observe(latency)
-        self._count += 1
-        if latency > self._slo:
-            self._late += 1
-            self._violations.inc()
-        if len(self._latencies) < SAMPLE:
-            self._latencies.append(latency)
-        elif (place := int(random.random() * self._count)) < SAMPLE:  # a uniform sample of the period
-            self._latencies[place] = latency
+        self._counted(kept=latency <= self._slo and status < 500)
+        self._answers += 1
+        _keep(self._latencies, latency, self._answers)
 
     def sent(self, batch_size: int) -> None:
         """A batch leaves."""
         self._sizes.observe(batch_size)
-        if len(self._batch_sizes) < SAMPLE:
-            self._batch_sizes.append(batch_size)
+        self._batches += 1
+        _keep(self._batch_sizes, batch_size, self._batches)
 
     def invoked(self, seconds: float) -> None:
         """An invocation came back."""
@@ -109,6 +106,7 @@ class ModelTelemetry:
     def refused(self, error: Exception) -> None:
         """A request got an error of the buffer instead of an answer."""
         self._telemetry._refusals.labels(self.name, type(error).__name__).inc()
+        self._counted(kept=False)
 
     def waiting(self, queue_length: int) -> None:
         """So many wait."""
@@ -118,20 +116,36 @@ class ModelTelemetry:
         """Write what happened since the last call as one line of the embedded metric format."""
         if not self._count:
             return
-        metrics = [("Requests", "Count"), ("SloViolations", "Count"), ("Latency", "Seconds"), ("BatchSize", "Count")]
+        values: dict[str, tuple[str, int | list[float]]] = {
+            "Requests": ("Count", self._count),
+            "SloViolations": ("Count", self._late),
+            "Latency": ("Seconds", self._latencies),
+            "BatchSize": ("Count", self._batch_sizes),
+        }
+        values = {name: (unit, value) for name, (unit, value) in values.items() if value != []}  # no list may be empty
+        metrics = [{"Name": name, "Unit": unit} for name, (unit, _) in values.items()]
         line = {
             "_aws": {
                 "Timestamp": int(self._telemetry._clock() * 1000),
-                "CloudWatchMetrics": [
-                    {"Namespace": "Sluice", "Dimensions": [["Model"]], "Metrics": [{"Name": n, "Unit": u} for n, u in metrics]}
-                ],
+                "CloudWatchMetrics": [{"Namespace": "Sluice", "Dimensions": [["Model"]], "Metrics": metrics}],
             },
             "Model": self.name,
-            "Requests": self._count,
-            "SloViolations": self._late,
-            "Latency": self._latencies,
-            "BatchSize": self._batch_sizes,
+            **{name: value for name, (_, value) in values.items()},
         }
-        self._count = self._late = 0
+        self._count = self._late = self._answers = self._batches = 0
         self._latencies, self._batch_sizes = [], []
         print(json.dumps(line), file=self._telemetry._stream, flush=True)
+
+    def _counted(self, kept: bool) -> None:
+        self._count += 1
+        if not kept and self._slo < float("inf"):
+            self._late += 1
+            self._violations.inc()
+
+
+def _keep(sample: list[float], value: float, seen: int) -> None:
+    """Keep ``value``, the ``seen``-th of the period, in a uniform sample of it (Vitter's algorithm R)."""
+    if len(sample) < SAMPLE:
+        sample.append(value)
+    elif (place := int(random.random() * seen)) < SAMPLE:
+        sample[place] = value

@@ -1,0 +1,109 @@
+"""Who waits gets one answer, the first; or an error, when its time is over."""
+
+import asyncio
+
+import pytest
+
+from batching.errors import DeadlinePassed, StoreUnavailable
+from buffer_service.callers import Callers, new_process_name
+from buffer_service.store import ID_LENGTH, PROCESS_LENGTH
+from lambda_fn.contract import Answer, Item
+
+PATIENCE = 5.0
+
+
+def item(callers):
+    return Item(callers.new_id(), "application/json", b"1")
+
+
+def answer(request, body=b"2"):
+    return Answer(request.id, 200, "application/json", body)
+
+
+def test_ids_are_unique_and_16_characters_and_begin_with_their_process():
+    first, second = Callers(new_process_name(), PATIENCE), Callers(new_process_name(), PATIENCE)
+    ids = [callers.new_id() for callers in (first, second) for _ in range(10_000)]
+    assert len(set(ids)) == len(ids)
+    assert {len(request_id) for request_id in ids} == {16} == {ID_LENGTH}
+    assert {request_id[:PROCESS_LENGTH] for request_id in ids} == {first.process, second.process}
+
+
+async def test_the_first_answer_is_the_one_that_counts():
+    callers = Callers("pppppppp", PATIENCE)
+    request = item(callers)
+    answered = callers.add("m", request)
+    callers.answer(answer(request, b"first"))
+    callers.answer(answer(request, b"second"))
+    callers.fail(request.id, StoreUnavailable("too late as well"))
+    assert (await answered).body == b"first"
+    assert callers.waiting == {}
+
+
+async def test_an_answer_goes_to_the_one_who_asked():
+    callers = Callers("pppppppp", PATIENCE)
+    requests = [item(callers) for _ in range(3)]
+    answered = [callers.add("m", request) for request in requests]
+    for request in reversed(requests):
+        callers.answer(answer(request, request.id.encode()))
+    assert [got.body.decode() for got in await asyncio.gather(*answered)] == [request.id for request in requests]
+
+
+async def test_an_answer_for_nobody_is_dropped():
+    callers = Callers("pppppppp", PATIENCE)
+    request = item(callers)
+    answered = callers.add("m", request)
+    callers.answer(answer(item(callers)))
+    assert list(callers.waiting) == [request.id] and not answered.done()
+
+
+async def test_a_failure_reaches_the_caller_and_no_answer_after_it():
+    callers = Callers("pppppppp", PATIENCE)
+    request = item(callers)
+    answered = callers.add("m", request)
+    callers.fail(request.id, StoreUnavailable("Redis does not answer"))
+    callers.answer(answer(request))
+    with pytest.raises(StoreUnavailable, match="Redis does not answer"):
+        await answered
+
+
+async def test_who_is_gone_or_cancelled_is_answered_no_more():
+    callers = Callers("pppppppp", PATIENCE)
+    gone, cancelled = item(callers), item(callers)
+    futures = [callers.add("m", gone), callers.add("m", cancelled)]
+    callers.forget(gone.id)
+    callers.forget(gone.id)
+    futures[1].cancel()
+    callers.answer(answer(gone))
+    callers.answer(answer(cancelled))
+    assert not futures[0].done() and futures[1].cancelled()
+    assert callers.waiting == {}
+
+
+async def test_a_deadline_that_passes_fails_its_caller_and_names_the_time():
+    answered = (callers := Callers("pppppppp", 0.02)).add("m", item(callers))
+    with pytest.raises(DeadlinePassed, match=r"no answer within 0\.02 s"):
+        async with asyncio.timeout(PATIENCE):
+            await answered
+    assert callers.waiting == {}
+
+
+async def test_deadlines_pass_in_the_order_of_arrival_and_not_before_their_time():
+    loop = asyncio.get_running_loop()
+    callers, order = Callers("pppppppp", 0.05), []
+    started = loop.time()
+    futures = [callers.add("m", item(callers)) for _ in range(5)]
+    for i, future in enumerate(futures):
+        future.add_done_callback(lambda _, i=i: order.append((i, loop.time() - started)))
+    async with asyncio.timeout(PATIENCE):
+        failures = await asyncio.gather(*futures, return_exceptions=True)
+    assert [i for i, _ in order] == [0, 1, 2, 3, 4]
+    assert min(seconds for _, seconds in order) >= 0.05
+    assert {type(failure) for failure in failures} == {DeadlinePassed}
+
+
+async def test_who_comes_after_a_deadline_passed_has_a_deadline_too():
+    callers = Callers("pppppppp", 0.01)
+    for _ in range(2):
+        with pytest.raises(DeadlinePassed):
+            async with asyncio.timeout(PATIENCE):
+                await callers.add("m", item(callers))

@@ -1,0 +1,273 @@
+"""The protocol of the front, on a real socket, with a client that writes bytes as it likes; on both event loops."""
+
+import asyncio
+import functools
+import inspect
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+import uvloop
+from uvicorn.server import ServerState
+
+from buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
+
+HEADER_TIMEOUT = 0.1
+LONGER = 0.2
+PATIENCE = 5.0
+HEAD = b"POST /%s HTTP/1.1\r\nhost: test\r\ncontent-length: %d\r\n"
+
+
+def on_both_loops(test):
+    """uvloop is what serves; asyncio reads and closes in its own way, and a test that hangs on that would prove less."""
+
+    @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+    @functools.wraps(test)
+    def on_loop(new_loop, **arguments):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(test(**arguments))
+
+    new_loop = inspect.Parameter("new_loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    on_loop.__signature__ = inspect.Signature([new_loop, *inspect.signature(test).parameters.values()])
+    del on_loop.__wrapped__  # it is no coroutine function any more
+    return on_loop
+
+
+class Application:
+    """Answers with the path and the size of the body; ``/gated`` when the gate opens, ``/unread`` without reading the body."""
+
+    def __init__(self):
+        self.gate, self.entered = asyncio.Event(), asyncio.Event()
+        self.served = []
+
+    async def __call__(self, scope, receive, send):
+        size, more = 0, scope["path"] != "/unread"
+        while more:
+            message = await receive()
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+        if scope["path"] == "/gated":
+            self.entered.set()
+            await self.gate.wait()
+        self.served.append(scope["path"])
+        text = b"%s %d\n" % (scope["path"].encode(), size)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
+        await send({"type": "http.response.body", "body": text})
+
+
+class Connection:
+    def __init__(self, reader, writer):
+        self._reader, self._writer = reader, writer
+
+    async def send(self, data):
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self):
+        """The status line and the body of the next answer."""
+        async with asyncio.timeout(PATIENCE):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            status_line, *fields = head.decode().lower().split("\r\n")
+            length = next(int(field.partition(":")[2]) for field in fields if field.startswith("content-length"))
+            return status_line, await self._reader.readexactly(length)
+
+    async def rest(self):
+        """Everything until the server closes."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._reader.read()
+
+    def close(self):
+        self._writer.close()
+
+
+@asynccontextmanager
+async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE):
+    app = Application()
+    protocol = limited_protocol(header_timeout)
+    config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_level="error", timeout_keep_alive=keep_alive)
+    config.load()
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
+    connection = Connection(*await asyncio.open_connection(*server.sockets[0].getsockname()))
+    try:
+        yield connection, app
+    finally:
+        connection.close()
+        app.gate.set()
+        server.close()
+        await server.wait_closed()
+        await asyncio.gather(*state.tasks)
+
+
+def request(path, body=b""):
+    return HEAD % (path, len(body)) + b"\r\n" + body
+
+
+@on_both_loops
+async def test_headers_that_do_not_end_in_time_get_408_and_the_connection_is_closed():
+    async with connected(HEADER_TIMEOUT) as (client, app):
+        await client.send(HEAD % (b"half", 0))
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n")
+        assert app.served == []
+
+
+@on_both_loops
+async def test_a_silent_connection_is_closed():
+    async with connected(HEADER_TIMEOUT) as (client, _):
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
+
+
+@on_both_loops
+async def test_sending_on_drop_by_drop_does_not_extend_the_time():
+    async with connected(HEADER_TIMEOUT) as (client, _):
+        end = asyncio.create_task(client.rest())
+        drops = 0
+        await client.send(b"GET /drop HTTP/1.1\r\nx: ")
+        while not end.done():
+            assert drops < 50
+            await client.send(b"x")
+            drops += 1
+            await asyncio.wait([end], timeout=HEADER_TIMEOUT / 5)
+        assert end.result().startswith(b"HTTP/1.1 408 ")
+
+
+@on_both_loops
+async def test_slow_headers_that_end_in_time_are_served():
+    async with connected() as (client, _):
+        for byte in request(b"slow", b"body"):
+            await client.send(bytes([byte]))
+        assert await client.answer() == ("http/1.1 200 ok", b"/slow 4\n")
+
+
+@on_both_loops
+async def test_an_answer_may_take_longer_than_the_headers_also_on_a_kept_connection():
+    async with connected(HEADER_TIMEOUT) as (client, app):
+        for _ in range(2):
+            await client.send(request(b"gated"))
+            await app.entered.wait()
+            await asyncio.sleep(LONGER)
+            app.gate.set()
+            assert await client.answer() == ("http/1.1 200 ok", b"/gated 0\n")
+            app.gate.clear()
+            app.entered.clear()
+
+
+@on_both_loops
+async def test_a_body_may_take_longer_than_the_headers():
+    async with connected(HEADER_TIMEOUT) as (client, _):
+        await client.send(HEAD % (b"body", 4) + b"\r\nbo")
+        await asyncio.sleep(LONGER)
+        await client.send(b"dy")
+        assert await client.answer() == ("http/1.1 200 ok", b"/body 4\n")
+
+
+@on_both_loops
+async def test_the_headers_of_the_next_request_have_a_limit_of_their_own():
+    async with connected(HEADER_TIMEOUT) as (client, app):
+        await client.send(request(b"first"))
+        assert await client.answer() == ("http/1.1 200 ok", b"/first 0\n")
+        await client.send(b"GET /second HT")
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
+        assert app.served == ["/first"]
+
+
+@pytest.mark.parametrize("size", [MAX_HEADER_BYTES + 1, 200_000])
+@on_both_loops
+async def test_headers_larger_than_the_limit_get_431(size):
+    async with connected() as (client, app):
+        await client.send(HEAD % (b"large", 0) + b"x: " + b"x" * size + b"\r\n\r\n")
+        assert (await client.rest()).startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n")
+        assert app.served == []
+
+
+@on_both_loops
+async def test_many_small_headers_larger_than_the_limit_get_431():
+    async with connected() as (client, _):
+        await client.send(HEAD % (b"many", 0) + b"x: 1\r\n" * (MAX_HEADER_BYTES // 5) + b"\r\n")
+        assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
+
+
+@on_both_loops
+async def test_headers_without_an_end_get_431_before_they_fill_the_memory():
+    async with connected() as (client, _):
+        end = asyncio.create_task(client.rest())
+        sent = 0
+        await client.send(b"GET / HTTP/1.1\r\nx: ")
+        while not end.done():
+            assert sent < 10 * MAX_HEADER_BYTES
+            await client.send(b"x" * 8192)
+            sent += 8192
+            await asyncio.wait([end], timeout=0.02)
+        assert end.result().startswith(b"HTTP/1.1 431 ")
+
+
+@on_both_loops
+async def test_headers_just_below_the_limit_are_served():
+    async with connected() as (client, _):
+        await client.send(HEAD % (b"fits", 0) + b"x: " + b"x" * (MAX_HEADER_BYTES - 100) + b"\r\n\r\n")
+        assert await client.answer() == ("http/1.1 200 ok", b"/fits 0\n")
+
+
+@on_both_loops
+async def test_what_is_not_http_gets_400():
+    async with connected() as (client, app):
+        await client.send(b"\x16\x03\x01 hello\r\n\r\n")
+        assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert app.served == []
+
+
+@on_both_loops
+async def test_pipelined_requests_are_answered_in_order():
+    async with connected() as (client, app):
+        await client.send(request(b"gated", b"abc") + request(b"second", b"d") + request(b"third"))
+        await app.entered.wait()
+        app.gate.set()
+        for answer in (b"/gated 3\n", b"/second 1\n", b"/third 0\n"):
+            assert await client.answer() == ("http/1.1 200 ok", answer)
+
+
+@on_both_loops
+async def test_a_large_body_in_front_of_half_sent_headers_is_not_counted_as_theirs():
+    async with connected() as (client, _):
+        both = request(b"first", b"x" * 300_000) + request(b"second")
+        await client.send(both[:-10])
+        assert await client.answer() == ("http/1.1 200 ok", b"/first 300000\n")
+        await client.send(both[-10:])
+        assert await client.answer() == ("http/1.1 200 ok", b"/second 0\n")
+
+
+@pytest.mark.parametrize(
+    "what_follows",
+    [b"GET /half HTT", b"this is not HTTP\r\n\r\n", b"GET /large HTTP/1.1\r\nx: " + b"x" * 2 * MAX_HEADER_BYTES + b"\r\n\r\n"],
+    ids=["half-sent", "malformed", "too-large"],
+)
+@on_both_loops
+async def test_what_is_wrong_with_a_pipelined_request_does_not_cost_the_one_before_its_answer(what_follows):
+    async with connected(HEADER_TIMEOUT) as (client, app):
+        await client.send(request(b"gated"))
+        await app.entered.wait()
+        await client.send(what_follows)
+        await asyncio.sleep(LONGER)
+        app.gate.set()
+        assert await client.answer() == ("http/1.1 200 ok", b"/gated 0\n")
+        assert await client.rest() == b""
+        assert app.served == ["/gated"]
+
+
+@pytest.mark.parametrize("rest", [b"a part of the body", b"\r\n\r\n"])
+@on_both_loops
+async def test_a_client_that_stops_in_a_body_that_was_answered_already_is_closed(rest):
+    async with connected(keep_alive=HEADER_TIMEOUT) as (client, _):
+        await client.send(HEAD % (b"unread", 1000) + b"\r\n")
+        assert await client.answer() == ("http/1.1 200 ok", b"/unread 0\n")
+        await client.send(rest)
+        assert await client.rest() == b""
+
+
+@on_both_loops
+async def test_a_client_that_sends_empty_lines_after_its_answer_is_closed():
+    async with connected(keep_alive=HEADER_TIMEOUT) as (client, _):
+        await client.send(request(b"first"))
+        assert await client.answer() == ("http/1.1 200 ok", b"/first 0\n")
+        await client.send(b"\r\n")
+        assert await client.rest() == b""

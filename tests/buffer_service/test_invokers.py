@@ -1,0 +1,669 @@
+"""The ways to a function: a Lambda that checks its callers' signatures, the local Lambda runtime, HTTP workers, callables."""
+
+import asyncio
+import hashlib
+import hmac
+import random
+import statistics
+import threading
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qsl, quote, unquote
+
+import botocore.loaders
+import botocore.session
+import msgspec
+import pytest
+import uvicorn
+from aiohttp import web
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import CredentialRetrievalError
+from uvicorn.server import ServerState
+
+from batching.errors import FunctionFailed, InvalidInput
+from buffer_service.invokers import (
+    BACKOFF,
+    LAMBDA_ANSWER_LIMIT,
+    LAMBDA_PAYLOAD_LIMIT,
+    RETRIES,
+    BatchTooLarge,
+    FunctionUnavailable,
+    HttpInvoker,
+    InvokerBySyntax,
+    LambdaInvoker,
+    LocalInvoker,
+    UnknownFunction,
+    full_jitter,
+)
+from lambda_fn.answering import answer
+from lambda_fn.contract import Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
+from lambda_fn.models.sleeper import Sleeper
+from lambda_fn.worker import Worker
+from local.functions import ACCOUNT, REGION, Function
+from local.lambda_runtime import LambdaRuntime
+
+PATIENCE = 10.0
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:"
+BATCH = Batch("nap", [Item("r1", "application/json", b'{"x":1}'), Item("r2", "application/octet-stream", b"\x00\xff")])
+MANY = Batch("nap", [Item(str(i), "application/json", b"%d" % i) for i in range(5)])
+
+
+class Refused(Exception):
+    """What the fake Lambda answers instead of invoking."""
+
+    def __init__(self, status, kind, message):
+        self.status, self.kind, self.message = status, kind, message
+
+
+class FakeLambda:
+    """The Invoke API in one process: functions are callables, and a request that is not signed as AWS asks for is refused.
+
+    ``script`` answers the next requests before any function does; ``requests`` are the paths and headers of all.
+    """
+
+    def __init__(self, functions):
+        self.functions = functions
+        self.requests, self.script = [], []
+        self.url = ""
+
+    async def __aenter__(self):
+        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = "http://{}:{}".format(*self._runner.addresses[0])
+        return self
+
+    async def __aexit__(self, *_):
+        await self._runner.cleanup()
+
+    async def _serve(self, request):
+        payload = await request.content.read()
+        self.requests.append((request.raw_path, request.headers))
+        try:
+            _check_signature(request, payload)
+            if self.script:
+                return await self.script.pop(0)(request)
+            return self._invoke(request.raw_path, payload)
+        except Refused as refusal:
+            body = {"Type": "User", "message": refusal.message}
+            headers = {"x-amzn-ErrorType": refusal.kind}
+            return web.Response(body=msgspec.json.encode(body), status=refusal.status, headers=headers)
+
+    def _invoke(self, raw_path, payload):
+        path, _, query = raw_path.partition("?")
+        name, qualifier = unquote(path.split("/")[3]), dict(parse_qsl(query)).get("Qualifier")
+        name = name.removeprefix(ARN).removeprefix(f"{ACCOUNT}:function:")
+        name, _, suffix = name.partition(":")
+        if name not in self.functions or (qualifier or suffix or "$LATEST") not in ("live", "$LATEST"):
+            raise Refused(404, "ResourceNotFoundException", f"Function not found: {ARN}{name}")
+        try:
+            msgspec.json.decode(payload)
+        except msgspec.DecodeError as error:
+            raise Refused(400, "InvalidRequestContentException", f"Could not parse request body into json: {error}") from None
+        try:
+            return web.Response(body=self.functions[name](payload))
+        except Refused:
+            raise
+        except Exception as error:
+            body = {"errorMessage": str(error), "errorType": type(error).__name__, "stackTrace": []}
+            return web.Response(body=msgspec.json.encode(body), headers={"X-Amz-Function-Error": "Unhandled"})
+
+
+def _check_signature(request, payload):
+    """Signature Version 4 over what really arrived, as the IAM User Guide says ("Create a signed AWS API request")."""
+    algorithm, _, fields = request.headers["Authorization"].partition(" ")
+    given = dict(field.split("=", 1) for field in fields.split(", "))
+    key, day, region, service, end = given["Credential"].split("/")
+    assert (algorithm, key, region, service, end) == ("AWS4-HMAC-SHA256", KEY, REGION, "lambda", "aws4_request")
+    assert {"host", "x-amz-date"} <= set(given["SignedHeaders"].split(";"))
+    path, _, query = request.raw_path.partition("?")
+    canonical = [
+        request.method,
+        quote(path, safe="/-_.~"),
+        "&".join(sorted(f"{quote(k, safe='-_.~')}={quote(v, safe='-_.~')}" for k, v in parse_qsl(query))),
+        *(f"{name}:{request.headers[name].strip()}" for name in given["SignedHeaders"].split(";")),
+        "",
+        given["SignedHeaders"],
+        hashlib.sha256(payload).hexdigest(),
+    ]
+    moment = request.headers["X-Amz-Date"]
+    assert moment.startswith(day)
+    scope = f"{day}/{region}/{service}/{end}"
+    text = "\n".join([algorithm, moment, scope, hashlib.sha256("\n".join(canonical).encode()).hexdigest()])
+    signing = b"AWS4" + SECRET.encode()
+    for part in (day, region, service, end, text):
+        signing = hmac.digest(signing, part.encode(), "sha256")
+    if signing.hex() != given["Signature"]:
+        raise Refused(403, "InvalidSignatureException", "The request signature we calculated does not match the one you provided.")
+
+
+def nap(payload):
+    return encode_answers(answer(Sleeper("nap", 0, 0), decode_batch(payload)))
+
+
+def fail(_):
+    raise ValueError("no such thing")
+
+
+def busy(_):
+    raise Refused(429, "TooManyRequestsException", "Rate Exceeded.")
+
+
+def status(code, body=b"", **headers):
+    """A scripted answer."""
+
+    async def answer(_):
+        return web.Response(status=code, body=body, headers=headers)
+
+    return answer
+
+
+async def lost(request):
+    request.transport.abort()
+    return web.Response()
+
+
+async def cut_off(request):
+    response = web.StreamResponse(headers={"Content-Length": "100"})
+    await response.prepare(request)
+    await response.write(b"half an ans")
+    request.transport.abort()
+    return response
+
+
+async def never(_):
+    await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def botocore_reads_its_data_once():
+    """Each client reads megabytes of JSON otherwise: most of the time of these tests."""
+    loader = botocore.loaders.create_loader()
+
+    def get_session():
+        session = botocore.session.Session()
+        session.register_component("data_loader", loader)
+        return session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "get_session", get_session)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    """Credentials of the examples of AWS's documentation, and nothing else that botocore would find."""
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_LAMBDA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", REGION)
+
+
+@asynccontextmanager
+async def closing(invoker):
+    try:
+        yield invoker
+    finally:
+        await invoker.close()
+
+
+@pytest.fixture
+async def fake():
+    async with FakeLambda({"nap": nap, "fail": fail, "busy": busy}) as api:
+        yield api
+
+
+@pytest.fixture
+async def invoker(fake):
+    """Of the fake Lambda; retries at once and notes what it should have waited for."""
+    retries = []
+
+    def at_once(retry):
+        retries.append(retry)
+        return 0.0
+
+    async with closing(LambdaInvoker(PATIENCE, fake.url, at_once)) as invoker:
+        invoker.retries = retries
+        yield invoker
+
+
+async def refusal(invoker, kind, payload=b"{}", function="nap"):
+    """The message of the error that an invocation raises; exactly of that kind."""
+    with pytest.raises(FunctionFailed) as caught:
+        await invoker.invoke(function, payload)
+    assert type(caught.value) is kind, caught.value
+    return str(caught.value)
+
+
+# -- one suite over the fake and the real runtime
+
+
+@pytest.fixture(params=["fake", "runtime"])
+async def either(request, fake, tmp_path):
+    if request.param == "fake":
+        url, runtime = fake.url, None
+    else:
+        (tmp_path / "failing.py").write_text("def fail(event, context):\n    raise ValueError('no such thing')\n")
+        sleeper = {"SLUICE_MODEL": "nap", "SLUICE_SLEEPER_INTERCEPT": "0", "SLUICE_SLEEPER_SLOPE": "0"}
+        functions = [
+            Function(name="nap", environment=sleeper),
+            Function(name="fail", handler="failing.fail", working_directory=str(tmp_path)),
+            Function(name="busy", environment=sleeper, concurrency_limit=0),
+        ]
+        runtime = await LambdaRuntime(functions).start()
+        url = runtime.url
+    async with closing(LambdaInvoker(PATIENCE, url, lambda _: 0.0)) as invoker:
+        yield invoker
+    if runtime is not None:
+        await runtime.stop()
+
+
+async def test_every_item_of_a_batch_is_answered_by_whatever_name_the_function_is_called(either):
+    for name in (
+        "nap",
+        "nap:live",
+        "nap:$LATEST",
+        ARN + "nap",
+        ARN + "nap:live",
+        f"{ACCOUNT}:function:nap",
+        f"{ACCOUNT}:function:nap:live",
+    ):
+        answers = decode_answers(await either.invoke(name, encode_batch(BATCH)), BATCH)
+        assert [(a.id, a.status, a.content_type, a.body) for a in answers] == [
+            (i.id, 200, i.content_type, i.body) for i in BATCH.items
+        ], name
+
+
+@pytest.mark.parametrize("name", ["none", "nap:old", ARN + "none", "none:live"])
+async def test_a_function_or_alias_that_does_not_exist_is_unknown(either, name):
+    message = await refusal(either, UnknownFunction, function=name)
+    assert message.startswith(f"function: {name!r} does not exist: Function not found: {ARN}")
+
+
+async def test_a_function_that_fails_says_why(either):
+    assert await refusal(either, FunctionFailed, function="fail") == "function 'fail' failed: no such thing"
+
+
+async def test_what_is_throttled_to_the_end_is_unavailable(either):
+    message = await refusal(either, FunctionUnavailable, function="busy")
+    assert message == "Lambda refuses to invoke 'busy': HTTP 429 Rate Exceeded."
+
+
+async def test_a_payload_that_is_not_json_fails_so_that_the_culprit_can_be_found(either):
+    message = await refusal(either, FunctionFailed, b'{"half": ')
+    assert message.startswith("Lambda does not take the batch for 'nap': Could not parse request body into json: ")
+
+
+# -- what only a scripted Lambda does
+
+
+@pytest.mark.parametrize(
+    ("function", "path"),
+    [
+        ("nap", "nap/invocations"),
+        ("nap:live", "nap/invocations?Qualifier=live"),
+        ("nap:$LATEST", "nap/invocations?Qualifier=%24LATEST"),
+        (ARN + "nap:live", ARN.replace(":", "%3A") + "nap%3Alive/invocations"),
+        (f"{ACCOUNT}:function:nap", f"{ACCOUNT}%3Afunction%3Anap/invocations"),
+        ("a b/c?d", "a%20b%2Fc%3Fd/invocations"),
+    ],
+)
+async def test_the_address_is_sent_as_it_is_signed(fake, invoker, function, path):
+    fake.script.append(status(200, b"{}"))
+    assert await invoker.invoke(function, b"{}") == b"{}"
+    [(raw_path, headers)] = fake.requests
+    assert raw_path == f"/2015-03-31/functions/{path}"
+    assert headers["Content-Type"] == "application/json"
+
+
+async def test_a_wrong_secret_is_refused_by_a_lambda_that_looks(fake, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    async with closing(LambdaInvoker(PATIENCE, fake.url)) as invoker:
+        message = await refusal(invoker, FunctionUnavailable)
+    assert message.startswith("Lambda refuses to invoke 'nap': HTTP 403 The request signature we calculated does not match")
+    assert len(fake.requests) == 1
+
+
+async def test_the_token_of_a_role_is_sent_and_signed(fake, monkeypatch):
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+    async with closing(LambdaInvoker(PATIENCE, fake.url)) as invoker:
+        await invoker.invoke("nap", encode_batch(BATCH))
+    [(_, headers)] = fake.requests
+    assert headers["X-Amz-Security-Token"] == "token"
+    assert "x-amz-security-token" in headers["Authorization"]
+
+
+@pytest.mark.parametrize("trouble", [status(429), status(500), status(502), status(503), lost, cut_off])
+async def test_what_passes_is_tried_again_until_it_has_passed(fake, invoker, trouble):
+    fake.script = [trouble] * RETRIES
+    assert decode_answers(await invoker.invoke("nap", encode_batch(BATCH)), BATCH)
+    assert invoker.retries == list(range(RETRIES))
+    assert len(fake.requests) == RETRIES + 1
+
+
+async def test_every_attempt_is_signed_anew(fake, invoker):
+    fake.script = [status(503)]
+    await invoker.invoke("nap", encode_batch(BATCH))
+    assert ["Authorization" in headers for _, headers in fake.requests] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        (status(429, b'{"Reason":"ConcurrentInvocationLimitExceeded","message":"Rate Exceeded."}'), "HTTP 429 Rate Exceeded."),
+        (status(500, b'{"Message":"internal"}'), "HTTP 500 internal"),
+        (status(503, b"<html>\n  <b>away</b>\n</html>"), "HTTP 503 <html> <b>away</b> </html>"),
+        (status(502, b'"\xff'), 'HTTP 502 "\ufffd'),
+        (status(502, b"[" * 100_000), "HTTP 502 " + "[" * 500),
+        (status(500, b'{"message": null}'), 'HTTP 500 {"message": null}'),
+        (status(500, b'{"message": "%s"}' % (b"x" * 10_000)), "HTTP 500 " + "x" * 499 + "…"),
+        (status(500, b"[1]"), "HTTP 500 [1]"),
+        (status(500), "HTTP 500 "),
+    ],
+)
+async def test_what_does_not_pass_is_unavailable_with_the_last_answer_in_one_line(fake, invoker, trouble, message):
+    fake.script = [trouble] * (RETRIES + 1)
+    assert await refusal(invoker, FunctionUnavailable) == f"Lambda refuses to invoke 'nap': {message}"
+    assert len(fake.requests) == RETRIES + 1
+
+
+async def test_a_connection_that_is_lost_again_and_again_is_unavailable(fake, invoker):
+    fake.script = [lost] * (RETRIES + 1)
+    assert await refusal(invoker, FunctionUnavailable) == "invocation of 'nap' was lost: Server disconnected"
+
+
+async def test_a_lambda_that_is_away_is_unavailable():
+    async with closing(LambdaInvoker(PATIENCE, "http://127.0.0.1:1", lambda _: 0.0)) as invoker:
+        assert (await refusal(invoker, FunctionUnavailable)).startswith("invocation of 'nap' was lost: Cannot connect to host")
+
+
+async def test_an_invocation_that_takes_too_long_is_given_up_and_not_tried_again(fake):
+    fake.script = [never]
+    async with closing(LambdaInvoker(0.1, fake.url, lambda _: 0.0)) as invoker:
+        assert await refusal(invoker, FunctionUnavailable) == "invocation of 'nap' was lost: no answer within 0.1 s"
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"errorMessage": "division by zero", "errorType": "ZeroDivisionError"}', "division by zero"),
+        (b'{"errorMessage": "", "errorType": "AssertionError"}', "AssertionError"),
+        (b'{"errorMessage": "Task timed out after 3.00 seconds"}', "Task timed out after 3.00 seconds"),
+        (b"null", "null"),
+        (b"not\njson", "not json"),
+    ],
+)
+async def test_an_error_of_the_function_is_not_tried_again_and_gives_its_message(fake, invoker, body, message):
+    fake.script = [status(200, body, **{"X-Amz-Function-Error": "Unhandled"})]
+    assert await refusal(invoker, FunctionFailed) == f"function 'nap' failed: {message}"
+    assert len(fake.requests) == 1
+
+
+async def test_other_refusals_are_unavailable_at_once(fake, invoker):
+    fake.script = [status(403, b'{"Message": "not authorized to perform: lambda:InvokeFunction"}')]
+    message = await refusal(invoker, FunctionUnavailable)
+    assert message == "Lambda refuses to invoke 'nap': HTTP 403 not authorized to perform: lambda:InvokeFunction"
+
+
+async def test_a_signed_request_is_not_redirected(fake, invoker):
+    fake.script = [status(307, Location=fake.url)]
+    assert await refusal(invoker, FunctionUnavailable) == "Lambda refuses to invoke 'nap': HTTP 307 "
+    assert len(fake.requests) == 1
+
+
+async def test_a_batch_beyond_lambdas_limit_is_too_large_without_asking(fake, invoker):
+    size = LAMBDA_PAYLOAD_LIMIT + 1
+    assert await refusal(invoker, BatchTooLarge, b"x" * size) == f"a batch of {size} bytes; Lambda takes {LAMBDA_PAYLOAD_LIMIT}"
+    assert fake.requests == []
+
+
+async def test_a_batch_that_lambda_finds_too_large_is_too_large(fake, invoker):
+    fake.script = [status(413, b'{"Type": "User", "message": "Request must be smaller than 6291456 bytes"}')]
+    assert await refusal(invoker, BatchTooLarge) == "Request must be smaller than 6291456 bytes"
+
+
+async def test_an_answer_beyond_the_limit_is_too_large_and_one_within_it_arrives(fake, invoker):
+    large = b'"' + b"x" * (LAMBDA_ANSWER_LIMIT - 2) + b'"'
+    fake.script = [status(200, large + b" "), status(200, large)]
+    assert await refusal(invoker, BatchTooLarge) == f"an answer of more than {LAMBDA_ANSWER_LIMIT} bytes"
+    assert await invoker.invoke("nap", b"{}") == large
+
+
+async def test_without_credentials_nothing_is_sent_and_they_are_found_when_they_come(fake, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    async with closing(LambdaInvoker(PATIENCE, fake.url)) as invoker:
+        assert await refusal(invoker, FunctionUnavailable) == "no AWS credentials were found to sign the invocation with"
+        assert fake.requests == []
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+        assert decode_answers(await invoker.invoke("nap", encode_batch(BATCH)), BATCH)
+
+
+async def test_half_credentials_are_named(fake, monkeypatch):
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    async with closing(InvokerBySyntax(PATIENCE)) as invoker:
+        message = await refusal(invoker, FunctionUnavailable)
+    assert message == "'nap' cannot be invoked: Partial credentials found in env, missing: AWS_SECRET_ACCESS_KEY"
+
+
+async def test_credentials_that_cannot_be_renewed_make_the_function_unavailable(fake, monkeypatch):
+    def renew():
+        raise CredentialRetrievalError(provider="role", error_msg="the metadata service is away")
+
+    old = RefreshableCredentials(KEY, "old", "old", datetime.now(UTC) - timedelta(minutes=1), renew, "role")
+    monkeypatch.setattr(botocore.session.Session, "get_credentials", lambda _: old)
+    async with closing(LambdaInvoker(PATIENCE, fake.url)) as invoker:
+        message = await refusal(invoker, FunctionUnavailable)
+    assert message.startswith("no AWS credentials to sign the invocation with: Error when retrieving credentials from role")
+    assert fake.requests == []
+
+
+async def test_credentials_of_a_role_are_renewed_beside_the_loop(fake, monkeypatch):
+    asked_in = []
+
+    def renew():
+        asked_in.append(threading.get_ident())
+        expiry = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        return {"access_key": KEY, "secret_key": SECRET, "token": "new", "expiry_time": expiry}
+
+    old = RefreshableCredentials(KEY, "old", "old", datetime.now(UTC) + timedelta(minutes=1), renew, "role")
+    monkeypatch.setattr(botocore.session.Session, "get_credentials", lambda _: old)
+    async with closing(LambdaInvoker(PATIENCE, fake.url)) as invoker:
+        for _ in range(2):
+            await invoker.invoke("nap", encode_batch(BATCH))
+    assert [headers["X-Amz-Security-Token"] for _, headers in fake.requests] == ["new", "new"]
+    assert len(asked_in) == 1 and asked_in != [threading.get_ident()]
+
+
+def test_without_a_region_the_variable_is_named(monkeypatch):
+    monkeypatch.delenv("AWS_REGION")
+    with pytest.raises(InvalidInput, match=r"AWS_REGION: None is not allowed; allowed: the region of the functions"):
+        LambdaInvoker(PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+async def test_region_and_endpoint_come_from_the_environment(fake, monkeypatch, name):
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv(name, REGION)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", fake.url)
+    async with closing(LambdaInvoker(PATIENCE)) as invoker:
+        assert decode_answers(await invoker.invoke("nap", encode_batch(BATCH)), BATCH)
+
+
+def test_retries_wait_a_random_part_of_a_span_that_doubles():
+    random.seed(7)
+    for retry in range(RETRIES):
+        waits = [full_jitter(retry) / (BACKOFF * 2**retry) for _ in range(1000)]
+        assert all(0 <= wait <= 1 for wait in waits)
+        assert abs(statistics.fmean(waits) - 0.5) < 5 * 0.2887 / 1000**0.5  # the standard error of a uniform variable
+
+
+# -- HTTP workers
+
+
+@asynccontextmanager
+async def worker(app):
+    """An ASGI application on a port of its own."""
+    config = uvicorn.Config(app, lifespan="off", log_level="error")
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: config.http_protocol_class(config, state, {}), "127.0.0.1", 0)
+    try:
+        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def scripted(*answers):
+    """A worker that answers as told, then is out of answers; its requests."""
+    requests, left = [], list(answers)
+
+    async def serve(request):
+        await request.read()
+        requests.append(request)
+        return await left.pop(0)(request)
+
+    runner = web.ServerRunner(web.Server(serve), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield "http://{}:{}/".format(*runner.addresses[0]), requests
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def http():
+    async with closing(HttpInvoker(PATIENCE)) as invoker:
+        yield invoker
+
+
+async def test_a_worker_answers_every_item_and_says_what_is_wrong(http):
+    async with worker(Worker(Sleeper("nap", 0, 0))) as url:
+        answers = decode_answers(await http.invoke(url, encode_batch(BATCH)), BATCH)
+        assert [(a.id, a.status, a.body) for a in answers] == [(i.id, 200, i.body) for i in BATCH.items]
+        assert await refusal(http, UnknownFunction, function=url + "/nowhere") == f"function: '{url}/nowhere' answers 404"
+        assert (await refusal(http, FunctionFailed, b"[1", url)).startswith(f"worker {url}: HTTP 400 not a batch: ")
+        message = await refusal(http, FunctionUnavailable, function=url + "/health")
+        assert message.startswith(f"worker {url}/health: HTTP 405 method: 'POST' is not allowed")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((code, FunctionFailed) for code in (400, 422, 500)),
+        *((code, FunctionUnavailable) for code in (401, 403, 408, 429, 502, 503, 504)),
+        (413, BatchTooLarge),
+        (404, UnknownFunction),
+    ],
+)
+async def test_the_status_of_a_worker_says_whether_a_smaller_batch_may_help(http, code, kind):
+    async with scripted(status(code, b'{"detail": "for a reason"}')) as (url, requests):
+        message = await refusal(http, kind, function=url)
+    assert str(code) in message or kind is BatchTooLarge
+    assert "for a reason" in message or kind is UnknownFunction
+    assert len(requests) == 1
+
+
+async def test_a_worker_that_moved_is_unknown_and_its_new_place_named(http):
+    async with scripted(status(301, Location="https://elsewhere/")) as (url, _):
+        assert await refusal(http, UnknownFunction, function=url) == f"function: '{url}' answers 301, it is at https://elsewhere/"
+
+
+async def test_a_worker_that_is_away_is_unavailable(http):
+    message = await refusal(http, FunctionUnavailable, function="http://127.0.0.1:1")
+    assert message.startswith("worker http://127.0.0.1:1 does not answer: Cannot connect to host 127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["http://", "http://127.0.0.1:99999/"])
+async def test_an_address_that_is_none_is_unavailable(http, address):
+    assert (await refusal(http, FunctionUnavailable, function=address)).startswith(f"worker {address} does not answer: ")
+
+
+async def test_a_worker_that_takes_too_long_is_given_up_and_not_asked_again():
+    async with scripted(never) as (url, requests), closing(HttpInvoker(0.1)) as http:
+        assert await refusal(http, FunctionUnavailable, function=url) == f"worker {url} does not answer within 0.1 s"
+    assert len(requests) == 1
+
+
+async def test_a_connection_that_the_worker_closed_is_opened_again(http):
+    async with scripted(status(200, b"{}"), lost, status(200, b"[]")) as (url, _):
+        assert await http.invoke(url, b"{}") == b"{}"
+        assert await http.invoke(url, b"{}") == b"[]"
+
+
+async def test_a_batch_that_kills_its_worker_is_not_sent_a_third_time(http):
+    async with scripted(lost, lost, status(200)) as (url, requests):
+        assert await refusal(http, FunctionUnavailable, function=url) == f"worker {url} does not answer: Server disconnected"
+    assert len(requests) == 2
+
+
+async def test_an_answer_that_breaks_off_is_unavailable(http):
+    async with scripted(cut_off) as (url, _):
+        assert (await refusal(http, FunctionUnavailable, function=url)).startswith(f"worker {url} does not answer: ")
+
+
+async def test_an_answer_beyond_the_limit_is_not_taken_into_memory(http, monkeypatch):
+    monkeypatch.setattr("buffer_service.invokers.WORKER_ANSWER_LIMIT", 1000)
+    async with scripted(status(200, b"x" * 1000), status(200, b"x" * 1001)) as (url, _):
+        assert len(await http.invoke(url, b"{}")) == 1000
+        assert await refusal(http, BatchTooLarge, function=url) == "an answer of more than 1000 bytes"
+
+
+async def test_answers_are_not_compressed_where_the_worker_would(http):
+    async def compressing(_):
+        response = web.Response(body=b"x" * 10_000)
+        response.enable_compression()
+        return response
+
+    async with scripted(compressing) as (url, _):
+        assert await http.invoke(url, b"{}") == b"x" * 10_000
+
+
+# -- the others
+
+
+async def test_a_callable_is_a_function():
+    async def echo(payload):
+        return payload
+
+    invoker = LocalInvoker({"echo": echo})
+    assert await invoker.invoke("echo", b"payload") == b"payload"
+    assert await refusal(invoker, UnknownFunction, function="none") == "function: 'none' does not exist"
+    await invoker.close()
+
+
+async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", fake.url)
+    async with worker(Worker(Sleeper("nap", 0, 0))) as url, closing(InvokerBySyntax(PATIENCE)) as invoker:
+        assert decode_answers(await invoker.invoke(url, encode_batch(MANY)), MANY)
+        assert fake.requests == []
+        opened = []
+        monkeypatch.setattr(
+            "buffer_service.invokers.LambdaInvoker", lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1]
+        )
+        payloads = await asyncio.gather(*(invoker.invoke("nap:live", encode_batch(MANY)) for _ in range(3)))
+        assert all(decode_answers(payload, MANY) for payload in payloads)
+        assert (len(fake.requests), len(opened)) == (3, 1)
+
+
+async def test_a_worker_needs_no_aws_and_a_lambda_function_without_it_is_unavailable(monkeypatch):
+    monkeypatch.delenv("AWS_REGION")
+    async with scripted(status(200, b"{}")) as (url, _), closing(InvokerBySyntax(PATIENCE)) as invoker:
+        assert await invoker.invoke(url, b"{}") == b"{}"
+        message = await refusal(invoker, FunctionUnavailable)
+        assert message.startswith("'nap' cannot be invoked: AWS_REGION: None is not allowed")
+
+
+async def test_closing_what_was_never_used_is_allowed():
+    for invoker in (LambdaInvoker(PATIENCE), HttpInvoker(PATIENCE), InvokerBySyntax(PATIENCE)):
+        await invoker.close()

@@ -1,0 +1,86 @@
+"""The environment becomes one checked record."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from batching.errors import InvalidInput
+from buffer_service.settings import PREFIX, Settings
+
+SET = {
+    "redis_url": ("rediss://cache:6380/1", "rediss://cache:6380/1"),
+    "plans": ("ssm:/sluice/plans/", "ssm:/sluice/plans/"),
+    "plan_interval": ("0.5", 0.5),
+    "host": ("0.0.0.0", "0.0.0.0"),
+    "port": ("0", 0),
+    "max_body_bytes": ("1024", 1024),
+    "max_queue_length": ("7", 7),
+    "header_timeout": ("1.5", 1.5),
+    "body_timeout": ("2.5", 2.5),
+    "request_timeout": ("3.5", 3.5),
+    "invoke_timeout": ("4.5", 4.5),
+    "lease": ("5.5", 5.5),
+    "max_attempts": ("9", 9),
+    "drain_timeout": ("6.5", 6.5),
+    "log_level": ("debug", "debug"),
+}
+SECONDS = ("plan_interval", "header_timeout", "body_timeout", "request_timeout", "invoke_timeout", "lease", "drain_timeout")
+COUNTS = ("max_body_bytes", "max_queue_length", "max_attempts")
+
+
+def test_an_empty_environment_gives_the_defaults():
+    assert Settings.from_environment({}) == Settings()
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Settings)])
+def test_every_field_is_read_from_its_variable_and_changes_no_other(field):
+    text, value = SET[field]
+    settings = Settings.from_environment({PREFIX + field.upper(): text})
+    assert getattr(settings, field) == value != getattr(Settings(), field)
+    assert settings == replace(Settings(), **{field: value})
+
+
+def test_the_process_environment_is_read_where_none_is_given(monkeypatch):
+    monkeypatch.setenv("SLUICE_PORT", "81")
+    assert Settings.from_environment().port == 81
+
+
+def test_other_names_are_left_alone():
+    other = {"SLUICE_MODEL": "mlp", "SLUICE_REDIS_SERVER": "/bin/redis", "PORT": "1", "sluice_port": "2", "AWS_REGION": "x"}
+    assert Settings.from_environment(other) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "message"),
+    [
+        *((f, text, f"'{text}' is not allowed; allowed: a number") for f in SECONDS for text in ("", "soon", "1 s")),
+        *((f, text, "is not allowed; allowed: a number of seconds > 0") for f in SECONDS for text in ("0", "-1", "inf", "nan")),
+        *((f, text, f"'{text}' is not allowed; allowed: an integer") for f in (*COUNTS, "port") for text in ("", "many", "1.5")),
+        *((f, text, f"{text} is not allowed; allowed: an integer >= 1") for f in COUNTS for text in ("0", "-1")),
+        *(("port", text, f"{text} is not allowed; allowed: 0 to 65535") for text in ("-1", "65536")),
+        ("host", "", "'' is not allowed; allowed: an address of this machine; 0.0.0.0 is all of them"),
+        *(
+            ("redis_url", text, f"'{text}' is not allowed; allowed: redis://, rediss://, unix:// or memory://")
+            for text in ("", "localhost:6379", "redis", "http://cache")
+        ),
+        *(
+            ("plans", text, f"'{text}' is not allowed; allowed: file:PATH or ssm:/path/")
+            for text in ("", "plans", "file:", "ssm:", "s3:/b")
+        ),
+        ("plans", "ssm:sluice", "'ssm:sluice' is not allowed"),
+        ("log_level", "loud", "'loud' is not allowed; allowed: debug, info, warning or error"),
+    ],
+)
+def test_an_invalid_value_names_its_variable_the_value_and_what_is_allowed(field, text, message):
+    name = PREFIX + field.upper()
+    with pytest.raises(InvalidInput) as caught:
+        Settings.from_environment({name: text})
+    assert str(caught.value).startswith(f"{name}: ")
+    assert message in str(caught.value)
+
+
+def test_a_password_is_not_in_the_message():
+    with pytest.raises(InvalidInput) as caught:
+        Settings(redis_url="redsi://user:secret@cache:6379")
+    assert "redsi://***@cache:6379" in str(caught.value)
+    assert "secret" not in str(caught.value)

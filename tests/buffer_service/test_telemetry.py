@@ -1,0 +1,226 @@
+"""What operators read: Prometheus text, and lines of the embedded metric format from which CloudWatch makes metrics."""
+
+import io
+import json
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from batching import policy as constructors
+from batching.documents import Plan, PolicyDocument, Slo
+from batching.errors import DeadlinePassed, QueueFull
+from buffer_service.telemetry import Telemetry
+
+NOW = 1_764_000_000.25
+SLO = 0.2
+
+
+def plan(policy=None, function="f", slo=SLO, model="m"):
+    policy = policy or constructors.size_or_timeout(4, 0.1)
+    return Plan(model=model, function=function, policy=PolicyDocument.of(policy), slo=None if slo is None else Slo(slo))
+
+
+@pytest.fixture
+def stream():
+    return io.StringIO()
+
+
+@pytest.fixture
+def telemetry(stream):
+    return Telemetry(stream, lambda: NOW)
+
+
+def scrape(telemetry):
+    """The samples of a scrape by name and labels."""
+    families = text_string_to_metric_families(generate_latest(telemetry.registry).decode())
+    return {(s.name, *sorted(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+def emitted(stream):
+    """The lines written, held against the specification of the embedded metric format (CloudWatch User Guide)."""
+    documents = [json.loads(line) for line in stream.getvalue().splitlines()]
+    for document in documents:
+        assert isinstance(document["_aws"]["Timestamp"], int)
+        assert len(json.dumps(document)) < 256 * 1024
+        for directive in document["_aws"]["CloudWatchMetrics"]:
+            assert directive.keys() == {"Namespace", "Dimensions", "Metrics"}
+            for dimension in (name for names in directive["Dimensions"] for name in names):
+                assert isinstance(document[dimension], str)
+            assert len(directive["Metrics"]) <= 100
+            for metric in directive["Metrics"]:
+                assert metric["Unit"] in ("Seconds", "Count")
+                value = document[metric["Name"]]
+                values = value if isinstance(value, list) else [value]
+                assert 1 <= len(values) <= 100
+                assert all(isinstance(v, int | float) for v in values)
+            named = {metric["Name"] for metric in directive["Metrics"]}
+            assert document.keys() == {"_aws", *named, *(name for names in directive["Dimensions"] for name in names)}
+    return documents
+
+
+def test_a_scrape_has_every_metric_by_its_name(telemetry):
+    model = telemetry.model(plan())
+    model.answered(200, 0.05)
+    model.answered(200, 0.3)
+    model.refused(QueueFull("m", 10))
+    model.sent(3)
+    model.invoked(0.04)
+    model.failed("FunctionFailed")
+    model.waiting(7)
+    telemetry.plan_refused()
+    samples, of_m = scrape(telemetry), ("model", "m")
+    assert samples["sluice_requests_total", of_m, ("status", "200")] == 2
+    assert samples["sluice_refusals_total", ("error", "QueueFull"), of_m] == 1
+    assert samples["sluice_latency_seconds_count", of_m] == 2
+    assert samples["sluice_latency_seconds_sum", of_m] == pytest.approx(0.35)
+    assert samples["sluice_latency_seconds_bucket", ("le", "0.05"), of_m] == 1
+    assert samples["sluice_slo_violations_total", of_m] == 2
+    assert samples["sluice_batch_size_sum", of_m] == 3
+    assert samples["sluice_invocation_seconds_sum", of_m] == 0.04
+    assert samples["sluice_invocation_failures_total", ("error", "FunctionFailed"), of_m] == 1
+    assert samples["sluice_queue_length", of_m] == 7
+    assert samples["sluice_plan_info", ("function", "f"), of_m, ("policy", "size_or_timeout")] == 1
+    assert samples["sluice_plan_errors_total",] == 1
+
+
+def test_a_model_without_traffic_is_in_the_scrape_with_zeros(telemetry):
+    telemetry.model(plan())
+    samples = scrape(telemetry)
+    assert samples["sluice_latency_seconds_count", ("model", "m")] == 0
+    assert samples["sluice_slo_violations_total", ("model", "m")] == 0
+
+
+def test_models_are_counted_apart(telemetry):
+    telemetry.model(plan()).answered(200, 0.1)
+    telemetry.model(plan(model="n")).answered(500, 0.1)
+    samples = scrape(telemetry)
+    assert samples["sluice_requests_total", ("model", "m"), ("status", "200")] == 1
+    assert samples["sluice_requests_total", ("model", "n"), ("status", "500")] == 1
+    assert samples["sluice_slo_violations_total", ("model", "m")] == 0
+
+
+def test_another_plan_replaces_the_labels_of_the_one_before(telemetry):
+    model = telemetry.model(plan())
+    model.follow(plan(constructors.greedy(8), "g:live"))
+    info = {key: value for key, value in scrape(telemetry).items() if key[0] == "sluice_plan_info"}
+    assert info == {("sluice_plan_info", ("function", "g:live"), ("model", "m"), ("policy", constructors.greedy(8).kind)): 1}
+
+
+def test_the_slo_of_the_plan_in_force_counts(telemetry, stream):
+    model = telemetry.model(plan(slo=0.1))
+    model.answered(200, 0.15)
+    model.follow(plan(slo=0.2))
+    model.answered(200, 0.15)
+    model.follow(plan(slo=None))
+    model.answered(200, 100.0)
+    model.answered(502, 0.1)
+    model.refused(DeadlinePassed("no answer within 60 s"))
+    model.emit()
+    [line] = emitted(stream)
+    assert (line["Requests"], line["SloViolations"]) == (5, 1)
+
+
+def test_a_line_says_what_happened_and_when(telemetry, stream):
+    model = telemetry.model(plan())
+    model.sent(2)
+    model.answered(200, 0.1)
+    model.answered(200, 0.2)
+    model.emit()
+    assert emitted(stream) == [
+        {
+            "_aws": {
+                "Timestamp": 1_764_000_000_250,
+                "CloudWatchMetrics": [
+                    {
+                        "Namespace": "Sluice",
+                        "Dimensions": [["Model"]],
+                        "Metrics": [
+                            {"Name": "Requests", "Unit": "Count"},
+                            {"Name": "SloViolations", "Unit": "Count"},
+                            {"Name": "Latency", "Unit": "Seconds"},
+                            {"Name": "BatchSize", "Unit": "Count"},
+                        ],
+                    }
+                ],
+            },
+            "Model": "m",
+            "Requests": 2,
+            "SloViolations": 0,
+            "Latency": [0.1, 0.2],
+            "BatchSize": [2],
+        }
+    ]
+
+
+def test_requests_and_violations_are_exact_however_many_there_were(telemetry, stream):
+    model = telemetry.model(plan())
+    for i in range(10_000):
+        model.answered(200, 0.201 if i % 20 == 0 else 0.199)
+        model.sent(1 + i % 4)
+    model.emit()
+    [line] = emitted(stream)
+    assert (line["Requests"], line["SloViolations"]) == (10_000, 500)
+    assert (len(line["Latency"]), len(line["BatchSize"])) == (100, 100)
+
+
+@pytest.mark.parametrize("metric", ["Latency", "BatchSize"])
+def test_the_sample_is_of_the_whole_period_and_not_of_its_beginning(telemetry, stream, metric):
+    model = telemetry.model(plan())
+    for i in range(10_000):
+        model.sent(i)
+        model.answered(200, float(i))
+    model.emit()
+    [line] = emitted(stream)
+    # The mean of 100 of 0..9999 has a standard error of 289; seven of them are never left.
+    assert abs(sum(line[metric]) / 100 - 4999.5) < 7 * 289
+
+
+def test_a_refused_request_and_a_5xx_violate_the_slo_and_a_4xx_in_time_does_not(telemetry, stream):
+    model = telemetry.model(plan())
+    model.refused(QueueFull("m", 10))
+    model.refused(DeadlinePassed("no answer within 60 s"))
+    model.answered(502, 0.01)
+    model.answered(504, 0.01)
+    model.answered(400, 0.01)
+    model.answered(200, SLO)
+    model.emit()
+    [line] = emitted(stream)
+    assert (line["Requests"], line["SloViolations"]) == (6, 4)
+    assert line["Latency"] == [0.01, 0.01, 0.01, SLO]
+
+
+def test_a_metric_without_a_value_is_left_out(telemetry, stream):
+    model = telemetry.model(plan())
+    model.refused(QueueFull("m", 10))
+    model.emit()
+    [line] = emitted(stream)
+    assert (line["Requests"], line["SloViolations"]) == (1, 1)
+    assert line.keys().isdisjoint({"Latency", "BatchSize"})
+
+
+def test_an_idle_model_writes_nothing(telemetry, stream):
+    model = telemetry.model(plan())
+    model.emit()
+    assert stream.getvalue() == ""
+    model.answered(200, 0.1)
+    model.emit()
+    model.emit()
+    assert len(emitted(stream)) == 1
+
+
+def test_every_line_starts_from_zero(telemetry, stream):
+    model = telemetry.model(plan())
+    model.answered(200, 0.3)
+    model.sent(1)
+    model.emit()
+    model.answered(200, 0.1)
+    model.sent(4)
+    model.emit()
+    _, second = emitted(stream)
+    assert {k: second[k] for k in ("Requests", "SloViolations", "Latency", "BatchSize")} == {
+        "Requests": 1,
+        "SloViolations": 0,
+        "Latency": [0.1],
+        "BatchSize": [4],
+    }
