@@ -245,7 +245,7 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
         path_text = path_text.rstrip("`").lstrip(".")
         value = _value_at(msgspec.json.decode(data), path_text)
         raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, message[0].lower() + message[1:]) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = data if isinstance(data, str) else data.decode("utf-8", "replace")
         raise InvalidInput(f"{prefix}{kind.__name__}", text, f"a JSON document ({error})") from None
 

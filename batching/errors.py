@@ -3,8 +3,7 @@
     SluiceError
     ├── InvalidInput        the caller: a field holds a value that is not allowed
     │   ├── UnknownModel        no plan serves the model that was named
-    │   ├── PayloadTooLarge     the body is larger than this deployment takes
-    │   └── BodyTimeout         the body did not come in time
+    │   └── PayloadTooLarge     the body is larger than this deployment takes
     ├── Infeasible          the operator: no configuration keeps the promise; carries the best one found
     ├── NotConverged        the analyst: an iteration stopped early; carries the best iterate and its residual
     └── DispatchFailed      the service: the request was accepted but not answered by the model
@@ -55,14 +54,6 @@ class PayloadTooLarge(InvalidInput):
     def __init__(self, size: int, limit: int) -> None:
         super().__init__("body", f"{size} bytes", f"at most {limit} bytes")
         self.args = (size, limit)
-
-
-class BodyTimeout(InvalidInput):
-    """The body did not come in time."""
-
-    def __init__(self, received: int, limit: float) -> None:
-        super().__init__("body", f"{received} bytes so far", f"a body that is complete within {limit:g} s")
-        self.args = (received, limit)
 
 
 class Infeasible(SluiceError):

@@ -182,7 +182,7 @@ def server(service: BufferService) -> uvicorn.Server:
         Application(service),
         host=settings.host,
         port=settings.port,
-        http=limited_protocol(settings.header_timeout),
+        http=limited_protocol(settings.header_timeout, settings.body_timeout),
         ws="none",
         lifespan="on",
         access_log=False,

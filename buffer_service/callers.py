@@ -41,6 +41,7 @@ class Callers:
         self._request_timeout = request_timeout
         self._serials = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def new_id(self) -> str:
         """An id for a request of this process."""
@@ -48,7 +49,9 @@ class Callers:
 
     def add(self, model: str, item: Item) -> asyncio.Future[Answer]:
         """Wait for the answer to ``item``; the future fails with ``DeadlinePassed`` when its time is over."""
-        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        loop = self._loop
         answered: asyncio.Future[Answer] = loop.create_future()
         self.waiting[item.id] = Waiting(model, item, loop.time() + self._request_timeout, answered)
         if self._timer is None:

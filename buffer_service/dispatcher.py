@@ -23,7 +23,7 @@ import msgspec
 from batching.documents import Plan
 from batching.errors import FunctionFailed, QueueFull, SluiceError, StoreUnavailable
 from buffer_service.callers import Callers
-from buffer_service.invokers import FunctionUnavailable, Invoker, UnknownFunction
+from buffer_service.invokers import BatchTooLarge, FunctionUnavailable, Invoker, UnknownFunction
 from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, QueueLost, Released, Store
 from buffer_service.telemetry import ModelTelemetry
 from lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch, failed
@@ -241,7 +241,12 @@ class Dispatcher:
             items.append(caller.item if caller is not None else decode_member(member))
         self._telemetry.sent(len(items))
         try:
-            await self._hand_out(await self._answer(items))
+            try:
+                answers = await self._answer(items)
+            except Exception as error:  # a defect; who waits is told, and the log has it
+                _log.exception("%s: a batch of %d failed", self.plan.model, len(items))
+                answers = [failed(item.id, 500, "Internal error", f"an error inside the buffer: {error}") for item in items]
+            await self._hand_out(answers)
             self._completed.append(batch.batch_id)
         finally:  # where handing out failed, the batch is not complete, and the next sweep takes it back
             del self._serving[batch.batch_id]
@@ -257,7 +262,8 @@ class Dispatcher:
             self._telemetry.failed(type(error).__name__)
             if len(items) == 1 or isinstance(error, (FunctionUnavailable, UnknownFunction)):
                 _log.warning("%s: %d items failed: %s", self.plan.model, len(items), error)
-                return [failed(item.id, 502, "Function failed", str(error)) for item in items]
+                status, title = (413, "Content too large") if isinstance(error, BatchTooLarge) else (502, "Function failed")
+                return [failed(item.id, status, title, str(error)) for item in items]
             half = len(items) // 2
             first, second = await asyncio.gather(self._answer(items[:half]), self._answer(items[half:]))
             return first + second

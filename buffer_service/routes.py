@@ -12,7 +12,6 @@ problem details (RFC 9457) with one more member, ``error``, where clients of the
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
@@ -22,7 +21,6 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from batching.errors import (
-    BodyTimeout,
     DeadlinePassed,
     DispatchFailed,
     FunctionFailed,
@@ -45,7 +43,6 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     InvalidInput: HTTPStatus.BAD_REQUEST,
     UnknownModel: HTTPStatus.NOT_FOUND,
     PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    BodyTimeout: HTTPStatus.REQUEST_TIMEOUT,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -58,6 +55,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
 
 INFERENCE_HEADER = "inference-header-content-length"
 BINARY = "application/octet-stream"
+MAX_DISCARDED = 64 * 1024 * 1024  # bytes
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -85,7 +83,6 @@ class Routes:
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
         self._max_body_bytes = service.settings.max_body_bytes
-        self._body_timeout = service.settings.body_timeout
         self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -95,8 +92,8 @@ class Routes:
             extra: list[tuple[bytes, bytes]] = []
             if isinstance(error, QueueFull):
                 extra.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
-            if isinstance(error, PayloadTooLarge | BodyTimeout):
-                extra.append((b"connection", b"close"))  # the rest of the body is not waited for
+            if isinstance(error, PayloadTooLarge):
+                extra.append((b"connection", b"close"))  # there may be more of it than was read
             await _refuse(send, status_code(error), str(error), extra)
         except Exception:
             _log.exception("request failed: %s %s", scope["method"], scope["path"])
@@ -163,25 +160,22 @@ class Routes:
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
 
     async def _read_body(self, declared: int, receive: Receive) -> bytes:
-        if declared > self._max_body_bytes:
-            raise PayloadTooLarge(declared, self._max_body_bytes)
+        """The body; one that is too large is read to its end all the same, for a client cut off while it sends sees no answer."""
         chunks: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._body_timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise InvalidInput("body", f"{size} bytes", "a complete body; the client went away")
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > self._max_body_bytes:
-                        raise PayloadTooLarge(size, self._max_body_bytes)
-                    chunks.append(chunk)
-                    if not message.get("more_body"):
-                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        except TimeoutError:
-            raise BodyTimeout(size, self._body_timeout) from None
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise InvalidInput("body", f"{size} bytes", "a complete body; the client went away")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size <= self._max_body_bytes:
+                chunks.append(chunk)
+            if not message.get("more_body") or size > MAX_DISCARDED:
+                break
+        if size > self._max_body_bytes:
+            raise PayloadTooLarge(max(size, declared), self._max_body_bytes)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def status_code(error: SluiceError) -> HTTPStatus:

@@ -31,7 +31,7 @@ class Settings:
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     header_timeout, body_timeout
-        A client that has not sent its headers, its body, by then is cut off; 408 for the body.
+        A client that has not sent its headers, its body, by then is cut off; 408.
     request_timeout
         A request that is not answered by then gets 504.
     invoke_timeout

@@ -88,6 +88,9 @@ class _Response(msgspec.Struct, omit_defaults=True):
     metadata: dict[str, Any] | None = None
 
 
+# What decoding raises: for what is no JSON or of another shape, for invalid UTF-8 in a string, for nesting without end.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _encode = msgspec.json.Encoder().encode
 _decode_request = msgspec.json.Decoder(_Request).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
@@ -112,7 +115,7 @@ def decode_batch(data: bytes) -> Batch:
     """The inverse of ``encode_batch``; raises ``WireError``."""
     try:
         request = _decode_request(data)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise WireError(f"not a batch: {error}") from None
     if request.version != VERSION:
         raise WireError(f"version: {request.version} is not allowed; allowed: {VERSION}")
@@ -174,7 +177,7 @@ def is_json(content_type: str) -> bool:
 def _decode_answer_document(data: bytes) -> _Response:
     try:
         response = _decode_response(data)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise WireError(f"not an answer: {error}") from None
     if response.version != VERSION:
         raise WireError(f"version: {response.version} is not allowed; allowed: {VERSION}")

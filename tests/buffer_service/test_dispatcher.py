@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batching import policy as constructors
-from batching.errors import StoreUnavailable
+from batching.errors import FunctionFailed, StoreUnavailable
 from buffer_service.callers import new_process_name
 from buffer_service.dispatcher import decode_member, encode_member
 from buffer_service.invokers import BatchTooLarge, FunctionUnavailable
@@ -29,7 +29,7 @@ def test_a_member_survives_the_queue(body, content_type, headers):
 async def test_one_poisonous_item_fails_alone(function):
     async def fragile(batch):
         if any(item.body == b'"poison"' for item in batch.items):
-            raise BatchTooLarge("the function choked")  # any failure of the whole batch
+            raise FunctionFailed("the function choked")
         return await function.echo(batch)
 
     function.answer = fragile
@@ -39,6 +39,31 @@ async def test_one_poisonous_item_fails_alone(function):
     assert [status for status, _, _ in answers] == [200, 200, 200, 502, 200, 200, 200, 200]
     assert [body for _, _, body in answers if body[:1].isdigit()] == [b"0", b"1", b"2", b"4", b"5", b"6", b"7"]
     assert b"the function choked" in answers[3][2]
+
+
+async def test_a_batch_that_is_too_large_is_halved_and_an_item_that_is_too_large_gets_413(function):
+    async def narrow(batch):
+        if sum(len(item.body) for item in batch.items) > 4:
+            raise BatchTooLarge("at most 4 bytes")
+        return await function.echo(batch)
+
+    function.answer = narrow
+    async with serving(function, EIGHT) as buffer:
+        answers = await asyncio.gather(*(buffer.post("/models/m", b"12345" if i == 3 else b"%d" % i) for i in range(8)))
+    assert [status for status, _, _ in answers] == [200, 200, 200, 413, 200, 200, 200, 200]
+    assert b"at most 4 bytes" in answers[3][2]
+
+
+async def test_a_defect_is_told_to_the_callers_and_holds_no_server(function):
+    async def defect(batch):
+        raise KeyError("nobody expected this")
+
+    function.answer = defect
+    async with serving(function, constructors.greedy(4, servers=1)) as buffer:
+        status, _, body = await buffer.post("/models/m", b"1")
+        assert (status, b"nobody expected this" in body) == (500, True)
+        function.answer = function.echo
+        assert (await buffer.post("/models/m", b"2"))[2] == b"2"
 
 
 async def test_a_function_that_is_away_fails_the_batch_at_once(function):

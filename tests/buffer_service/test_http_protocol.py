@@ -81,9 +81,9 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE):
+async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=PATIENCE):
     app = Application()
-    protocol = limited_protocol(header_timeout)
+    protocol = limited_protocol(header_timeout, body_timeout)
     config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_level="error", timeout_keep_alive=keep_alive)
     config.load()
     state = ServerState()
@@ -271,3 +271,23 @@ async def test_a_client_that_sends_empty_lines_after_its_answer_is_closed():
         assert await client.answer() == ("http/1.1 200 ok", b"/first 0\n")
         await client.send(b"\r\n")
         assert await client.rest() == b""
+
+
+@on_both_loops
+async def test_a_body_that_does_not_end_in_time_gets_408_and_the_connection_is_closed():
+    async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
+        await client.send(HEAD % (b"first", 1000) + b"\r\n" + b"a part of the body")
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
+        assert app.served == ["/first"]  # told that the client is gone, it went on with what it had
+
+
+@on_both_loops
+async def test_a_body_that_comes_while_an_earlier_answer_is_due_is_given_its_time_afterwards():
+    async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
+        await client.send(request(b"gated") + HEAD % (b"second", 4) + b"\r\n" + b"ab")
+        await app.entered.wait()
+        await asyncio.sleep(LONGER)
+        app.gate.set()
+        await client.send(b"cd")
+        assert await client.answer() == ("http/1.1 200 ok", b"/gated 0\n")
+        assert await client.answer() == ("http/1.1 200 ok", b"/second 4\n")

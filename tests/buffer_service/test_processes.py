@@ -97,7 +97,7 @@ async def ask(http, url, i):
     try:
         async with http.post(url, json={"request": i}) as response:
             return response.status, await response.json(content_type=None)
-    except aiohttp.ClientConnectionError:
+    except aiohttp.ClientError:
         return None
 
 
