@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.table import Table
@@ -31,25 +32,27 @@ def main() -> None:
     for _ in range(ROUNDS):
         for kind, results in rows.items():
             results.append(measure(kind))
+    medians = {kind: {key: statistics.median(r[key] for r in results) for key in results[0]} for kind, results in rows.items()}
+    floor = medians["bare"]["requests_per_second"]
     table = Table(title=f"No-op function, batch size 32, timeout 5 ms, {CONNECTIONS} connections, median of {ROUNDS}")
-    for name in ("server", "requests/s", "to bare", "p50 ms", "p99 ms", "server CPU us", "Redis CPU us", "peak MB", "failures"):
-        table.add_column(name, justify="left" if name == "server" else "right")
-    names = {"bare": "bare uvicorn, no buffer", "memory": "buffer, queue in memory", "redis": "buffer, queue in Redis"}
-    floor = statistics.median(r["requests_per_second"] for r in rows["bare"])
-    for kind, results in rows.items():
-        middle = {key: statistics.median(r[key] for r in results) for key in results[0]}
-        table.add_row(
-            names[kind],
-            f"{middle['requests_per_second']:.0f}",
-            f"{middle['requests_per_second'] / floor:.2f}",
-            f"{middle['p50_ms']:.1f}",
-            f"{middle['p99_ms']:.1f}",
-            f"{middle['server_cpu_us']:.0f}",
-            f"{middle['redis_cpu_us']:.0f}",
-            f"{middle['peak_mb']:.0f}",
-            f"{sum(r['failures'] for r in results):.0f}",
-        )
+    for name in ("", "bare uvicorn", "queue in memory", "queue in Redis"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, show in LINES:
+        table.add_row(name, *(show(middle) for middle in medians.values()))
+    table.add_row("ratio to bare uvicorn", *(f"{middle['requests_per_second'] / floor:.2f}" for middle in medians.values()))
     Console().print(table)
+
+
+LINES: list[tuple[str, Callable[[dict[str, float]], str]]] = [
+    ("requests/s", lambda r: f"{r['requests_per_second']:.0f}"),
+    ("p50 ms", lambda r: f"{r['p50_ms']:.1f}"),
+    ("p99 ms", lambda r: f"{r['p99_ms']:.1f}"),
+    ("server CPU us per request", lambda r: f"{r['server_cpu_us']:.0f}"),
+    ("Redis CPU us per request", lambda r: f"{r['redis_cpu_us']:.0f}"),
+    ("client CPU us per request", lambda r: f"{r['client_cpu_us_per_request']:.0f}"),
+    ("server peak memory MB", lambda r: f"{r['peak_mb']:.0f}"),
+    ("failures", lambda r: f"{r['failures']:.0f}"),
+]
 
 
 def measure(kind: str) -> dict[str, float]:
@@ -57,7 +60,8 @@ def measure(kind: str) -> dict[str, float]:
     with RedisServer() as redis, socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         listener.close()
-        server = subprocess.Popen([sys.executable, "-m", "benchmarks.buffer_server", kind, str(port), redis.url])
+        command = [sys.executable, "-m", "benchmarks.buffer_server", kind, str(port), redis.url]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # lines of metrics
         try:
             wait_for(port)
             before = cpu(server.pid), cpu(redis.pid)

@@ -264,9 +264,9 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
         profiled = float(np.mean(service.seconds[size - 1]))
         mean = usage["duration"] / max(1, row.invocations)
         found.append(
-            f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms when profiled "
-            f"one at a time; up to {usage['max_concurrency']:.0f} ran at once on {os.cpu_count()} cores, which Lambda would not share; "
-            "the rest is HTTP and Redis, a few ms"
+            f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms when "
+            f"profiled one at a time; up to {usage['max_concurrency']:.0f} ran at once on {os.cpu_count()} cores, which Lambda "
+            "would not share; the rest is HTTP and Redis, a few ms"
         )
     off = row.billed_cost / row.predicted_cost - 1
     if abs(off) > TOLERANCE:
