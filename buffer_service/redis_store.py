@@ -14,6 +14,8 @@ from importlib.resources import files
 from typing import Any, cast
 
 import redis.asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from batching import Policy
@@ -39,9 +41,9 @@ class RedisStore:
 
     def __init__(self, url: str, process: str) -> None:
         self.process = process
-        self._client = redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
+        self._client = _open(url)
         # Blocking reads hold their connection; a client of their own keeps them out of everyone's way.
-        self._mailbox = redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT)
+        self._mailbox = _open(url)
 
     def queue(self, model: str, limits: Limits) -> Queue:
         return RedisQueue(self._client, self.process, model, limits)
@@ -109,6 +111,12 @@ class RedisQueue:
             return await self._client.evalsha(self._script.sha, len(self.keys), *self.keys, *arguments)
         except NoScriptError:  # a restarted server; nothing was executed
             return await self._client.eval(ADVANCE, len(self.keys), *self.keys, *arguments)
+
+
+def _open(url: str) -> redis.Redis:
+    # No retries: a call whose answer was lost may have been executed, and must not take its arrivals twice.
+    retry = Retry(NoBackoff(), 0)
+    return redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT, retry=retry)
 
 
 async def _answer(command: Awaitable[Any]) -> Any:

@@ -23,7 +23,13 @@ DRAW_EVERY = 1.0  # s; drawing takes milliseconds in which no request leaves
 @click.option("--url", required=True, help="Where to post the requests, e.g. http://127.0.0.1:8080/models/mlp.")
 @click.option("--body", help="File with the body of every request  [default: an empty JSON object]")
 @click.option("--content-type", default="application/json", show_default=True, help="Content type of the body.")
-@click.option("--kind", type=click.Choice(["auto", "timestamps", "interarrivals"]), default="auto", show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice(["auto", "timestamps", "interarrivals"]),
+    default="auto",
+    show_default=True,
+    help="What the numbers of the trace are.",
+)
 @click.option("--unit", type=click.Choice(["s", "ms", "us"]), default="s", show_default=True, help="Unit of the trace's numbers.")
 @click.option("--scale", default=1.0, show_default=True, help="How many times faster than the trace.")
 @click.option("--limit", type=int, help="At most so many requests.")

@@ -16,7 +16,7 @@ from buffer_service.settings import Settings
 @click.option("--plans", help="file:PATH (a plan, or a folder of them) or ssm:/path/.")
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 chooses one.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much to log on stderr.")
 def command(**options: Any) -> None:
     """Serve models through the batching buffer.
 

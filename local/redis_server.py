@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from batching.errors import SluiceError
+from batching.errors import DispatchFailed
 from local.parent_death import die_with_parent
 
 START_TIMEOUT = 10.0
@@ -25,7 +25,7 @@ MAX_SOCKET_PATH = 107
 """Bytes of ``sockaddr_un.sun_path``, less the terminating zero."""
 
 
-class RedisServerError(SluiceError):
+class RedisServerError(DispatchFailed):
     """No Redis server could be started; the message says why, with the last lines of its log."""
 
 

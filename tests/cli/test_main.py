@@ -1,0 +1,75 @@
+import importlib
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from batching.errors import InvalidInput, SluiceError
+from cli.main import COMMANDS, EXIT_CODES, LazyGroup, exit_code, sluice
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "profiler")
+
+
+def every_error():
+    for room in ROOMS:
+        for module in pkgutil.walk_packages(importlib.import_module(room).__path__, room + "."):
+            importlib.import_module(module.name)
+
+    def below(kind):
+        return {kind}.union(*(below(child) for child in kind.__subclasses__()))
+
+    return {kind for kind in below(SluiceError) - {SluiceError} if kind.__module__.startswith(ROOMS)}
+
+
+def test_every_error_has_an_exit_code_of_its_own_or_of_its_ancestor():
+    for kind in every_error():
+        assert any(ancestor in EXIT_CODES for ancestor in kind.__mro__), kind
+    assert exit_code(InvalidInput("field", 1, "2")) == 2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name):
+    command = LazyGroup().get_command(click.Context(sluice), name)
+    assert command is not None
+    assert command.help
+    assert all(option.help for option in command.params if isinstance(option, click.Option))
+
+
+def readme_commands():
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("sluice ")]
+
+
+def test_the_readme_shows_commands():
+    assert len(readme_commands()) >= 5
+
+
+@pytest.mark.parametrize("line", readme_commands())
+def test_a_command_in_the_readme_is_one_that_exists_with_the_options_it_has(line):
+    _, name, *arguments = shlex.split(line)
+    command = LazyGroup().get_command(click.Context(sluice), name)
+    assert command is not None
+    command.make_context(name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--help"], 0, "SLO-aware batching"),
+        (["no-such-command"], 2, "no-such-command"),
+        (["fit", "/no/such/trace.csv"], 2, "sluice: "),
+        (["fit"], 2, "TRACE"),
+    ],
+)
+def test_the_console_entry_prints_one_line_and_the_exit_code_of_the_error(arguments, status, said):
+    done = subprocess.run([sys.executable, "-m", "cli.main", *arguments], capture_output=True, text=True)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

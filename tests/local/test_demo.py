@@ -1,0 +1,106 @@
+"""The demo with little of everything: what it promises in full length, it must do in short."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from local.demo import Row, notes
+from optimizer.analysis.service import service_times
+from tests.batching.test_documents import PROFILE
+
+SHORT = """
+import sys, msgspec
+from local.demo import Demo
+demo = Demo(memory_sizes=(885, 1769), batch_sizes=(1, 2, 4), profile_seconds=4.0, replay_seconds=2.0)
+report = demo.run(lambda line: print(line, file=sys.stderr, flush=True), lambda what, fraction: None)
+print(msgspec.json.encode(report).decode())
+"""
+
+
+def start(mark):
+    return subprocess.Popen(
+        [sys.executable, "-c", SHORT],
+        env=os.environ | {"SLUICE_TEST_MARK": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def alive(mark):
+    """The processes that inherited the mark: the demo, its functions and its buffer (Redis writes over its environment)."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            try:
+                if mark in (process / "environ").read_text(errors="replace"):
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+    return found
+
+
+def test_the_demo_runs_from_the_network_to_the_comparison_and_leaves_nothing_running():
+    mark = uuid.uuid4().hex
+    demo = start(mark)
+    out, said = demo.communicate(timeout=120)
+    assert demo.returncode == 0, said
+    report = json.loads(out)
+    assert [row["name"] for row in report["rows"]] == ["no batching", "greedy", "recommended"]
+    for row in report["rows"]:
+        assert row["failures"] == 0
+        assert row["requests"] > 20
+        assert row["invocations"] * row["measured_batch_size"] == pytest.approx(row["requests"])
+    unbatched, _, recommended = report["rows"]
+    assert unbatched["invocations"] == unbatched["requests"]
+    assert recommended["invocations"] < recommended["requests"]
+    assert recommended["billed_cost"] < unbatched["billed_cost"]
+    assert "Recommended: " in said
+    assert alive(mark) == []
+
+
+def test_ctrl_c_leaves_nothing_running():
+    mark = uuid.uuid4().hex
+    demo = start(mark)
+    redis = next(Path(f"/proc/{found[1]}") for line in demo.stderr if (found := re.match(r"Started Redis \(pid (\d+)\)", line)))
+    assert redis.exists()
+    assert len(alive(mark)) >= 3  # the demo, the Lambda runtime, the buffer
+    demo.send_signal(signal.SIGINT)
+    demo.communicate(timeout=30)
+    assert demo.returncode != 0
+    assert alive(mark) == []
+    assert not redis.exists()
+
+
+def test_a_figure_far_off_its_prediction_is_explained_with_what_the_run_saw():
+    row = Row(
+        name="no batching",
+        function="f",
+        memory_mb=512,
+        policy="no batching",
+        slo_kept=False,
+        predicted_latency=0.1,
+        measured_latency=0.15,
+        predicted_batch_size=2.0,
+        measured_batch_size=1.0,
+        requests=10,
+        failures=3,
+        invocations=10,
+        cold_starts=1,
+        predicted_cost=1e-6,
+        billed_cost=1.3e-6,
+        lateness_p99=0.001,
+    )
+    usage = {"duration": 0.25, "max_concurrency": 7}
+    latency, cost, failures = notes(row, usage, service_times(PROFILE, 512))
+    assert latency.startswith("measured latency is +50% off: invocations took 25.0 ms on average, 23.0 ms when profiled")
+    assert "up to 7 ran at once" in latency
+    assert cost.startswith("billed cost is +30% off: mean batch size 1.00 against 2.00, 1 cold starts")
+    assert failures == "3 requests failed"
