@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from batching.errors import InvalidInput
+from batching.errors import InvalidInput, require
 from batching.policy import INF, Parameter, Policy
 
 VERSION = 1
@@ -35,11 +35,6 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the records that only occur inside a document."""
 
 
-def _check(ok: bool, field: str, value: object, allowed: str) -> None:
-    if not ok:
-        raise InvalidInput(field, value, allowed)
-
-
 class Slo(_Part, frozen=True):
     """``percentile`` percent of the requests are answered within ``latency`` seconds."""
 
@@ -47,8 +42,8 @@ class Slo(_Part, frozen=True):
     percentile: float = 95.0
 
     def __post_init__(self) -> None:
-        _check(0 < self.latency < INF, "slo.latency", self.latency, "a number of seconds > 0")
-        _check(0 < self.percentile < 100, "slo.percentile", self.percentile, "a number strictly between 0 and 100")
+        require(0 < self.latency < INF, "slo.latency", self.latency, "a number of seconds > 0")
+        require(0 < self.percentile < 100, "slo.percentile", self.percentile, "a number strictly between 0 and 100")
 
 
 class ArrivalDocument(Document, frozen=True, kw_only=True):
@@ -66,20 +61,20 @@ class ArrivalDocument(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(self.model in ("poisson", "mmpp", "map"), "model", self.model, "poisson, mmpp or map")
-        _check(0 < self.arrival_rate < INF, "arrival_rate", self.arrival_rate, "requests per second > 0")
+        require(self.model in ("poisson", "mmpp", "map"), "model", self.model, "poisson, mmpp or map")
+        require(0 < self.arrival_rate < INF, "arrival_rate", self.arrival_rate, "requests per second > 0")
         n = len(self.D0)
-        _check(n > 0, "D0", self.D0, "at least one row")
-        _check(len(self.D1) == n, "D1", len(self.D1), f"as many rows as D0 has ({n})")
+        require(n > 0, "D0", self.D0, "at least one row")
+        require(len(self.D1) == n, "D1", len(self.D1), f"as many rows as D0 has ({n})")
         for i, (hidden, arrival) in enumerate(zip(self.D0, self.D1, strict=True)):
-            _check(len(hidden) == n, f"D0[{i}]", hidden, f"{n} numbers")
-            _check(len(arrival) == n, f"D1[{i}]", arrival, f"{n} numbers")
-            _check(hidden[i] < 0, f"D0[{i}][{i}]", hidden[i], "a negative rate")
+            require(len(hidden) == n, f"D0[{i}]", hidden, f"{n} numbers")
+            require(len(arrival) == n, f"D1[{i}]", arrival, f"{n} numbers")
+            require(hidden[i] < 0, f"D0[{i}][{i}]", hidden[i], "a negative rate")
             for j in range(n):
-                _check(j == i or hidden[j] >= 0, f"D0[{i}][{j}]", hidden[j], "a rate >= 0 off the diagonal")
-                _check(arrival[j] >= 0, f"D1[{i}][{j}]", arrival[j], "a rate >= 0")
+                require(j == i or hidden[j] >= 0, f"D0[{i}][{j}]", hidden[j], "a rate >= 0 off the diagonal")
+                require(arrival[j] >= 0, f"D1[{i}][{j}]", arrival[j], "a rate >= 0")
             excess = sum(hidden) + sum(arrival)
-            _check(abs(excess) <= 1e-8 * -hidden[i], f"row {i} of D0 + D1", excess, "a sum of 0")
+            require(abs(excess) <= 1e-8 * -hidden[i], f"row {i} of D0 + D1", excess, "a sum of 0")
 
 
 class ServiceTime(_Part, frozen=True):
@@ -90,13 +85,13 @@ class ServiceTime(_Part, frozen=True):
     n: int = 1
 
     def __post_init__(self) -> None:
-        _check(0 <= self.mean < INF, "service_time.mean", self.mean, "a number of seconds >= 0")
-        _check(self.n >= 1, "service_time.n", self.n, "an integer >= 1")
+        require(0 <= self.mean < INF, "service_time.mean", self.mean, "a number of seconds >= 0")
+        require(self.n >= 1, "service_time.n", self.n, "an integer >= 1")
         previous = (0.0, 0.0)
         for i, (q, seconds) in enumerate(self.quantiles):
             field = f"service_time.quantiles[{i}]"
-            _check(0 <= q <= 1 and 0 <= seconds < INF, field, (q, seconds), "a quantile in 0..1 and a number of seconds >= 0")
-            _check(i == 0 or (q > previous[0] and seconds >= previous[1]), field, (q, seconds), f"rising from {previous}")
+            require(0 <= q <= 1 and 0 <= seconds < INF, field, (q, seconds), "a quantile in 0..1 and a number of seconds >= 0")
+            require(i == 0 or (q > previous[0] and seconds >= previous[1]), field, (q, seconds), f"rising from {previous}")
             previous = (q, seconds)
 
 
@@ -114,10 +109,10 @@ class ProfilePoint(_Part, frozen=True):
     overhead: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self.memory_mb >= 1, "memory_mb", self.memory_mb, "an integer >= 1")
-        _check(self.batch_size >= 1, "batch_size", self.batch_size, "an integer >= 1")
-        _check(0 <= self.billed_duration < INF, "billed_duration", self.billed_duration, "a number of seconds >= 0")
-        _check(0 <= self.overhead < INF, "overhead", self.overhead, "a number of seconds >= 0")
+        require(self.memory_mb >= 1, "memory_mb", self.memory_mb, "an integer >= 1")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "an integer >= 1")
+        require(0 <= self.billed_duration < INF, "billed_duration", self.billed_duration, "a number of seconds >= 0")
+        require(0 <= self.overhead < INF, "overhead", self.overhead, "a number of seconds >= 0")
 
 
 class LinearServiceTime(_Part, frozen=True):
@@ -127,9 +122,9 @@ class LinearServiceTime(_Part, frozen=True):
     slope: float
 
     def __post_init__(self) -> None:
-        _check(0 <= self.intercept < INF, "service_time.intercept", self.intercept, "a number of seconds >= 0")
-        _check(0 <= self.slope < INF, "service_time.slope", self.slope, "a number of seconds >= 0")
-        _check(self.intercept + self.slope > 0, "service_time", self, "an intercept or a slope > 0")
+        require(0 <= self.intercept < INF, "service_time.intercept", self.intercept, "a number of seconds >= 0")
+        require(0 <= self.slope < INF, "service_time.slope", self.slope, "a number of seconds >= 0")
+        require(self.intercept + self.slope > 0, "service_time", self, "an intercept or a slope > 0")
 
 
 class ServiceProfile(Document, frozen=True, kw_only=True):
@@ -147,12 +142,14 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(bool(self.points) != (self.service_time is not None), "points", self.points, "points, or else a linear service_time")
-        _check(self.max_batch_size is None or self.max_batch_size >= 1, "max_batch_size", self.max_batch_size, "an integer >= 1")
+        require(
+            bool(self.points) != (self.service_time is not None), "points", self.points, "points, or else a linear service_time"
+        )
+        require(self.max_batch_size is None or self.max_batch_size >= 1, "max_batch_size", self.max_batch_size, "an integer >= 1")
         seen: set[tuple[int, int]] = set()
         for point in self.points:
             key = (point.memory_mb, point.batch_size)
-            _check(key not in seen, "points", f"memory_mb {key[0]}, batch_size {key[1]}", "each pair once")
+            require(key not in seen, "points", f"memory_mb {key[0]}, batch_size {key[1]}", "each pair once")
             seen.add(key)
 
     @property
@@ -163,7 +160,7 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
     def points_at(self, memory_mb: int) -> list[ProfilePoint]:
         """The points of one memory size, by batch size; raises ``InvalidInput`` where it was not measured."""
         found = sorted((p for p in self.points if p.memory_mb == memory_mb), key=lambda p: p.batch_size)
-        _check(bool(found), "memory_mb", memory_mb, "one of the profile's: " + ", ".join(map(str, self.memory_sizes)))
+        require(bool(found), "memory_mb", memory_mb, "one of the profile's: " + ", ".join(map(str, self.memory_sizes)))
         return found
 
 
@@ -217,8 +214,10 @@ class Plan(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", self.model) is not None, "model", self.model, "1 to 128 of A-Z a-z 0-9 . _ -")
-        _check(bool(self.function), "function", self.function, "a Lambda function or the address of a worker")
+        require(
+            re.fullmatch(r"[A-Za-z0-9._-]{1,128}", self.model) is not None, "model", self.model, "1 to 128 of A-Z a-z 0-9 . _ -"
+        )
+        require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker")
 
 
 Read = TypeVar("Read", bound=Document)

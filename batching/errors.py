@@ -3,12 +3,14 @@
     SluiceError
     ├── InvalidInput        the caller: a field holds a value that is not allowed
     │   ├── UnknownModel        no plan serves the model that was named
-    │   └── PayloadTooLarge     the body is larger than this deployment takes
+    │   ├── PayloadTooLarge     the body is larger than this deployment takes
+    │   └── UnsupportedEncoding the body is encoded in a way that is not undone here
     ├── Infeasible          the operator: no configuration keeps the promise; carries the best one found
     ├── NotConverged        the analyst: an iteration stopped early; carries the best iterate and its residual
     └── DispatchFailed      the service: the request was accepted but not answered by the model
         ├── QueueFull           the queue is at its limit; try again later
         ├── StoreUnavailable    Redis is away
+        ├── Draining            this process is being shut down
         ├── FunctionFailed      the function failed on this item
         └── DeadlinePassed      the request was not answered within its time
 
@@ -40,6 +42,12 @@ class InvalidInput(SluiceError, ValueError):
         return f"{self.field}: {shown} is not allowed; allowed: {self.allowed}"
 
 
+def require(ok: bool, field: str, value: object, allowed: str) -> None:
+    """Raise ``InvalidInput`` unless ``ok``."""
+    if not ok:
+        raise InvalidInput(field, value, allowed)
+
+
 class UnknownModel(InvalidInput):
     """No plan serves the model that was named."""
 
@@ -54,6 +62,10 @@ class PayloadTooLarge(InvalidInput):
     def __init__(self, size: int, limit: int) -> None:
         super().__init__("body", f"{size} bytes", f"at most {limit} bytes")
         self.args = (size, limit)
+
+
+class UnsupportedEncoding(InvalidInput):
+    """The body is encoded in a way that is not undone here."""
 
 
 class Infeasible(SluiceError):
@@ -88,6 +100,10 @@ class QueueFull(DispatchFailed):
 
 class StoreUnavailable(DispatchFailed):
     """The queue store does not answer."""
+
+
+class Draining(DispatchFailed):
+    """This process is being shut down and could not wait for the answer any longer."""
 
 
 class FunctionFailed(DispatchFailed):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import signal
+import socket
 from importlib.metadata import version
 from typing import Any
 
@@ -13,7 +14,7 @@ import uvicorn
 import uvloop
 
 from batching.documents import Plan
-from batching.errors import InvalidInput, StoreUnavailable, UnknownModel
+from batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
 from buffer_service.callers import Callers, new_process_name
 from buffer_service.dispatcher import Dispatcher, deliver, describe
 from buffer_service.http_protocol import limited_protocol
@@ -27,6 +28,8 @@ from buffer_service.store import Limits, Store
 from buffer_service.telemetry import ModelTelemetry, Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
+CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
+LAST_CALL = 0.9  # the part of the drain after which who still waits is told
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ class BufferService:
         self._model_telemetry: dict[str, ModelTelemetry] = {}
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._drain_until: float | None = None
 
     async def start(self) -> None:
         """Open the store, take the plans in force, follow what comes."""
@@ -62,11 +66,12 @@ class BufferService:
         """Finish the batches under way, leave the queues, release everything."""
         for task in self._tasks[1:]:
             task.cancel()
+        self.begin_drain()
         try:
-            async with asyncio.timeout(self.settings.drain_timeout):
+            async with asyncio.timeout_at(self._drain_until):
                 await asyncio.gather(*(dispatcher.close() for dispatcher in self._dispatchers.values()))
         except TimeoutError:
-            _log.warning("batches under way did not end within %g s; their leases will expire", self.settings.drain_timeout)
+            _log.warning("batches under way did not end in time; their leases will expire")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -78,6 +83,16 @@ class BufferService:
                 await self._store.close()
             except StoreUnavailable as error:
                 _log.warning("%s", error)
+
+    def begin_drain(self) -> None:
+        """From now on ``drain_timeout`` runs: who still waits near its end gets an error that says so."""
+        if self._drain_until is not None:
+            return
+        loop = asyncio.get_running_loop()
+        self._drain_until = loop.time() + self.settings.drain_timeout
+        if self._callers is not None:
+            error = Draining(f"this process is being shut down and had no answer within {self.settings.drain_timeout:g} s")
+            loop.call_later(LAST_CALL * self.settings.drain_timeout, self._callers.fail_all, error)
 
     def dispatcher(self, model: str) -> Dispatcher:
         """Who serves a model; raises ``UnknownModel``."""
@@ -113,11 +128,13 @@ class BufferService:
     async def _check_function(self, plan: Plan) -> None:
         """Refuse a plan whose function does not exist or serves another model; one that is only away may come back."""
         try:
-            served = (await describe(plan, self._invoker)).get("name", plan.model)
+            async with asyncio.timeout(CHECK_TIMEOUT):
+                served = (await describe(plan, self._invoker)).get("name", plan.model)
         except UnknownFunction:
             raise
         except Exception as error:
-            _log.warning("%s: function %s could not be asked about its model: %s", plan.model, plan.function, error)
+            reason = error if str(error) else type(error).__name__
+            _log.warning("%s: function %s could not be asked about its model: %s", plan.model, plan.function, reason)
         else:
             if served != plan.model:
                 raise InvalidInput("model", plan.model, f"the model that {plan.function} serves, {served!r}")
@@ -175,7 +192,19 @@ def open_store(url: str) -> Store:
     return RedisStore(url, process)
 
 
-def server(service: BufferService) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells the service when the drain begins: before it waits for the answers that are due."""
+
+    def __init__(self, config: uvicorn.Config, service: BufferService) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.begin_drain()
+        await super().shutdown(sockets)
+
+
+def server(service: BufferService) -> Server:
     """The HTTP server of a service, ready to run."""
     settings = service.settings
     config = uvicorn.Config(
@@ -188,9 +217,10 @@ def server(service: BufferService) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         log_level=settings.log_level,
+        timeout_keep_alive=math.ceil(settings.keep_alive),
         timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
     )
-    return uvicorn.Server(config)
+    return Server(config, service)
 
 
 def main(settings: Settings) -> None:

@@ -38,7 +38,7 @@ class Callers:
     def __init__(self, process: str, request_timeout: float) -> None:
         self.process = process
         self.waiting: dict[str, Waiting] = {}  # in the order of arrival, hence of deadlines
-        self._request_timeout = request_timeout
+        self.request_timeout = request_timeout
         self._serials = count()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -53,7 +53,7 @@ class Callers:
             self._loop = asyncio.get_running_loop()
         loop = self._loop
         answered: asyncio.Future[Answer] = loop.create_future()
-        self.waiting[item.id] = Waiting(model, item, loop.time() + self._request_timeout, answered)
+        self.waiting[item.id] = Waiting(model, item, loop.time() + self.request_timeout, answered)
         if self._timer is None:
             self._timer = loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return answered
@@ -70,6 +70,11 @@ class Callers:
         if waiting is not None and not waiting.answered.done():
             waiting.answered.set_exception(error)
 
+    def fail_all(self, error: Exception) -> None:
+        """Hand an error to everyone who waits."""
+        for request_id in list(self.waiting):
+            self.fail(request_id, error)
+
     def forget(self, request_id: str) -> None:
         """The caller is gone."""
         self.waiting.pop(request_id, None)
@@ -83,5 +88,5 @@ class Callers:
                 break
             late.append(request_id)
         for request_id in late:
-            self.fail(request_id, DeadlinePassed(f"no answer within {self._request_timeout:g} s"))
+            self.fail(request_id, DeadlinePassed(f"no answer within {self.request_timeout:g} s"))
         self._timer = loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines) if self.waiting else None

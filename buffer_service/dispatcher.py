@@ -16,10 +16,12 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
 
+from batching import Policy
 from batching.documents import Plan
 from batching.errors import FunctionFailed, QueueFull, SluiceError, StoreUnavailable
 from buffer_service.callers import Callers
@@ -28,6 +30,8 @@ from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Queu
 from buffer_service.telemetry import ModelTelemetry
 from lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch, failed
 
+RETRY = 0.1  # seconds until a store that was away is asked again
+SENDINGS = 10
 LARGEST_CALL = 512  # arrivals that one call carries at most: bounds the time a script holds the server
 
 _log = logging.getLogger(__name__)
@@ -90,6 +94,8 @@ class Dispatcher:
         self._due = False  # the timer rang
         self._sweep = True  # the first call announces this process
         self._install = True
+        self._epoch: str | None = None
+        self._away = False
         self._leaving = False
         self._advancing = False
         self._wake: asyncio.TimerHandle | None = None
@@ -140,16 +146,18 @@ class Dispatcher:
         return self._metadata
 
     async def close(self) -> None:
-        """Take no new batch, wait for those under way, leave the queue."""
+        """Take no new batch, finish those under way, and only then give up this process's lease."""
         self._leaving = True
+        self._arm(None)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._wake is not None:
-            self._wake.cancel()
         self._sweep = True
         self._kick()
         while self._tasks:
             await asyncio.wait(self._tasks)
+        self._arm(None)
 
     # -- asking the queue
 
@@ -164,9 +172,12 @@ class Dispatcher:
                 try:
                     await self._advance_once()
                 except StoreUnavailable as error:
-                    _log.warning("%s: %s", self.plan.model, error)
+                    if not self._away:
+                        _log.warning("%s: %s", self.plan.model, error)
+                    self._away = True
                     if not self._arrivals:
-                        return  # the next sweep tries again
+                        self._arm(None if self._leaving else RETRY)
+                        return
         finally:
             self._advancing = False
 
@@ -178,19 +189,25 @@ class Dispatcher:
         self._due = self._sweep = False
         try:
             if self._install:
-                await self._queue.install(self.plan.policy.policy())
+                await self._queue.install(self._policy())
                 self._install = False
             outcome = await self._queue.advance(Events(arrivals, completed, serving, self._leaving))
         except QueueLost:
+            self._arrivals = arrivals + self._arrivals
             self._recover()
             return
         except StoreUnavailable as error:
-            # Whether the call was executed is not known: callers are told, completions are repeated, and the next sweep takes back
-            # batches that were released to an answer that got lost.
+            # Whether the call was executed is not known: callers are told, completions are repeated, and a sweep takes back batches
+            # that were released to an answer that got lost.
             self._completed = completed + self._completed
+            self._sweep = not self._leaving
             for member in arrivals:
                 self._callers.fail(_id(member), error)
             raise
+        self._away = False
+        if self._epoch not in (None, outcome.epoch):
+            self._submit_again(besides={_id(member) for member in arrivals})
+        self._epoch = outcome.epoch
         for member in arrivals[outcome.accepted :]:
             self._callers.fail(_id(member), QueueFull(self.plan.model, self._limits.max_queue_length))
         for batch in outcome.batches:
@@ -203,13 +220,27 @@ class Dispatcher:
         self._arm(outcome.wake_in)
         self._telemetry.waiting(outcome.queue_length)
 
+    def _policy(self) -> Policy:
+        """The plan's table, which gives up nobody later than this process does: who got 504 must not be served before others."""
+        policy = self.plan.policy.policy()
+        limit = self._callers.request_timeout
+        return replace(policy, drop_after=limit if policy.drop_after is None else min(limit, policy.drop_after))
+
     def _recover(self) -> None:
-        """The store forgot the queue: install the policy again and submit again what waits here and is not being computed."""
-        _log.warning("%s: the store lost the queue; installing its policy and submitting what waits here again", self.plan.model)
+        """The store does not know the queue: install its policy, and submit again what waits here."""
         self._install = self._sweep = True
-        computing = {_id(member) for batch in self._serving.values() for member in batch.members}
+        if self._epoch is not None:
+            self._epoch = None
+            self._submit_again(besides=set())
+
+    def _submit_again(self, besides: set[str]) -> None:
+        """The store lost the queue: what waits here, and neither is computed here nor was submitted since, is submitted again."""
+        _log.warning("%s: the store lost the queue; submitting what waits here again", self.plan.model)
+        besides = besides | {_id(member) for batch in self._serving.values() for member in batch.members}
+        besides |= {_id(member) for member in self._arrivals}
         waiting = self._callers.waiting.values()
-        self._arrivals = [encode_member(w.item) for w in waiting if w.model == self.plan.model and w.item.id not in computing]
+        again = [encode_member(w.item) for w in waiting if w.model == self.plan.model and w.item.id not in besides]
+        self._arrivals = again + self._arrivals
 
     def _arm(self, wake_in: float | None) -> None:
         if self._wake is not None:
@@ -237,9 +268,10 @@ class Dispatcher:
         waiting = self._callers.waiting
         items = []
         for member in batch.members:
-            caller = waiting.get(_id(member))
-            items.append(caller.item if caller is not None else decode_member(member))
-        self._telemetry.sent(len(items))
+            if (caller := waiting.get(_id(member))) is not None:
+                items.append(caller.item)
+            elif self._wanted(_id(member)):
+                items.append(decode_member(member))
         try:
             try:
                 answers = await self._answer(items)
@@ -254,6 +286,9 @@ class Dispatcher:
 
     async def _answer(self, items: list[Item]) -> list[Answer]:
         """An answer for every item, in order."""
+        if not items:
+            return []
+        self._telemetry.sent(len(items))
         batch = Batch(self.plan.model, items)
         started = time.perf_counter()
         try:
@@ -264,11 +299,16 @@ class Dispatcher:
                 _log.warning("%s: %d items failed: %s", self.plan.model, len(items), error)
                 status, title = (413, "Content too large") if isinstance(error, BatchTooLarge) else (502, "Function failed")
                 return [failed(item.id, status, title, str(error)) for item in items]
-            half = len(items) // 2
-            first, second = await asyncio.gather(self._answer(items[:half]), self._answer(items[half:]))
-            return first + second
+            # One after the other: whoever bounds the servers has paid for one.
+            items = [item for item in items if self._wanted(item.id)]
+            half = (len(items) + 1) // 2
+            return await self._answer(items[:half]) + await self._answer(items[half:])
         self._telemetry.invoked(time.perf_counter() - started)
         return answers
+
+    def _wanted(self, request_id: str) -> bool:
+        """Whether somebody may still wait for an answer: of another process's callers only that process knows."""
+        return request_id in self._callers.waiting or request_id[:PROCESS_LENGTH] != self._callers.process
 
     async def _hand_out(self, answers: list[Answer]) -> None:
         """Answers to their callers, here or at other processes: one message a process."""
@@ -280,7 +320,15 @@ class Dispatcher:
             else:
                 elsewhere[process].append(answer)
         for process, theirs in elsewhere.items():
-            await self._store.send(process, _encode(theirs))
+            await self._send(process, _encode(theirs))
+
+    async def _send(self, process: str, message: bytes) -> None:
+        for _ in range(SENDINGS - 1):
+            try:
+                return await self._store.send(process, message)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY)
+        await self._store.send(process, message)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -31,9 +31,9 @@ from botocore.exceptions import BotoCoreError
 from yarl import URL
 
 from batching.errors import FunctionFailed, InvalidInput
+from lambda_fn.contract import PAYLOAD_LIMIT
 
-LAMBDA_PAYLOAD_LIMIT = 6 * 1024 * 1024  # bytes of a synchronous invocation, each way
-LAMBDA_ANSWER_LIMIT = LAMBDA_PAYLOAD_LIMIT + 1024  # Lambda's own limit is a little above 6 MB
+LAMBDA_ANSWER_LIMIT = PAYLOAD_LIMIT + 1024  # Lambda's own limit is a little above 6 MB
 WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory
 RETRIES = 5
 BACKOFF = 0.05  # seconds; the n-th retry waits a random part of BACKOFF * 2**n
@@ -86,8 +86,8 @@ class LambdaInvoker:
         self._http: aiohttp.ClientSession | None = None
 
     async def invoke(self, function: str, payload: bytes) -> bytes:
-        if len(payload) > LAMBDA_PAYLOAD_LIMIT:
-            raise BatchTooLarge(f"a batch of {len(payload)} bytes; Lambda takes {LAMBDA_PAYLOAD_LIMIT}")
+        if len(payload) > PAYLOAD_LIMIT:
+            raise BatchTooLarge(f"a batch of {len(payload)} bytes; Lambda takes {PAYLOAD_LIMIT}")
         url = self._url(function)
         for attempt in range(RETRIES + 1):
             try:

@@ -91,7 +91,8 @@ class MemoryQueue:
         arrivals = [(now, member) for member in events.arrivals[:accepted]]
         if events.leaving:
             batcher.accept(now, arrivals, len(completed))
-            shared.seen.pop(self._process, None)
+            if not events.serving:
+                shared.seen.pop(self._process, None)
             return Outcome(accepted, dead=dead, queue_length=len(batcher))
         step = batcher.advance(now, arrivals, len(completed))
         released = []

@@ -105,20 +105,30 @@ class PlanFollower:
             del self._in_force[gone]
         for gone in self._refusals.keys() - found.keys():
             del self._refusals[gone]
+        taken: list[tuple[str, bytes, Plan]] = []
         for place, document in found.items():
             if place in self._in_force and self._in_force[place].document == document:
                 self._refusals.pop(place, None)
                 continue
             try:
                 plan = read(Plan, document)
-                self._check_unique(place, plan.model)
-                await self._changed(plan)
+                self._check_unique(place, plan.model, taken)
             except Exception as error:
                 self._refuse(place, document, error)
-                continue
-            self._in_force[place] = _Followed(document, plan.model)
-            self._refusals.pop(place, None)
-            _log.info("%s: plan in force for %s: %s on %s", place, plan.model, plan.policy.kind, plan.function)
+            else:
+                taken.append((place, document, plan))
+        # Together: a function that is slow to answer for itself holds up its own plan alone.
+        await asyncio.gather(*(self._follow(*entry) for entry in taken))
+
+    async def _follow(self, place: str, document: bytes, plan: Plan) -> None:
+        try:
+            await self._changed(plan)
+        except Exception as error:
+            self._refuse(place, document, error)
+            return
+        self._in_force[place] = _Followed(document, plan.model)
+        self._refusals.pop(place, None)
+        _log.info("%s: plan in force for %s: %s on %s", place, plan.model, plan.policy.kind, plan.function)
 
     async def follow(self) -> None:
         """Look for ever."""
@@ -126,10 +136,12 @@ class PlanFollower:
             await asyncio.sleep(self._interval)
             await self.look()
 
-    def _check_unique(self, place: str, model: str) -> None:
+    def _check_unique(self, place: str, model: str, taken: list[tuple[str, bytes, Plan]]) -> None:
         """Of two plans for one model, which is in force must not hang on which was written last."""
-        for other, followed in self._in_force.items():
-            if followed.model == model and other != place:
+        served = [(other, followed.model) for other, followed in self._in_force.items()]
+        served += [(other, plan.model) for other, _, plan in taken]
+        for other, its_model in served:
+            if its_model == model and other != place:
                 raise InvalidInput("model", model, f"one plan a model; {other} has it")
 
     def _refuse(self, place: str, document: bytes, error: Exception) -> None:

@@ -8,6 +8,7 @@ Python 3.11 may swallow a cancellation; the dispatcher's own time limits hold in
 from __future__ import annotations
 
 import asyncio
+import secrets
 import struct
 from collections.abc import Awaitable
 from importlib.resources import files
@@ -57,9 +58,11 @@ class RedisStore:
 
     async def receive(self) -> list[bytes]:
         try:
-            found = await self._mailbox.blmpop(RECEIVE_WAIT, 1, _mailbox_key(self.process), direction="LEFT", count=100)
-        except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"Redis does not answer: {error}") from error
+            # A peer that fell silent without a word would hold a blocking read for ever.
+            async with asyncio.timeout(RECEIVE_WAIT + COMMAND_TIMEOUT):
+                found = await self._mailbox.blmpop(RECEIVE_WAIT, 1, _mailbox_key(self.process), direction="LEFT", count=100)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
         return cast("list[bytes]", found[1]) if found else []
 
     async def ping(self) -> None:
@@ -81,12 +84,15 @@ class RedisQueue:
         self._process = process
         self._serial = 0
         self._script = client.register_script(ADVANCE)
-        names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead")
+        names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
         self.keys = [f"sluice:{{{model}}}:{name}" for name in names]
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
 
     async def install(self, policy: Policy) -> None:
-        await _answer(self._client.set(self.keys[0], pack_policy(policy)))
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.set(self.keys[7], secrets.token_hex(8), nx=True)
+        pipeline.set(self.keys[0], pack_policy(policy))
+        await _answer(pipeline.execute())
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         self._serial += 1
@@ -96,7 +102,7 @@ class RedisQueue:
         arguments += events.completed
         arguments += serving or ()
         arguments += events.arrivals
-        accepted, waiting, wake_in, batches, dropped, dead = await _answer(self._evalsha(arguments))
+        epoch, accepted, waiting, wake_in, batches, dropped, dead = await _answer(self._evalsha(arguments))
         return Outcome(
             accepted,
             [Released(batch[0].decode(), batch[1:]) for batch in batches],
@@ -104,6 +110,7 @@ class RedisQueue:
             dead,
             float(wake_in) if wake_in else None,
             waiting,
+            epoch.decode(),
         )
 
     async def _evalsha(self, arguments: list[Any]) -> Any:

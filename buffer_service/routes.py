@@ -23,6 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from batching.errors import (
     DeadlinePassed,
     DispatchFailed,
+    Draining,
     FunctionFailed,
     Infeasible,
     InvalidInput,
@@ -32,20 +33,23 @@ from batching.errors import (
     SluiceError,
     StoreUnavailable,
     UnknownModel,
+    UnsupportedEncoding,
 )
 from buffer_service.dispatcher import Dispatcher
 from buffer_service.settings import Settings
 from buffer_service.telemetry import Telemetry
-from lambda_fn.contract import JSON, PROBLEM, is_json, problem
+from lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, WireError, check_json, is_json, problem
 
 # The one table from errors to status codes; the nearest named ancestor counts.
 STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     InvalidInput: HTTPStatus.BAD_REQUEST,
     UnknownModel: HTTPStatus.NOT_FOUND,
     PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    Draining: HTTPStatus.SERVICE_UNAVAILABLE,
     FunctionFailed: HTTPStatus.BAD_GATEWAY,
     DeadlinePassed: HTTPStatus.GATEWAY_TIMEOUT,
     # The optimizer's errors do not occur while serving.
@@ -53,7 +57,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     NotConverged: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
-INFERENCE_HEADER = "inference-header-content-length"
+_INFERENCE_HEADER = INFERENCE_HEADER.encode()
 BINARY = "application/octet-stream"
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
 
@@ -63,7 +67,6 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
-_check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class Service(Protocol):
@@ -148,13 +151,18 @@ class Routes:
                 content_type = value.decode("latin-1")
             elif name == b"content-length":
                 declared = int(value)
-            elif name == b"inference-header-content-length":
+            elif name == _INFERENCE_HEADER:
                 headers[INFERENCE_HEADER] = value.decode("latin-1")
+            elif name == b"content-encoding" and value != b"identity":
+                raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
         if not content_type:
             content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
         body = await self._read_body(declared, receive)
         if is_json(content_type):
-            check_json(body)
+            try:
+                check_json(body)
+            except WireError as error:
+                raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
         answer = await dispatcher.submit(content_type, headers, body)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
@@ -183,17 +191,9 @@ def status_code(error: SluiceError) -> HTTPStatus:
     return next(STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES)
 
 
-def check_json(body: bytes) -> None:
-    """Raise ``InvalidInput`` unless the body is one JSON document: anything else would break, or break out of, its batch."""
-    try:
-        _check_json(body)
-        if not body.isascii():
-            body.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput("body", body[:80], f"one JSON document ({error})") from None
-
-
 async def _respond(send: Send, status: int, content_type: str, body: bytes, extra: Headers = ()) -> None:
+    if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        body = b""  # such an answer ends with its headers; more would be taken for the next one
     headers = [(b"content-type", content_type.encode("latin-1")), (b"content-length", b"%d" % len(body)), *extra]
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": body})

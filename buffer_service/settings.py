@@ -32,6 +32,9 @@ class Settings:
         Beyond these a request is refused with 413, 429.
     header_timeout, body_timeout
         A client that has not sent its headers, its body, by then is cut off; 408.
+    keep_alive
+        An idle connection of a client is kept so long: longer than a load balancer in front keeps it, or that would send a request
+        into a connection that is being closed.
     request_timeout
         A request that is not answered by then gets 504.
     invoke_timeout
@@ -53,6 +56,7 @@ class Settings:
     max_queue_length: int = 10_000
     header_timeout: float = 10.0
     body_timeout: float = 10.0
+    keep_alive: float = 75.0
     request_timeout: float = 60.0
     invoke_timeout: float = 60.0
     lease: float = 5.0
@@ -61,15 +65,7 @@ class Settings:
     log_level: str = "info"
 
     def __post_init__(self) -> None:
-        for name in (
-            "plan_interval",
-            "header_timeout",
-            "body_timeout",
-            "request_timeout",
-            "invoke_timeout",
-            "lease",
-            "drain_timeout",
-        ):
+        for name in (field.name for field in fields(self) if isinstance(field.default, float)):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
         for name in ("max_body_bytes", "max_queue_length", "max_attempts"):

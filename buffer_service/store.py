@@ -37,7 +37,7 @@ class Events:
 
     ``serving``, when not ``None``, renews the leases of these batches and takes back what others lost: batches whose process has
     not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost).
-    ``leaving`` takes the events but releases nothing, and forgets this process.
+    ``leaving`` takes the events but releases nothing, and forgets this process once it serves nothing.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -52,6 +52,7 @@ class Outcome:
 
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
+    Another ``epoch`` than the last time means that the store lost the queue in between.
     """
 
     accepted: int = 0
@@ -60,6 +61,7 @@ class Outcome:
     dead: list[bytes] = field(default_factory=list)
     wake_in: float | None = None
     queue_length: int = 0
+    epoch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,17 @@ the Open Inference Protocol v2. This module stands alone: the function is packag
 from __future__ import annotations
 
 import base64
+import re
 import sys
 from typing import Any
 
 import msgspec
 
 VERSION = 1
+PAYLOAD_LIMIT = 6 * 1024 * 1024
+"""Bytes that a synchronous invocation of AWS Lambda carries, each way (AWS Lambda quotas)."""
+INFERENCE_HEADER = "inference-header-content-length"
+"""Where the JSON ends in a body of the Open Inference Protocol's binary tensor extension; in lower case, as an item carries it."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 
@@ -91,7 +96,12 @@ class _Response(msgspec.Struct, omit_defaults=True):
 # What decoding raises: for what is no JSON or of another shape, for invalid UTF-8 in a string, for nesting without end.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_FRAMING = {"connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"}
+
 _encode = msgspec.json.Encoder().encode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_request = msgspec.json.Decoder(_Request).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
 
@@ -107,7 +117,7 @@ def failed(item_id: str, status: int, title: str, detail: str) -> Answer:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """The document a function is invoked with. JSON bodies must be JSON: see ``is_json``."""
+    """The document a function is invoked with. JSON bodies must be JSON: see ``check_json``."""
     return _encode(_Request(VERSION, batch.model, [_wire(item) for item in batch.items], batch.describe))
 
 
@@ -143,7 +153,10 @@ def decode_answers(data: bytes, batch: Batch) -> list[Answer]:
     got = [w.id for w in response.responses]
     if got != [item.id for item in batch.items]:
         raise WireError(f"responses: {len(got)} answers do not match the {len(batch.items)} requests, in number or order of ids")
-    return [Answer(w.id, w.status, w.content_type, _body(w), w.headers) for w in response.responses]
+    answers = [Answer(w.id, w.status, w.content_type, _body(w), w.headers) for w in response.responses]
+    for answer in answers:
+        _check_sendable(answer)
+    return answers
 
 
 def encode_metadata(metadata: dict[str, Any]) -> bytes:
@@ -172,6 +185,27 @@ def is_json(content_type: str) -> bool:
     """Whether bodies of this type are embedded raw."""
     essence = content_type.partition(";")[0].strip().lower()
     return essence == JSON or essence.endswith("+json")
+
+
+def check_json(body: bytes) -> None:
+    """Raise ``WireError`` unless the body is one JSON document in UTF-8: anything else would break, or break out of, its batch."""
+    try:
+        _decode_raw(body)
+        if not body.isascii():
+            body.decode()
+    except _UNREADABLE as error:
+        raise WireError(f"not one JSON document: {error}") from None
+
+
+def _check_sendable(answer: Answer) -> None:
+    """A function may be anything that speaks this format: what it answers must fit into an HTTP response."""
+    if not 200 <= answer.status <= 599:
+        raise WireError(f"status of {answer.id!r}: {answer.status} is not allowed; allowed: 200 to 599")
+    for name, value in (("content-type", answer.content_type), *answer.headers.items()):
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _FRAMING or not _HEADER_VALUE.fullmatch(value):
+            raise WireError(
+                f"headers of {answer.id!r}: {name!r}: {value!r} is not allowed; allowed: a field of one line, not framing"
+            )
 
 
 def _decode_answer_document(data: bytes) -> _Response:

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from batching.errors import InvalidInput
+from lambda_fn.contract import PAYLOAD_LIMIT
 
 MB_PER_VCPU = 1769
 """A function of this memory has one vCPU; the share is proportional (AWS Lambda developer guide, memory)."""
 MEMORY_MB = (128, 10240)
 MAX_TIMEOUT = 900.0
-MAX_SYNC_REQUEST = 6 * 1024 * 1024
 MAX_ASYNC_REQUEST = 1024 * 1024
-MAX_RESPONSE = 6 * 1024 * 1024 + 100
+MAX_RESPONSE = PAYLOAD_LIMIT + 100
 LOG_TAIL = 4096
 REGION = "us-east-1"
 ACCOUNT = "123456789012"

@@ -39,8 +39,9 @@ import msgspec
 from aiohttp import web
 
 from batching.errors import InvalidInput, SluiceError
+from lambda_fn.contract import PAYLOAD_LIMIT
 from local.environments import Environment, EnvironmentGone
-from local.functions import LATEST, MAX_ASYNC_REQUEST, MAX_SYNC_REQUEST, Function, Invocation, Outcome, Usage
+from local.functions import LATEST, MAX_ASYNC_REQUEST, Function, Invocation, Outcome, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -304,7 +305,7 @@ class LambdaRuntime:
         if kind not in ("RequestResponse", "Event", "DryRun"):
             text = f"Value {kind!r} at 'invocationType' failed to satisfy constraint: one of RequestResponse, Event, DryRun"
             raise ApiError(400, "InvalidParameterValueException", text)
-        limit = MAX_ASYNC_REQUEST if kind == "Event" else MAX_SYNC_REQUEST
+        limit = MAX_ASYNC_REQUEST if kind == "Event" else PAYLOAD_LIMIT
         payload = await _read(request, limit)
         if payload is None:
             text = f"Request must be smaller than {limit} bytes for the InvokeFunction operation"

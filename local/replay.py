@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import uvloop
 
-from batching.errors import InvalidInput
+from batching.errors import InvalidInput, require
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -164,13 +164,13 @@ def intended_times(
 
     Raises ``InvalidInput`` where the times are not ascending numbers, or a parameter is not positive.
     """
-    _check(0 < scale < float("inf"), "scale", scale, "a number > 0")
-    _check(limit is None or limit >= 1, "limit", limit, "an integer >= 1")
-    _check(seconds is None or seconds > 0, "seconds", seconds, "a number > 0")
+    require(0 < scale < float("inf"), "scale", scale, "a number > 0")
+    require(limit is None or limit >= 1, "limit", limit, "an integer >= 1")
+    require(seconds is None or seconds > 0, "seconds", seconds, "a number > 0")
     trace = np.asarray(times, dtype=np.float64)
-    _check(trace.ndim == 1 and len(trace) > 0, "times", trace.shape, "one row of at least one arrival time")
+    require(trace.ndim == 1 and len(trace) > 0, "times", trace.shape, "one row of at least one arrival time")
     bad = np.flatnonzero(~np.isfinite(trace))
-    _check(len(bad) == 0, "times", f"{trace[bad[0]] if len(bad) else 0} at {bad[:1].tolist()}", "finite numbers of seconds")
+    require(len(bad) == 0, "times", f"{trace[bad[0]] if len(bad) else 0} at {bad[:1].tolist()}", "finite numbers of seconds")
     falls = np.flatnonzero(np.diff(trace) < 0)
     if len(falls):
         index = int(falls[0]) + 1
@@ -228,7 +228,7 @@ async def replay(
     InvalidInput
         The trace, a parameter or the address is not allowed. What the server does is a result, never an error.
     """
-    _check(timeout > 0, "timeout", timeout, "a number of seconds > 0")
+    require(timeout > 0, "timeout", timeout, "a number of seconds > 0")
     intended = intended_times(times, scale, limit, seconds)
     target = await _resolve(url, content_type, headers or {})
     load = _Load(intended, target, body, timeout, on_progress)
@@ -269,7 +269,7 @@ async def _resolve(url: str, content_type: str, headers: dict[str, str]) -> _Tar
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     fields = {"host": parts.netloc.rpartition("@")[2], "content-type": content_type} | {k.lower(): v for k, v in headers.items()}
     lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "content-length: "]
-    _check(not any("\n" in line or "\r" in line for line in lines), "headers", fields, "header values of one line")
+    require(not any("\n" in line or "\r" in line for line in lines), "headers", fields, "header values of one line")
     tls_name = parts.hostname if parts.scheme == "https" else None
     return _Target(str(found[0][4][0]), port, tls_name, "\r\n".join(lines).encode("latin-1"))
 
@@ -563,8 +563,3 @@ def _alarm(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> _Al
         except (OSError, AttributeError):
             pass
     return _Alarm(loop, callback)
-
-
-def _check(ok: bool, field: str, value: object, allowed: str) -> None:
-    if not ok:
-        raise InvalidInput(field, value, allowed)

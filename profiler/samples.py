@@ -14,8 +14,7 @@ import numpy as np
 
 from batching.errors import InvalidInput
 from lambda_fn import contract
-
-LARGEST_PAYLOAD = 6 * 1024 * 1024  # bytes of a synchronous invocation, each way (AWS Lambda quotas)
+from lambda_fn.contract import PAYLOAD_LIMIT
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -28,8 +27,8 @@ class Sample(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if contract.is_json(self.content_type):
             try:
-                msgspec.json.decode(self.body)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                contract.check_json(self.body)
+            except contract.WireError as error:
                 raise InvalidInput("payload", self.body[:80], f"a JSON document, as {self.content_type} says ({error})") from None
 
 
@@ -43,7 +42,7 @@ def largest_batch(sample: Sample, model: str) -> int:
     """The largest batch of the sample whose payload Lambda takes; 0 if not even one does."""
     one, two = (len(contract.encode_batch(sample_batch(sample, model, batch_size))) for batch_size in (1, 2))
     per_item = two - one
-    left = LARGEST_PAYLOAD - (one - per_item)
+    left = PAYLOAD_LIMIT - (one - per_item)
     largest = 0
     # Items with an id of the same number of digits are of the same size.
     for digits in itertools.count(1):

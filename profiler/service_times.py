@@ -28,10 +28,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from batching.documents import ProfilePoint, ServiceProfile, ServiceTime
-from batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged
+from batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
 from lambda_fn import contract
+from lambda_fn.contract import PAYLOAD_LIMIT
 from profiler.invocations import Invocation, Invoke
-from profiler.samples import LARGEST_PAYLOAD, Sample, largest_batch, sample_batch
+from profiler.samples import Sample, largest_batch, sample_batch
 
 LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PLACEHOLDER = "{memory_mb}"
@@ -72,31 +73,31 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     max_seconds: float = 120.0
 
     def __post_init__(self) -> None:
-        _check(bool(self.function), "function", self.function, "a function's name, name:alias or ARN")
+        require(bool(self.function), "function", self.function, "a function's name, name:alias or ARN")
         for field, values, allowed in (
             ("memory", self.memory_sizes, "memory sizes from 128 to 10240 MB, each once"),
             ("batch_size", self.batch_sizes, "batch sizes >= 1, each once"),
         ):
-            _check(len(values) > 0 and len(set(values)) == len(values), field, values, allowed)
+            require(len(values) > 0 and len(set(values)) == len(values), field, values, allowed)
         for memory_mb in self.memory_sizes:
-            _check(128 <= memory_mb <= 10240, "memory", memory_mb, "memory sizes from 128 to 10240 MB")
+            require(128 <= memory_mb <= 10240, "memory", memory_mb, "memory sizes from 128 to 10240 MB")
         for batch_size in self.batch_sizes:
-            _check(batch_size >= 1, "batch_size", batch_size, "batch sizes >= 1")
-        _check(
+            require(batch_size >= 1, "batch_size", batch_size, "batch sizes >= 1")
+        require(
             len(self.memory_sizes) == 1 or PLACEHOLDER in self.function,
             "function",
             self.function,
             f"a name with {PLACEHOLDER} in it, since {len(self.memory_sizes)} memory sizes are asked for",
         )
-        _check(0 < self.precision < 1, "precision", self.precision, "a number strictly between 0 and 1")
-        _check(self.n_min >= 2, "n_min", self.n_min, "an integer >= 2")
-        _check(self.n_max >= self.n_min, "n_max", self.n_max, f"an integer >= n_min ({self.n_min})")
-        _check(0 < self.max_seconds < math.inf, "max_seconds", self.max_seconds, "a number of seconds > 0")
+        require(0 < self.precision < 1, "precision", self.precision, "a number strictly between 0 and 1")
+        require(self.n_min >= 2, "n_min", self.n_min, "an integer >= 2")
+        require(self.n_max >= self.n_min, "n_max", self.n_max, f"an integer >= n_min ({self.n_min})")
+        require(0 < self.max_seconds < math.inf, "max_seconds", self.max_seconds, "a number of seconds > 0")
         size = len(contract.encode_batch(sample_batch(self.sample, self.model, max(self.batch_sizes))))
-        if size > LARGEST_PAYLOAD:
+        if size > PAYLOAD_LIMIT:
             largest = largest_batch(self.sample, self.model)
             fitting = f"at most {largest}" if largest else "none: a single request is too large"
-            allowed = f"{fitting}, the largest batch of this payload within Lambda's {LARGEST_PAYLOAD} bytes"
+            allowed = f"{fitting}, the largest batch of this payload within Lambda's {PAYLOAD_LIMIT} bytes"
             raise InvalidInput("batch_size", max(self.batch_sizes), allowed)
 
     def function_at(self, memory_mb: int) -> str:
@@ -390,8 +391,3 @@ class _Measurement:
             raise NotConverged(reason, profile, math.inf)
         points = [MeasuredPoint(p.memory_mb, p.batch_size, len(p.durations), p.half_width, p.stopped or TIME_UP) for p in known]
         return MeasuredServiceTimes(profile, points, SweepCost(self.invocations, self.gb_seconds, self.elapsed()))
-
-
-def _check(ok: bool, field: str, value: object, allowed: str) -> None:
-    if not ok:
-        raise InvalidInput(field, value, allowed)

@@ -8,11 +8,12 @@
 --       5 processes  zset: process name -> when it was last heard of
 --       6 attempts   hash: member id -> how often it was lost; empty while nothing goes wrong
 --       7 dead       list: the last 1000 members that were lost too often
+--       8 epoch      string: which life of this queue it is; another one means that everything before is lost
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
---       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, forget this process)
+--       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
 --       then the ids of the completed batches, of the served batches, and the arriving members
--- Returns { accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead }
+-- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -23,7 +24,7 @@ end
 local stamp = string.format('%.17g', now)
 
 local header = redis.call('GETRANGE', KEYS[1], 0, 15)
-if #header == 0 then
+if #header == 0 or redis.call('EXISTS', KEYS[8]) == 0 then
   return redis.error_reply('NOPOLICY no policy is installed for this queue')
 end
 local rows, servers, drop_after = struct.unpack('<i4i4d', header)
@@ -115,7 +116,7 @@ end
 
 -- The rule.
 local leaving = ARGV[7] == '1'
-if leaving then redis.call('ZREM', KEYS[5], process) end
+if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end
 local batches, dropped = {}, {}
 local wake_in = ''
 local in_flight = servers >= 0 and redis.call('HLEN', KEYS[4]) or 0
@@ -147,4 +148,4 @@ while waiting > 0 and not leaving do
   end
 end
 
-return { accepted, waiting, wake_in, batches, dropped, dead }
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead }

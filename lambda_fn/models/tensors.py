@@ -20,11 +20,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lambda_fn.contract import JSON, Answer, Item
+from lambda_fn.contract import INFERENCE_HEADER, JSON, Answer, Item
 
 Array = npt.NDArray[Any]
 
-HEADER_LENGTH = "inference-header-content-length"
 BINARY = "application/octet-stream"
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -137,18 +136,20 @@ def write_answer(item_id: str, model: str, request: TensorRequest, outputs: Mapp
     head = _encode(document)
     if not tail:
         return Answer(item_id, 200, JSON, head)
-    return Answer(item_id, 200, BINARY, b"".join([head, *tail]), {HEADER_LENGTH: str(len(head))})
+    return Answer(item_id, 200, BINARY, b"".join([head, *tail]), {INFERENCE_HEADER: str(len(head))})
 
 
 def _split(item: Item) -> tuple[bytes, memoryview]:
     """The JSON of a body and the bytes of its binary tensors."""
-    text = next((value for name, value in item.headers.items() if name.lower() == HEADER_LENGTH), None)
+    text = next((value for name, value in item.headers.items() if name.lower() == INFERENCE_HEADER), None)
     if text is None:
         if item.content_type.partition(";")[0].strip().lower() == BINARY:
-            raise BadRequest(f"header {HEADER_LENGTH}: missing; it must say how many bytes of the body are JSON")
+            raise BadRequest(f"header {INFERENCE_HEADER}: missing; it must say how many bytes of the body are JSON")
         return item.body, memoryview(b"")
     if not (text.isascii() and text.isdecimal()) or int(text) > len(item.body):
-        raise BadRequest(f"header {HEADER_LENGTH}: {text!r} is not allowed; allowed: 0 to {len(item.body)}, the length of the body")
+        raise BadRequest(
+            f"header {INFERENCE_HEADER}: {text!r} is not allowed; allowed: 0 to {len(item.body)}, the length of the body"
+        )
     return item.body[: int(text)], memoryview(item.body)[int(text) :]
 
 

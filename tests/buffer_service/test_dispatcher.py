@@ -9,7 +9,7 @@ from batching import policy as constructors
 from batching.errors import FunctionFailed, StoreUnavailable
 from buffer_service.callers import new_process_name
 from buffer_service.dispatcher import decode_member, encode_member
-from buffer_service.invokers import BatchTooLarge, FunctionUnavailable
+from buffer_service.invokers import BatchTooLarge, FunctionUnavailable, LocalInvoker
 from buffer_service.memory_store import MemoryBackend, MemoryStore
 from buffer_service.redis_store import RedisStore
 from buffer_service.store import Events, Limits
@@ -189,3 +189,115 @@ async def test_draining_answers_who_waits_here_and_elsewhere_and_frees_the_serve
     [message] = await elsewhere.receive()
     assert b"ssssssss00000001" in message
     assert backend.queues["m"].batcher.in_flight == 0
+
+
+async def test_a_drain_keeps_its_lease_until_its_batches_are_finished(function):
+    release = asyncio.Event()
+
+    async def slow(batch):
+        await release.wait()
+        return await function.echo(batch)
+
+    function.answer = slow
+    backend = MemoryBackend()
+    elsewhere = MemoryStore(backend, "ssssssss").queue("m", Limits(lease=0.2))
+    async with serving(function, constructors.greedy(4, servers=1), MemoryStore(backend, new_process_name()), lease=0.2) as buffer:
+        own = asyncio.create_task(buffer.post("/models/m", b"1"))
+        while not function.batches:
+            await asyncio.sleep(0.001)
+        stranger = encode_member(Item("ssssssss00000001", "application/json", b"2"))
+        await elsewhere.advance(Events([stranger], serving=[]))
+        stopping = asyncio.create_task(buffer.stop())
+        for _ in range(6):  # three leases long
+            await asyncio.sleep(0.1)
+            assert (await elsewhere.advance(Events(serving=[]))).batches == []
+        release.set()
+        await stopping
+        assert (await own)[2] == b"1"
+    assert (await elsewhere.advance(Events(serving=[]))).batches == []
+    assert [item.id for batch in function.batches for item in batch.items].count("ssssssss00000001") == 1
+
+
+async def test_who_was_answered_504_is_not_served_before_those_who_wait(function):
+    async def tenth(batch):
+        await asyncio.sleep(0.05)
+        return await function.echo(batch)
+
+    function.answer = tenth
+    async with serving(function, constructors.greedy(1, servers=1), request_timeout=0.3) as buffer:
+        first = [asyncio.create_task(buffer.post("/models/m", b"1")) for _ in range(40)]  # 2 s of work
+        statuses = [(await answer)[0] for answer in first]
+        assert statuses.count(504) > 20
+        assert (await buffer.post("/models/m", b"2"))[0] == 200
+    assert sum(len(batch.items) for batch in function.batches) < 15
+
+
+async def test_every_process_submits_again_what_a_redis_lost(function):
+    policy = constructors.static(6)
+    with RedisServer() as redis:
+        one, two = (serving(function, policy, RedisStore(redis.url, new_process_name()), lease=3.0) for _ in range(2))
+        async with one as first, two as second:
+            waiting = [asyncio.create_task((first, second)[i % 2].post("/models/m", b"%d" % i)) for i in range(4)]
+            queue_length = second.service.telemetry.registry.get_sample_value
+            await asyncio.gather(*(_until_waiting(buffer, 2) for buffer in (first, second)))
+            redis.kill()
+            redis.start()
+            # The second is the first to notice; the others learn of it from what the queue says of itself.
+            while queue_length("sluice_queue_length", {"model": "m"}) != 3:
+                last = asyncio.create_task(second.post("/models/m", b"4"))
+                done, _ = await asyncio.wait([last], timeout=0.3)
+                if done:
+                    assert last.result()[0] == 503
+            final = await first.post("/models/m", b"5")
+            assert final[2] == b"5"
+            assert [(await answer)[2] for answer in waiting] == [b"0", b"1", b"2", b"3"]
+            assert (await last)[2] == b"4"
+
+
+async def _until_waiting(buffer, at_least):
+    while (buffer.service.telemetry.registry.get_sample_value("sluice_queue_length", {"model": "m"}) or 0) < at_least:
+        await asyncio.sleep(0.001)
+
+
+async def test_a_mailbox_that_fell_silent_is_opened_again(monkeypatch):
+    monkeypatch.setattr("buffer_service.redis_store.RECEIVE_WAIT", 0.05)
+    monkeypatch.setattr("buffer_service.redis_store.COMMAND_TIMEOUT", 0.05)
+
+    async def silent(reader, writer):
+        while data := await reader.read(1000):
+            if b"HELLO" in data or b"CLIENT" in data:
+                writer.write(b"+OK\r\n" * data.count(b"*"))
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        store = RedisStore(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0?protocol=2", new_process_name())
+        with pytest.raises(StoreUnavailable, match="Redis does not answer"):
+            await asyncio.wait_for(store.receive(), 5)
+
+
+async def test_a_drain_ends_in_time_and_tells_who_still_waits(function):
+    async with serving(function, constructors.static(4), drain_timeout=1.0) as buffer:
+        waiting = asyncio.create_task(buffer.post("/models/m", b"1"))
+        await _until_waiting(buffer, 1)
+        started = asyncio.get_running_loop().time()
+        await buffer.stop()
+        status, _, body = await waiting
+        assert (status, b"being shut down" in body) == (503, True)
+        assert asyncio.get_running_loop().time() - started < 1.9  # it was twice the time once
+
+
+async def test_a_function_slow_to_say_what_it_serves_holds_up_neither_the_start_nor_other_plans(function, monkeypatch):
+    monkeypatch.setattr("buffer_service.app.CHECK_TIMEOUT", 0.1)
+    hang = asyncio.Event()
+
+    class Slow(LocalInvoker):
+        async def invoke(self, name, payload):
+            if name == "slow":
+                await hang.wait()
+            return await super().invoke(name, payload)
+
+    plans = Plans(*(plan(NO_BATCHING, f"m{i}", "slow") for i in range(3)), plan(NO_BATCHING))
+    async with serving(function, NO_BATCHING, plans=plans, invoker=Slow({"f": function, "slow": function})) as buffer:
+        assert (await buffer.post("/models/m", b"1"))[2] == b"1"
+        hang.set()
+        assert (await buffer.post("/models/m2", b"2"))[2] == b"2"

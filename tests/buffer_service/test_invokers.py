@@ -24,7 +24,6 @@ from batching.errors import FunctionFailed, InvalidInput
 from buffer_service.invokers import (
     BACKOFF,
     LAMBDA_ANSWER_LIMIT,
-    LAMBDA_PAYLOAD_LIMIT,
     RETRIES,
     BatchTooLarge,
     FunctionUnavailable,
@@ -36,7 +35,7 @@ from buffer_service.invokers import (
     full_jitter,
 )
 from lambda_fn.answering import answer
-from lambda_fn.contract import Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
+from lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
 from lambda_fn.models.sleeper import Sleeper
 from lambda_fn.worker import Worker
 from local.functions import ACCOUNT, REGION, Function
@@ -419,8 +418,8 @@ async def test_a_signed_request_is_not_redirected(fake, invoker):
 
 
 async def test_a_batch_beyond_lambdas_limit_is_too_large_without_asking(fake, invoker):
-    size = LAMBDA_PAYLOAD_LIMIT + 1
-    assert await refusal(invoker, BatchTooLarge, b"x" * size) == f"a batch of {size} bytes; Lambda takes {LAMBDA_PAYLOAD_LIMIT}"
+    size = PAYLOAD_LIMIT + 1
+    assert await refusal(invoker, BatchTooLarge, b"x" * size) == f"a batch of {size} bytes; Lambda takes {PAYLOAD_LIMIT}"
     assert fake.requests == []
 
 

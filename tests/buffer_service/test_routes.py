@@ -6,7 +6,7 @@ import pytest
 from batching import errors
 from batching import policy as constructors
 from batching.errors import SluiceError
-from buffer_service.routes import STATUS_CODES, check_json, status_code
+from buffer_service.routes import STATUS_CODES, status_code
 from lambda_fn.contract import Answer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
@@ -72,10 +72,10 @@ async def test_an_answers_own_status_type_and_headers_reach_its_caller(function)
         ("GET", "/nowhere", None, 404, "path: '/nowhere' is not served"),
         ("GET", "/models/m", None, 405, "method: 'GET' is not allowed; allowed: POST"),
         ("POST", "/v2/health/live", b"", 405, "allowed: GET"),
-        ("POST", "/models/m", b'{"a": tru}', 400, "one JSON document"),
-        ("POST", "/models/m", b"1}, {", 400, "one JSON document"),
-        ("POST", "/models/m", b"", 400, "one JSON document"),
-        ("POST", "/models/m", b'"\xff"', 400, "one JSON document"),
+        ("POST", "/models/m", b'{"a": tru}', 400, "not one JSON document"),
+        ("POST", "/models/m", b"1}, {", 400, "not one JSON document"),
+        ("POST", "/models/m", b"", 400, "not one JSON document"),
+        ("POST", "/models/m", b'"\xff"', 400, "not one JSON document"),
         ("POST", "/models/m", b'"' + b"x" * 2000 + b'"', 413, "body: '2002 bytes' is not allowed; allowed: at most 1000 bytes"),
     ],
 )
@@ -182,11 +182,41 @@ def test_every_error_has_a_status_code_of_its_own_or_of_its_ancestor():
     assert status_code(errors.UnknownModel("m", [])) == 404
 
 
-@pytest.mark.parametrize("body", [b"null", b" [1, 2] ", b'{"a": {"b": "\\u00e9"}}', '"é"'.encode()])
-def test_json_is_taken_as_it_is(body):
-    check_json(body)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer("", 999, "text/plain", b"x"),
+        Answer("", 42, "text/plain", b"x"),
+        Answer("", 200, "text/plain\r\nx: y", b"x"),
+        Answer("", 200, "text/plain", b"x", {"x": "a\r\nb: c"}),
+        Answer("", 200, "text/plain", b"x", {"x": "\u20ac"}),
+        Answer("", 200, "text/plain", b"x", {"Content-Length": "7"}),
+    ],
+)
+async def test_an_answer_that_fits_into_no_response_fails_its_item_alone(function, answer):
+    async def odd(batch):
+        plain = await function.echo(batch)
+        wrong = Answer(plain[0].id, answer.status, answer.content_type, answer.body, answer.headers)
+        return [wrong if a.body == b"0" else a for a in plain]
+
+    function.answer = odd
+    async with serving(function, constructors.size_or_timeout(4, 10.0)) as buffer:
+        answers = await asyncio.gather(*(buffer.post("/models/m", b"%d" % i) for i in range(4)))
+    assert [status for status, _, _ in answers] == [502, 200, 200, 200]
+    assert b"is not allowed" in answers[0][2]
 
 
-def test_json_nested_beyond_all_measure_is_refused():
-    with pytest.raises(errors.InvalidInput, match="one JSON document"):
-        check_json(b"[" * 100_000 + b"]" * 100_000)
+async def test_an_answer_without_content_does_not_spoil_the_connection(function):
+    async def nothing(batch):
+        return [Answer(item.id, 204, "text/plain", b"surplus") for item in batch.items]
+
+    function.answer = nothing
+    async with serving(function, NO_BATCHING) as buffer:
+        for _ in range(3):
+            assert (await buffer.post("/models/m", b"1"))[::2] == (204, b"")
+
+
+async def test_an_encoded_body_is_refused_by_the_name_of_its_encoding(function):
+    async with serving(function, NO_BATCHING) as buffer:
+        status, _, body = await buffer.post("/models/m", b"1", **{"content-encoding": "gzip"})
+    assert (status, b"content-encoding: 'gzip' is not allowed; allowed: identity" in body) == (415, True)

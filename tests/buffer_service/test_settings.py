@@ -17,6 +17,7 @@ SET = {
     "max_queue_length": ("7", 7),
     "header_timeout": ("1.5", 1.5),
     "body_timeout": ("2.5", 2.5),
+    "keep_alive": ("3.0", 3.0),
     "request_timeout": ("3.5", 3.5),
     "invoke_timeout": ("4.5", 4.5),
     "lease": ("5.5", 5.5),
@@ -24,7 +25,7 @@ SET = {
     "drain_timeout": ("6.5", 6.5),
     "log_level": ("debug", "debug"),
 }
-SECONDS = ("plan_interval", "header_timeout", "body_timeout", "request_timeout", "invoke_timeout", "lease", "drain_timeout")
+SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float)]
 COUNTS = ("max_body_bytes", "max_queue_length", "max_attempts")
 
 

@@ -14,6 +14,7 @@ from lambda_fn.contract import (
     Batch,
     Item,
     WireError,
+    check_json,
     decode_answers,
     decode_batch,
     decode_event,
@@ -39,6 +40,9 @@ bodies = json_bodies | other_bodies
 headers = st.dictionaries(text, text, max_size=2)
 items = st.builds(lambda i, body, h: Item(i, body[0], body[1], h), text, bodies, headers)
 statuses = st.integers(200, 599)
+sendable = st.dictionaries(
+    st.from_regex(r"x-[a-z0-9-]{1,8}", fullmatch=True), st.from_regex(r"[ -~]{0,12}", fullmatch=True), max_size=2
+)
 
 
 @given(st.builds(Batch, text, st.lists(items, max_size=4), st.booleans()))
@@ -46,10 +50,10 @@ def test_a_batch_survives_the_round_trip_byte_by_byte(batch: Batch) -> None:
     assert decode_batch(encode_batch(batch)) == batch
 
 
-@given(st.lists(st.tuples(items, statuses), max_size=4))
-def test_answers_survive_the_round_trip_byte_by_byte(pairs: list[tuple[Item, int]]) -> None:
-    answers = [Answer(item.id, status, item.content_type, item.body, item.headers) for item, status in pairs]
-    assert decode_answers(encode_answers(answers), Batch("m", [item for item, _ in pairs])) == answers
+@given(st.lists(st.tuples(items, statuses, sendable), max_size=4))
+def test_answers_survive_the_round_trip_byte_by_byte(asked: list[tuple[Item, int, dict[str, str]]]) -> None:
+    answers = [Answer(item.id, status, item.content_type, item.body, headers) for item, status, headers in asked]
+    assert decode_answers(encode_answers(answers), Batch("m", [item for item, _, _ in asked])) == answers
 
 
 @given(st.builds(Batch, text, st.lists(items, max_size=4)))
@@ -108,3 +112,14 @@ def test_awslambdaric_gets_bytes_and_other_hosts_plain_data(monkeypatch: pytest.
     assert for_runtime(b'{"version":1}') == {"version": 1}
     monkeypatch.setitem(sys.modules, "awslambdaric", sys)
     assert for_runtime(b'{"version":1}') == b'{"version":1}'
+
+
+@pytest.mark.parametrize("body", [b"null", b" [1, 2] ", b'{"a": {"b": "\\u00e9"}}', '"\u00e9"'.encode()])
+def test_json_is_taken_as_it_is(body):
+    check_json(body)
+
+
+@pytest.mark.parametrize("body", [b"", b"1}, {", b'{"a": tru}', b'"\xff"', b"[" * 100_000 + b"]" * 100_000])
+def test_what_is_not_one_json_document_is_refused(body):
+    with pytest.raises(WireError, match="not one JSON document"):
+        check_json(body)

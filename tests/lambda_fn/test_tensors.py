@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lambda_fn.contract import Item
+from lambda_fn.contract import INFERENCE_HEADER, Item
 from lambda_fn.models.tensors import (
     BINARY,
     DTYPES,
-    HEADER_LENGTH,
     BadRequest,
     TensorRequest,
     TensorSpec,
@@ -38,7 +37,7 @@ def json_item(**document: Any) -> Item:
 def binary_item(document: dict[str, Any], *tensors: npt.NDArray[Any]) -> Item:
     head = json.dumps(document).encode()
     body = b"".join([head, *(tensor.tobytes() for tensor in tensors)])
-    return Item("a", BINARY, body, {HEADER_LENGTH: str(len(head))})
+    return Item("a", BINARY, body, {INFERENCE_HEADER: str(len(head))})
 
 
 numeric_arrays = st.sampled_from(sorted(DTYPES)).flatmap(
@@ -65,7 +64,7 @@ def test_a_tensor_survives_json_and_binary_both_ways(case: tuple[str, npt.NDArra
     np.testing.assert_array_equal(request.inputs["x"], array)
 
     answer = write_answer("a", "m", request, request.inputs)
-    head = answer.body[: int(answer.headers[HEADER_LENGTH])] if binary_out else answer.body
+    head = answer.body[: int(answer.headers[INFERENCE_HEADER])] if binary_out else answer.body
     document = msgspec.json.decode(head)
     (got,) = document["outputs"]
     assert (document["id"], document["model_name"], got["datatype"], got["shape"]) == ("7", "m", datatype, list(array.shape))
@@ -117,9 +116,9 @@ def test_outputs_come_as_asked_for_and_else_all_in_order() -> None:
         (json_item(inputs=[X, {**N, "data": [1.5]}]), "inputs[n].data: not an array of INT8: values from 1.5 to 1.5"),
         (json_item(inputs=[{k: v for k, v in X.items() if k != "data"}, N]), "inputs[x].data: missing"),
         (json_item(inputs=[X, N], outputs=[{"name": "w"}]), "outputs: 'w' is not known; allowed: y, z"),
-        (Item("a", BINARY, b"{}"), f"header {HEADER_LENGTH}: missing"),
-        (Item("a", BINARY, b"{}", {HEADER_LENGTH: "3"}), f"header {HEADER_LENGTH}: '3' is not allowed; allowed: 0 to 2"),
-        (Item("a", BINARY, b"{}", {HEADER_LENGTH: "-1"}), f"header {HEADER_LENGTH}: '-1' is not allowed"),
+        (Item("a", BINARY, b"{}"), f"header {INFERENCE_HEADER}: missing"),
+        (Item("a", BINARY, b"{}", {INFERENCE_HEADER: "3"}), f"header {INFERENCE_HEADER}: '3' is not allowed; allowed: 0 to 2"),
+        (Item("a", BINARY, b"{}", {INFERENCE_HEADER: "-1"}), f"header {INFERENCE_HEADER}: '-1' is not allowed"),
         (
             binary_item({"inputs": [{**X, "data": None, "parameters": {"binary_data_size": 8}}, N]}, np.zeros(1, np.float32)),
             "inputs[x].parameters.binary_data_size: 8 is not allowed; allowed: 0 to 4",
@@ -144,5 +143,5 @@ def test_the_client_of_triton_is_understood_and_understands() -> None:
     body, length = client.InferenceServerClient.generate_request_body([tensor])
     request = read_request(Item("a", BINARY, body, {"Inference-Header-Content-Length": str(length)}), TAKES[:1], GIVES[:1])
     answer = write_answer("a", "m", request, {"y": request.inputs["x"] * 2})
-    result = client.InferenceServerClient.parse_response_body(answer.body, header_length=int(answer.headers[HEADER_LENGTH]))
+    result = client.InferenceServerClient.parse_response_body(answer.body, header_length=int(answer.headers[INFERENCE_HEADER]))
     np.testing.assert_array_equal(result.as_numpy("y"), [[3, -4]])

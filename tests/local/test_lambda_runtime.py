@@ -24,9 +24,9 @@ import botocore.exceptions
 import pytest
 
 from batching.errors import InvalidInput
-from lambda_fn.contract import Batch, Item, decode_answers, encode_batch
+from lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
 from local.bootstrap import Throttle
-from local.functions import MAX_RESPONSE, MAX_SYNC_REQUEST, Function
+from local.functions import MAX_RESPONSE, Function
 from local.lambda_runtime import LambdaRuntime
 
 INVOKE = "/2015-03-31/functions/{}/invocations"
@@ -240,7 +240,7 @@ async def test_every_form_of_a_name_is_understood(name: str, shared: Client) -> 
         (INVOKE.format("echo"), {"X-Amz-Invocation-Type": "Now"}, b"1", 400, "InvalidParameterValueException", "Value 'Now' at"),
         (INVOKE.format("echo"), {"X-Amz-Client-Context": "?"}, b"1", 400, "InvalidRequestContentException", "Base64-encoded"),
         (INVOKE.format("echo"), {}, b"{nonsense", 400, "InvalidRequestContentException", "Could not parse request body into json"),
-        (INVOKE.format("echo"), {}, b'"' + b"x" * MAX_SYNC_REQUEST + b'"', 413, "RequestTooLargeException", "smaller than 6291456"),
+        (INVOKE.format("echo"), {}, b'"' + b"x" * PAYLOAD_LIMIT + b'"', 413, "RequestTooLargeException", "smaller than 6291456"),
         ("/nothing", {}, b"1", 404, "UnknownOperationException", "POST /nothing is not served by the local runtime"),
     ],
 )
@@ -259,9 +259,9 @@ async def shared(probe: Probe) -> AsyncIterator[Client]:
 
 
 async def test_a_request_of_six_megabytes_passes_and_a_larger_one_without_a_length_does_not(shared: Client) -> None:
-    whole = b'"' + b"x" * (MAX_SYNC_REQUEST - 2) + b'"'
+    whole = b'"' + b"x" * (PAYLOAD_LIMIT - 2) + b'"'
     reply = await shared.request("POST", INVOKE.format("echo"), whole)
-    assert reply.status == 200 and len(reply.body) == MAX_SYNC_REQUEST
+    assert reply.status == 200 and len(reply.body) == PAYLOAD_LIMIT
 
     async def chunks() -> AsyncIterator[bytes]:
         yield whole

@@ -7,19 +7,20 @@ import pytest
 
 from batching.errors import InvalidInput
 from lambda_fn import contract
-from profiler.samples import LARGEST_PAYLOAD, Sample, largest_batch, make_sample, sample_batch
+from lambda_fn.contract import PAYLOAD_LIMIT
+from profiler.samples import Sample, largest_batch, make_sample, sample_batch
 
 
-@pytest.mark.parametrize("length", [400, 1000, 700_000, LARGEST_PAYLOAD - 200])
+@pytest.mark.parametrize("length", [400, 1000, 700_000, PAYLOAD_LIMIT - 200])
 def test_the_largest_batch_fits_and_one_more_does_not(length):
     sample = Sample(b'"' + b"x" * length + b'"')
     largest = largest_batch(sample, "mlp")
-    assert len(contract.encode_batch(sample_batch(sample, "mlp", largest))) <= LARGEST_PAYLOAD
-    assert len(contract.encode_batch(sample_batch(sample, "mlp", largest + 1))) > LARGEST_PAYLOAD
+    assert len(contract.encode_batch(sample_batch(sample, "mlp", largest))) <= PAYLOAD_LIMIT
+    assert len(contract.encode_batch(sample_batch(sample, "mlp", largest + 1))) > PAYLOAD_LIMIT
 
 
 def test_a_request_larger_than_the_limit_fits_in_no_batch():
-    assert largest_batch(Sample(b"x" * LARGEST_PAYLOAD, "application/octet-stream"), "mlp") == 0
+    assert largest_batch(Sample(b"x" * PAYLOAD_LIMIT, "application/octet-stream"), "mlp") == 0
 
 
 def test_a_json_sample_must_be_json():
