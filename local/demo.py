@@ -34,10 +34,11 @@ from optimizer.decision.recommend import Recommendation, recommend
 from optimizer.simulation.event_loop import simulate
 from profiler.invocations import LambdaInvocations
 from profiler.samples import make_sample
-from profiler.service_times import MeasuredServiceTimes, Progress, Sweep, measure_service_times
+from profiler.service_times import Progress, Sweep, measure_service_times
 
 TOLERANCE = 0.10  # a measured figure further off its prediction is explained
 WARM_UP = 24  # requests at once before a replay, so that it meets no cold start
+PROBES, PROBE_GAP = 60, 0.05  # requests one at a time, s between them: what the buffer adds
 RNG_SEED = 20261121
 
 Say = Callable[[str], None]
@@ -117,21 +118,22 @@ class Demo:
             buffer_process(redis.url, runtime.url, Path(directory), log, log_level="warning") as buffer,
         ):
             say(f"Started Redis (pid {redis.pid}), a Lambda runtime ({runtime.url}) and a buffer ({buffer.url}).")
-            measured, body = self._profile(runtime, say, show)
+            profile, body = self._profile(runtime, say, show)
+            profile = self._behind_the_buffer(profile, buffer, body, say)
             trace = read_trace(self.trace).sped_up(self.scale)
             arrivals = self._fit(trace, say, show)
             answer = recommend(
                 ArrivalProcess.of(arrivals),
-                measured.profile,
+                profile,
                 self.slo,
                 headroom=self.headroom,
                 on_progress=lambda fraction: show("Searching memory x batch size x timeout", fraction),
             )
-            plans = self._plans(answer, measured.profile, arrivals, trace)
+            plans = self._plans(answer, profile, arrivals, trace)
             say(f"Recommended: {answer.best.memory_mb} MB, {_policy(plans['recommended'])}.")
             rows = []
             for name, plan in plans.items():
-                rows.append(self._replay(name, plan, measured.profile, runtime, buffer, trace, body, show))
+                rows.append(self._replay(name, plan, profile, runtime, buffer, trace, body, show))
                 say(f"Replayed {rows[-1].requests} requests against {name}.")
         return DemoReport(
             network=self.network,
@@ -152,7 +154,7 @@ class Demo:
         say(f"Network: {file} ({file.stat().st_size / 1e6:.0f} MB).")
         return file
 
-    def _profile(self, runtime: LambdaProcess, say: Say, show: Show) -> tuple[MeasuredServiceTimes, bytes]:
+    def _profile(self, runtime: LambdaProcess, say: Say, show: Show) -> tuple[ServiceProfile, bytes]:
         invocations = LambdaInvocations(endpoint_url=runtime.url)
         rng = np.random.default_rng(RNG_SEED)
         function = f"{self.network}-{{memory_mb}}:live"
@@ -176,7 +178,20 @@ class Demo:
         )
         spent = measured.spent
         say(f"Profiled {len(measured.points)} settings with {spent.invocations} invocations in {spent.seconds:.0f} s.")
-        return measured, sample.body
+        return measured.profile, sample.body
+
+    def _behind_the_buffer(self, profile: ServiceProfile, buffer: BufferProcess, body: bytes, say: Say) -> ServiceProfile:
+        """The profile as a client of the buffer sees it: HTTP, Redis and the load generator's own part added to the overhead."""
+        memory_mb = self.memory_sizes[-1]
+        function = profile.function.replace("{memory_mb}", str(memory_mb))
+        buffer.apply(Plan(model=self.network, function=function, policy=PolicyDocument.of(policies.no_batching())))
+        url = f"{buffer.url}/models/{self.network}"
+        alone = run(replay([i * PROBE_GAP for i in range(PROBES)], url, body=body))
+        response = float(np.median(service_times(profile, memory_mb, 1).response[0]))
+        front = max(0.0, float(np.median(alone.latency[PROBES // 4 :])) - response)
+        say(f"The buffer adds {front * 1e3:.1f} ms to an invocation.")
+        points = [msgspec.structs.replace(point, overhead=point.overhead + front) for point in profile.points]
+        return msgspec.structs.replace(profile, points=points)
 
     def _fit(self, trace: Trace, say: Say, show: Show) -> ArrivalDocument:
         show("Fitting the trace", 0.0)
@@ -193,7 +208,8 @@ class Demo:
         unbatched = replace(answer, best=answer.no_batching).plan(profile, self.network, arrivals)
         service = service_times(profile, answer.best.memory_mb)
         greedy = policies.greedy(service.max_batch_size, servers=1)
-        simulated = simulate(greedy, trace.times, service, np.random.default_rng(RNG_SEED))
+        replayed = trace.times[trace.times < self.replay_seconds]
+        simulated = simulate(greedy, replayed, service, np.random.default_rng(RNG_SEED))
         latency = {f"p{self.slo.percentile:g}": simulated.percentile(self.slo.percentile)}
         prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
         return {
@@ -263,11 +279,13 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
         size = min(max(1, round(row.measured_batch_size)), service.max_batch_size)
         profiled = float(np.mean(service.seconds[size - 1]))
         mean = usage["duration"] / max(1, row.invocations)
-        found.append(
-            f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms when "
-            f"profiled one at a time; up to {usage['max_concurrency']:.0f} ran at once on {os.cpu_count()} cores, which Lambda "
-            "would not share; the rest is HTTP and Redis, a few ms"
+        text = (
+            f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms profiled"
         )
+        concurrency, cores = int(usage["max_concurrency"]), os.cpu_count() or 1
+        if concurrency > cores:
+            text += f"; up to {concurrency} ran at once on {cores} cores, which Lambda would not share"
+        found.append(text)
     off = row.billed_cost / row.predicted_cost - 1
     if abs(off) > TOLERANCE:
         found.append(
