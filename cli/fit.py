@@ -22,7 +22,11 @@ from optimizer.arrivals.trace import Kind, Trace, read_trace
     "--model", default="auto", show_default=True, metavar="MODEL", help="auto, poisson, mmpp2, or map:N (N hidden states)."
 )
 @click.option(
-    "--kind", type=click.Choice(["timestamps", "interarrivals", "auto"]), default="auto", show_default=True, help="What is in it."
+    "--kind",
+    type=click.Choice(["timestamps", "interarrivals", "auto"]),
+    default="auto",
+    show_default=True,
+    help="What is in it; auto refuses what may be either.",
 )
 @click.option("--unit", type=click.Choice(["s", "ms", "us"]), default="s", show_default=True, help="Of numbers.")
 @click.option("--out", metavar="FILE", help="Write the arrivals document here.")
@@ -30,6 +34,8 @@ from optimizer.arrivals.trace import Kind, Trace, read_trace
 def command(trace: str, column: str | None, model: str, kind: str, unit: str, out: str | None, as_json: bool) -> None:
     """Fit an arrival process to TRACE: timestamps or inter-arrival times in a CSV file, plain or gzip."""
     observed = read_trace(trace, column, cast(Kind, kind), unit)
+    if kind == "auto":
+        click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
     with output.stderr.status("fitting ..."):
         document = fit_arrivals(observed, model)
     if out:

@@ -39,8 +39,9 @@ def read_file(path: str) -> bytes:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a file that the user named."""
+    """Write a file that the user named, in a directory that may be new."""
     try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_bytes(data)
     except OSError as error:
         raise InvalidInput("file", path, f"a writable path ({error.strerror})") from None

@@ -26,8 +26,8 @@ class LambdaPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     gb_second: dict[str, float]
     request: float
-    granularity: float = 0.001
-    payload_limit_bytes: int = 6 * 2**20
+    granularity: float
+    payload_limit_bytes: int
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"function": "lambda"}):
@@ -58,6 +58,8 @@ def read_prices(data: bytes, source: str = "prices") -> Prices:
             raise InvalidInput(f"{source}: {name}", value, "USD >= 0")
     if not 0 < prices.function.granularity < np.inf:
         raise InvalidInput(f"{source}: granularity", prices.function.granularity, "a number of seconds > 0")
+    if prices.function.payload_limit_bytes < 1:
+        raise InvalidInput(f"{source}: payload_limit_bytes", prices.function.payload_limit_bytes, "an integer >= 1")
     return prices
 
 
@@ -84,10 +86,6 @@ class BatchCost:
     def per_request(self) -> float:
         """USD that the function's bill grows by per request."""
         return self.compute + self.requests + self.init
-
-    def per_request_in_all(self, arrival_rate: float) -> float:
-        """USD per request with logs and with the fixed cost spread over ``arrival_rate`` requests/s."""
-        return self.per_request + self.logs + self.fixed_per_month / (arrival_rate * SECONDS_PER_MONTH)
 
 
 def invocation_costs(

@@ -21,6 +21,7 @@ vectors by phase (``early``, ``full``), for all batch sizes at once. They are an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +33,8 @@ from optimizer.arrivals.map import Array, ArrivalProcess, stationary_distributio
 
 # Moments in time that agree to this part of the timeout are one: an atom must not be missed by rounding.
 _SAME = 1e-9
+_SMALL = 1e-12  # requests per batch; a Chebyshev series ends where no coefficient is larger
+_AT_ONCE = 2**21  # cosines held at a time when a series is summed
 
 
 class SizeOrTimeout:
@@ -97,8 +100,9 @@ class SizeOrTimeout:
     def _series(self) -> tuple[Array, Array]:
         """Chebyshev coefficients in w over (0, T) of ``early`` and ``full``: each (n_nodes, max_batch_size, n_rows)."""
         largest, rows = self.max_batch_size, self._counting.rows
-        # a decay exp(-a w) over (0, T) needs about 5 sqrt(a T) terms for twelve digits
-        last = int(min(320, 24 + 5 * np.sqrt(self._counting.rate * self.timeout)))
+        # of exp(-a w) (a w)^k / k! over (0, T) the coefficient of degree m is below exp(-m^2 / (2 a T)): eight digits at
+        # 6 sqrt(a T) for the worst k and twice as many for k = 0; in time the counting process has bounded a T
+        last = int(24 + 6 * np.sqrt(self._counting.rate * self.timeout))
         nodes = self.timeout / 2 * (1 - np.cos(np.pi * np.arange(last + 1) / last))
         exactly = self._counting.probabilities(nodes)[:, :largest]  # c_k(w): (nodes, largest, n)
         at_least = np.clip(1 - np.cumsum(exactly, axis=1) + exactly, 0.0, None)  # F_k(w), k = 0 .. largest - 1
@@ -115,7 +119,10 @@ class SizeOrTimeout:
         (between,) = _convolve(there, later)
         full = late
         full[:, 1:] += between[:, :-1] + at_least[:, 1:, rows]  # the last is the opener: F_{B-1}(w)
-        return _chebyshev_series(early), _chebyshev_series(full)
+        series = _chebyshev_series(early), _chebyshev_series(full)
+        felt = np.maximum(*(np.abs(coefficients).max(axis=(1, 2)) for coefficients in series)) > _SMALL
+        end = int(np.flatnonzero(felt)[-1]) + 1 if felt.any() else 1
+        return series[0][:end], series[1][:end]
 
     def expected_within(self, waits: Array) -> tuple[Array, Array]:
         """Expected requests per batch that wait at most ``waits``, by size of their batch and phase at its opening.
@@ -142,14 +149,17 @@ class SizeOrTimeout:
         within = started & ~ended
         if within.any():
             series_early, series_full = self._series
-            angles = np.arccos(np.clip(2 * waits / self.timeout - 1, -1.0, 1.0))
-            degrees = np.arange(len(series_early))
-            weights = within / waits.shape[-1]
             for n in range(self.max_batch_size):
-                if within[n].any():
-                    basis = np.einsum("tqk,tq->tk", np.cos(angles[n, ..., None] * degrees), weights[n])
-                    early[n] += np.clip(basis @ series_early[:, n], 0.0, None)
-                    full[n] += np.clip(basis @ series_full[:, n], 0.0, None)
+                at = np.nonzero(within[n])
+                if len(at[0]):
+                    angles = np.arccos(np.clip(2 * waits[n][at] / self.timeout - 1, -1.0, 1.0))
+                    summed = np.zeros((2, *early[n].shape))
+                    for part in _parts(len(angles), _AT_ONCE // len(series_early) + 1):
+                        cosines = _cosines(angles[part], len(series_early))
+                        np.add.at(summed[0], at[0][part], cosines @ series_early[:, n])
+                        np.add.at(summed[1], at[0][part], cosines @ series_full[:, n])
+                    early[n] += np.clip(summed[0] / waits.shape[-1], 0.0, None)
+                    full[n] += np.clip(summed[1] / waits.shape[-1], 0.0, None)
             full += within.mean(axis=-1)[..., None] * at_least[:, None, :]  # the request that fills the batch
         return early, full
 
@@ -204,6 +214,19 @@ def _convolve(matrices: Array, *vectors: Array) -> list[Array]:
     for i in range(largest):
         result[:, :, i:] += stacked[:, :, : largest - i] @ transposed[i][:, None]
     return [result[:, stack] for stack in range(len(vectors))]
+
+
+def _parts(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, n, size))
+
+
+def _cosines(angles: Array, n: int) -> Array:
+    """``cos(k angle)`` for k < n, (len(angles), n), by the addition theorem from some 2 sqrt(n) of them."""
+    step = int(np.sqrt(n)) + 1
+    few = np.exp(1j * angles[:, None] * np.arange(step))
+    strides = np.exp(1j * angles[:, None] * np.arange(0, n, step))[:, :, None]
+    cosines = strides.real * few.real[:, None] - strides.imag * few.imag[:, None]
+    return np.asarray(cosines.reshape(len(angles), -1)[:, :n])
 
 
 def _chebyshev_series(values: Array) -> Array:

@@ -1,7 +1,9 @@
 """Arrival traces: read from CSV, checked, and described by their statistics (docs/model.md, section 1.2).
 
 A trace is timestamps (ascending) or inter-arrival times (>= 0), one per line, in s, ms or us, or ISO 8601 times with any number of
-fractional digits; the file may be compressed by gzip, the column is chosen by name or is the first.
+fractional digits; the file may be compressed by gzip, the column is chosen by name or is the first. Which of the two it holds
+is said by the caller, else by the column's name, else by how the numbers rise and fall; where that does not tell, the trace is
+refused, as times taken for gaps would give a wrong fit without a word.
 """
 
 from __future__ import annotations
@@ -27,6 +29,13 @@ Kind = Literal["auto", "timestamps", "interarrivals"]
 
 MIN_ARRIVALS = 100
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+KIND_NAMES = {"timestamps": "timestamps", "interarrivals": "inter-arrival times"}
+
+# A gap is named first: "inter-arrival time" and "time delta" speak of both.
+_GAP_NAME = re.compile(
+    r"inter[-_ ]?(arr|event|req)|interval|gap|delta|diff|between|spacing|(?<![a-z])iats?(?![a-z])", re.IGNORECASE
+)
+_TIME_NAME = re.compile(r"time|stamp|date|arriv|clock|epoch|when|(?<![a-z])(ts?|at)(?![a-z])", re.IGNORECASE)
 
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?\s*(Z|[+-]\d\d:?\d\d)?$")
 
@@ -53,6 +62,8 @@ class TraceStatistics:
 class Trace:
     """Arrivals as they were seen: ``interarrivals`` in seconds, the first counted from an arrival at time 0.
 
+    ``reading`` says what its file was taken to hold, and why.
+
     Raises
     ------
     InvalidInput
@@ -61,6 +72,7 @@ class Trace:
 
     interarrivals: Array
     source: str = "trace"
+    reading: str = ""
 
     def __post_init__(self) -> None:
         gaps = np.asarray(self.interarrivals, dtype=float)
@@ -95,7 +107,7 @@ class Trace:
         """The trace replayed ``factor`` times as fast."""
         if not 0 < factor < np.inf:
             raise InvalidInput("factor", factor, "a number > 0")
-        return Trace(self.interarrivals / factor, self.source)
+        return Trace(self.interarrivals / factor, self.source, self.reading)
 
     def autocorrelation(self, lags: ArrayLike) -> Array:
         """Sample autocorrelation of the inter-arrival times at ``lags``."""
@@ -153,15 +165,17 @@ def read_trace(path: str | Path, column: str | None = None, kind: Kind = "auto",
     column : str, optional
         Its name in the header; by default the first.
     kind : {"auto", "timestamps", "interarrivals"}
-        By default ISO times are timestamps, a column whose name speaks of gaps holds inter-arrival times, and numbers of which nine
-        in ten steps rise are timestamps.
+        By default ISO times are timestamps and of numbers the column's name decides. Where it does not say, numbers that never fall
+        are timestamps, and numbers that rise and fall about as often with a largest beyond four times their mean are inter-arrival
+        times: arrivals in disorder spread over their whole span. Anything else is ambiguous.
     unit : {"s", "ms", "us"}
         Of numbers.
 
     Raises
     ------
     InvalidInput
-        Names the file, the line and the value: text among numbers, a negative gap, unsorted times; fewer than 100 arrivals.
+        Names the file, the line and the value: text among numbers, a negative time or gap, unsorted times; fewer than 100 arrivals;
+        numbers that might be either kind.
     """
     if unit not in UNITS:
         raise InvalidInput("unit", unit, "one of " + ", ".join(UNITS))
@@ -172,17 +186,19 @@ def read_trace(path: str | Path, column: str | None = None, kind: Kind = "auto",
     if _ISO.match(cells[0][1]):
         if kind == "interarrivals":
             raise InvalidInput(f"{source}, line {cells[0][0]}", cells[0][1], "a number, as --kind interarrivals was asked for")
-        return _from_timestamps(_iso_seconds(cells, source), cells, source)
+        return _from_timestamps(_iso_seconds(cells, source), cells, source, "timestamps (ISO 8601)")
     values = _numbers(cells, source)
-    if kind == "auto":
-        kind = _guess_kind(name, values)
-    if kind == "timestamps":
-        return _from_timestamps((values - values[0]) * UNITS[unit], cells, source)
+    known, reason = (kind, "as asked") if kind != "auto" else _assumed_kind(name, values, source)
     negative = np.flatnonzero(values < 0)
     if len(negative):
         line, text = cells[negative[0]]
-        raise InvalidInput(f"{source}, line {line}", text, "an inter-arrival time >= 0")
-    return Trace(values * UNITS[unit], source)
+        raise InvalidInput(
+            f"{source}, line {line}", text, "an inter-arrival time >= 0" if known == "interarrivals" else "a time >= 0"
+        )
+    reading = f"{KIND_NAMES[known]} in {unit} ({reason})"
+    if known == "timestamps":
+        return _from_timestamps((values - values[0]) * UNITS[unit], cells, source, reading, assumed=kind == "auto")
+    return Trace(values * UNITS[unit], source, reading)
 
 
 def _text(path: Path) -> str:
@@ -254,17 +270,31 @@ def _iso_seconds(cells: list[tuple[int, str]], source: str) -> Array:
     return np.asarray((whole - whole[0]) + (fraction - fraction[0]), dtype=np.float64)
 
 
-def _guess_kind(name: str | None, values: Array) -> Kind:
-    if name is not None and re.search(r"inter|gap|iat|delta", name, re.IGNORECASE):
-        return "interarrivals"
-    rising = float((np.diff(values) >= 0).mean())
-    return "timestamps" if rising >= 0.9 else "interarrivals"
+def _assumed_kind(name: str | None, values: Array, source: str) -> tuple[Kind, str]:
+    """What the numbers are, and why it is so; a negative number is refused by either kind."""
+    if name is not None and _GAP_NAME.search(name):
+        return "interarrivals", f"by the column's name, {name}"
+    if name is not None and _TIME_NAME.search(name):
+        return "timestamps", f"by the column's name, {name}"
+    steps = np.diff(values)
+    rises, falls = int((steps > 0).sum()), int((steps < 0).sum())
+    if rises and not falls:
+        return "timestamps", "as they never fall"
+    balanced = max(rises, falls) <= 2 * min(rises, falls)
+    if values.min() < 0 or (balanced and values.max() > 4 * values.mean()):
+        return "interarrivals", "as they rise and fall, and few are large"
+    raise InvalidInput(
+        f"{source}: kind", "auto", f"timestamps or interarrivals (--kind): with {rises} rises and {falls} falls these may be either"
+    )
 
 
-def _from_timestamps(times: Array, cells: list[tuple[int, str]], source: str) -> Trace:
+def _from_timestamps(times: Array, cells: list[tuple[int, str]], source: str, reading: str, assumed: bool = False) -> Trace:
     gaps = np.diff(times)
     falling = np.flatnonzero(gaps < 0)
     if len(falling):
         line, text = cells[falling[0] + 1]
-        raise InvalidInput(f"{source}, line {line}", text, f"a time not before the one above it ({cells[falling[0]][1]})")
-    return Trace(gaps, source)
+        otherwise = "; if these are gaps, say --kind interarrivals" if assumed else ""
+        raise InvalidInput(
+            f"{source}, line {line}", text, f"a time not before the one above it ({cells[falling[0]][1]}){otherwise}"
+        )
+    return Trace(gaps, source, reading)

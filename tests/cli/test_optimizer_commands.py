@@ -60,6 +60,35 @@ def test_fit_then_recommend_writes_a_plan_the_buffer_can_read(trace: str, profil
     assert answer["best"]["cost"]["per_request"] < answer["no_batching"]["cost"]["per_request"]
 
 
+def test_documents_are_written_into_a_directory_that_may_be_new(trace: str, profile: str, tmp_path: Path) -> None:
+    arrivals, plan = tmp_path / "fitted" / "arrivals.json", tmp_path / "plans" / "today" / "mlp.json"
+    run("fit", trace, "--model", "poisson", "--out", str(arrivals), "--json")
+    run("recommend", "--arrivals", str(arrivals), "--profile", profile, "--slo", "0.1", "--out", str(plan), "--json")
+    assert read(Plan, plan.read_bytes()).memory_mb
+
+
+def test_a_path_that_cannot_be_written_exits_2(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    below_a_file = f"{trace}/arrivals.json"
+    code, _, err = exit_of(monkeypatch, capsys, "fit", trace, "--model", "poisson", "--out", below_a_file)
+    assert code == 2 and "is not allowed; allowed: a writable path" in " ".join(err.split())
+
+
+def test_fit_says_what_it_took_the_trace_for(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "read 2001 arrivals as inter-arrival times in s (by the column's name, gap)"
+    assumed = CliRunner().invoke(sluice, ["fit", trace, "--model", "poisson", "--json"], catch_exceptions=False)
+    assert said in assumed.stderr and json.loads(assumed.stdout)
+    asked = CliRunner().invoke(sluice, ["fit", trace, "--model", "poisson", "--kind", "interarrivals"], catch_exceptions=False)
+    assert "arrivals as" not in asked.stderr
+    shuffled = tmp_path / "shuffled.csv"
+    shuffled.write_text("\n".join(map(str, np.random.default_rng(0).permutation(300))))
+    code, out, err = exit_of(monkeypatch, capsys, "fit", str(shuffled))
+    assert code == 2 and out == "" and "timestamps or interarrivals (--kind)" in err
+
+
 def test_the_tables_show_what_people_need(trace: str, profile: str) -> None:
     assert "arrival rate" in run("fit", trace, "--model", "mmpp2")
     shown = run("recommend", "--poisson", "100", "--profile", profile, "--slo", "0.1")

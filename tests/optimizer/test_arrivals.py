@@ -141,7 +141,7 @@ def test_timestamps_gaps_units_and_columns_are_one_trace(tmp_path: Path) -> None
     gaps = np.random.default_rng(0).integers(1, 500, 150)
     times = np.concatenate([[0], np.cumsum(gaps)])
     by_time = read_trace(write_trace(tmp_path, ["id,arrival_ms", *(f"x,{t}" for t in times)]), column="arrival_ms", unit="ms")
-    by_gap = read_trace(write_trace(tmp_path, [f"{g / 1000}" for g in gaps]))
+    by_gap = read_trace(write_trace(tmp_path, ["interarrival_s", *(f"{g / 1000}" for g in gaps)]))
     assert by_time.interarrivals == pytest.approx(by_gap.interarrivals)
     statistics = by_time.statistics()
     assert statistics.arrival_rate == pytest.approx(1000 / gaps.mean())
@@ -165,11 +165,71 @@ def test_timestamps_gaps_units_and_columns_are_one_trace(tmp_path: Path) -> None
         ([], {}, "arrivals: 0 is not allowed"),
         (["2023-11-16 18:17:03.5"] * 120 + ["yesterday"], {}, "line 121: 'yesterday' is not allowed; allowed: an ISO 8601 time"),
         (["t", *["nan"] * 120], {}, "line 2: 'nan' is not allowed; allowed: a finite number"),
+        (["t", *map(str, range(-5, 150))], {}, "line 2: '-5' is not allowed; allowed: a time >= 0"),
+        ([*map(str, range(150)), "-7"], {"kind": "timestamps"}, "line 151: '-7' is not allowed; allowed: a time >= 0"),
+        ([*map(str, range(-5, 150))], {}, "line 1: '-5' is not allowed; allowed: a time >= 0"),
+        (["t", *map(str, range(150)), "7"], {}, "if these are gaps, say --kind interarrivals"),
+        (
+            ["3.5"] * 150,
+            {},
+            "trace.csv: kind: 'auto' is not allowed; allowed: timestamps or interarrivals .--kind.: with 0 rises and 0",
+        ),
     ],
 )
 def test_a_bad_trace_names_line_and_value(tmp_path: Path, lines: list[str], options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_trace(write_trace(tmp_path, lines), **options)
+
+
+DISORDER = {
+    "shuffled": lambda times, rng: rng.permutation(times),
+    "backwards": lambda times, rng: times[::-1],
+    "two logs one after the other": lambda times, rng: np.concatenate([times[::2], times[1::2]]),
+    "a few late": lambda times, rng: times[np.argsort(np.arange(len(times)) + rng.uniform(0, 3, len(times)))],
+    "two logs by turns": lambda times, rng: times.reshape(2, -1).T.ravel(),
+}
+
+
+@pytest.mark.parametrize("start", [0.0, 1.7e9])
+@pytest.mark.parametrize("disorder", DISORDER)
+@pytest.mark.parametrize(
+    ("header", "message"), [(["time_s"], "a time not before the one above it"), (["x"], "--kind"), ([], "--kind")]
+)
+def test_timestamps_in_disorder_are_never_taken_for_gaps(
+    tmp_path: Path, disorder: str, start: float, header: list[str], message: str
+) -> None:
+    rng = np.random.default_rng(8)
+    times = start + np.cumsum(mmpp2(50, 5, 1, 2).sample(300, rng))
+    path = write_trace(tmp_path, [*header, *(f"{t:.6f}" for t in DISORDER[disorder](times, rng))])
+    with pytest.raises(InvalidInput, match=message):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "rising", "reading"),
+    [
+        (["interarrival_s"], True, "inter-arrival times in s (by the column's name, interarrival_s)"),
+        (["Inter-arrival time"], False, "inter-arrival times in s (by the column's name, Inter-arrival time)"),
+        (["time_delta"], False, "inter-arrival times in s (by the column's name, time_delta)"),
+        (["arrival_time"], True, "timestamps in s (by the column's name, arrival_time)"),
+        (["initiated_at"], True, "timestamps in s (by the column's name, initiated_at)"),
+        (["seconds"], True, "timestamps in s (as they never fall)"),
+        ([], True, "timestamps in s (as they never fall)"),
+        ([], False, "inter-arrival times in s (as they rise and fall, and few are large)"),
+    ],
+)
+def test_a_trace_says_how_it_was_read(tmp_path: Path, header: list[str], rising: bool, reading: str) -> None:
+    gaps = mmpp2(50, 5, 1, 2).sample(300, np.random.default_rng(8))
+    values = np.cumsum(gaps) if rising else gaps
+    trace = read_trace(write_trace(tmp_path, [*header, *map(str, values)]))
+    assert trace.reading == trace.sped_up(2).reading == reading
+
+
+def test_what_the_caller_says_goes_before_name_and_numbers(tmp_path: Path) -> None:
+    path = write_trace(tmp_path, ["time", *map(str, range(1, 201))])
+    asked = read_trace(path, kind="interarrivals", unit="ms")
+    assert asked.interarrivals[-1] == 0.2 and asked.reading == "inter-arrival times in ms (as asked)"
+    assert read_trace(EXCERPT).reading == "timestamps (ISO 8601)"
 
 
 def test_a_missing_or_torn_file_is_named(tmp_path: Path) -> None:

@@ -90,6 +90,40 @@ def test_an_endless_timeout_makes_poisson_waits_erlang() -> None:
     assert predict_waiting_time_cdf(poisson(rate), batch_size, 20.0, waits) == pytest.approx(expected, abs=1e-9)
 
 
+def waits_without_a_series(arrivals: ArrivalProcess, batch_size: int, timeout: float, wait: float) -> float:
+    """(2.4) and (2.5) of docs/model.md as they are written, at one wait."""
+    counting, law = CountingProcess(arrivals, batch_size, timeout), SizeOrTimeout(arrivals, batch_size, timeout)
+    before = counting.matrices(np.array([timeout - wait]))
+    v, passed = law.opening_phases[-1] @ before[0], law.opening_phases[-1] @ counting.integrals(before)[0]
+    c = counting.probabilities(np.array([wait]))[0]
+    at_least = 1 - np.cumsum(c, axis=0) + c
+    B = batch_size
+    within = law.batch_size_pmf[-1][-1] + law.opening_phases[-1] @ at_least[B - 1]
+    within += sum(passed[k] @ arrivals.D1 @ at_least[B - 2 - k] for k in range(B - 2))
+    within += sum((B - 1 - i) * v[i - 1] @ at_least[B - i] for i in range(1, B))
+    within += sum((n - i) * v[i - 1] @ c[n - i] for n in range(1, B) for i in range(1, n))
+    return float(within / law.mean_batch_size[-1])
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "batch_size", "timeout"),
+    [
+        pytest.param(mmpp2(400, 20, 2, 0.2), 16, 0.05, id="ordinary"),
+        pytest.param(mmpp2(20_000, 2, 1, 1), 32, 1.0, id="20000 per second, a timeout of 1 s"),
+        pytest.param(poisson(10_000), 200, 0.03, id="a batch of 200"),
+    ],
+)
+def test_waits_are_exact_and_rise_however_many_arrivals_a_timeout_holds(
+    arrivals: ArrivalProcess, batch_size: int, timeout: float
+) -> None:
+    part = np.concatenate([np.geomspace(1e-5, 0.5, 100), 1 - np.geomspace(0.5, 1e-5, 100)[1:]])
+    values = predict_waiting_time_cdf(arrivals, batch_size, timeout, part * timeout)
+    assert np.diff(values).min() > -1e-12
+    at = [3, 40, 60, 100, 160]
+    written_out = [waits_without_a_series(arrivals, batch_size, timeout, wait) for wait in part[at] * timeout]
+    assert values[at] == pytest.approx(written_out, abs=1e-9)
+
+
 @pytest.mark.parametrize("arrivals", [poisson(30), mmpp2(50, 5, 1, 2), THREE_PHASES])
 @pytest.mark.parametrize("time", [0.0, 0.01, 0.4])
 def test_uniformization_meets_the_matrix_exponential(arrivals: ArrivalProcess, time: float) -> None:

@@ -10,7 +10,7 @@ import pytest
 from batching import policy as policies
 from batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.cost import break_even_arrival_rate, default_prices, predict_cost, read_prices
+from optimizer.analysis.cost import SECONDS_PER_MONTH, break_even_arrival_rate, default_prices, predict_cost, read_prices
 from optimizer.analysis.service import ServiceTimes, service_times
 from optimizer.arrivals.mmpp import mmpp2
 from optimizer.arrivals.poisson import poisson
@@ -64,8 +64,9 @@ def test_the_answer_holds_what_it_is_compared_with() -> None:
     fixed = default_prices().fixed_infrastructure_per_month
     rate = answer.break_even_arrival_rate
     assert rate is not None
-    saving = answer.no_batching.cost.per_request_in_all(rate) - answer.best.cost.per_request_in_all(rate)
-    assert saving == pytest.approx(0, abs=fixed / 1e12)
+    none, best = answer.no_batching.cost, answer.best.cost
+    saving = none.per_request + none.logs - best.per_request - best.logs
+    assert saving * rate * SECONDS_PER_MONTH == pytest.approx(fixed)
 
 
 def test_the_plan_is_ready_for_the_buffer() -> None:
@@ -151,7 +152,12 @@ def test_cost_is_eq_1_of_batch_with_its_constants() -> None:
             {
                 "read_on": "2020-11-01",
                 "region": "us-east-1",
-                "lambda": {"gb_second": {"x86_64": 1.66667e-5}, "request": 2e-7, "granularity": 0.1},
+                "lambda": {
+                    "gb_second": {"x86_64": 1.66667e-5},
+                    "request": 2e-7,
+                    "granularity": 0.1,
+                    "payload_limit_bytes": 6291456,
+                },
             }
         ).encode()
     )
@@ -185,11 +191,25 @@ def test_what_the_papers_leave_out_stands_apart() -> None:
     assert break_even_arrival_rate(cost, cost) is None
 
 
+def price_list(**function: object) -> str:
+    whole = {"gb_second": {"arm64": 1e-5}, "request": 2e-7, "granularity": 0.001, "payload_limit_bytes": 6291456, **function}
+    known = {name: value for name, value in whole.items() if value is not None}
+    return json.dumps({"read_on": "x", "region": "y", "lambda": known})
+
+
 @pytest.mark.parametrize(
-    "text", ["{", '{"read_on": "x"}', '{"read_on": "x", "region": "y", "lambda": {"gb_second": {"a": -1.0}, "request": 1}}']
+    ("text", "message"),
+    [
+        ("{", "a price list as in prices.json"),
+        ('{"read_on": "x"}', "missing required field `region`"),
+        (price_list(gb_second={"arm64": -1.0}), "prices: arm64: -1.0 is not allowed; allowed: USD >= 0"),
+        (price_list(granularity=None), "missing required field `granularity`"),
+        (price_list(payload_limit_bytes=None), "missing required field `payload_limit_bytes`"),
+        (price_list(payload_limit_bytes=0), "prices: payload_limit_bytes: 0 is not allowed"),
+    ],
 )
-def test_a_bad_price_list_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="prices"):
+def test_a_bad_price_list_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         read_prices(text.encode())
 
 
