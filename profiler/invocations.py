@@ -7,6 +7,7 @@ runtime. boto3 does not retry here, because the pauses would be measured; a thro
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -60,6 +61,8 @@ class LambdaInvocations:
         config = Config(retries={"total_max_attempts": 1}, read_timeout=READ_TIMEOUT, connect_timeout=10, tcp_keepalive=True)
         self._sleep = sleep
         try:
+            # boto3 reads AWS_DEFAULT_REGION and profiles; AWS_REGION is what containers and functions are given.
+            region = region or os.environ.get("AWS_REGION")
             self._client: Any = boto3.client("lambda", endpoint_url=endpoint_url, region_name=region, config=config)
         except (BotoCoreError, ValueError) as error:
             raise InvalidInput("AWS configuration", str(error), "a region and, away from AWS, AWS_ENDPOINT_URL_LAMBDA") from None

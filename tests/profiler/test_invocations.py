@@ -155,6 +155,14 @@ def test_nobody_at_the_endpoint_is_a_failed_dispatch(invoke):
 
 def test_a_missing_region_asks_for_it(invoke, monkeypatch, tmp_path):
     monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(InvalidInput, match=r"AWS configuration: .*region"):
         LambdaInvocations()
+
+
+def test_the_region_may_be_named_as_containers_are_told_it(invoke, monkeypatch, tmp_path):
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    LambdaInvocations()
