@@ -218,6 +218,17 @@ def test_the_stack_is_created_completely(stack: Loopback) -> None:
     assert {output["OutputKey"] for output in deployed["Outputs"]} == {"Url", "PlanParameter", "BufferLogGroup"}
 
 
+def test_the_outage_alarm_watches_the_deployed_load_balancer(stack: Loopback) -> None:
+    (alarm,) = stack.client("cloudwatch").describe_alarms()["MetricAlarms"]
+    (balancer,) = stack.client("elbv2").describe_load_balancers()["LoadBalancers"]
+    (targets,) = stack.client("elbv2").describe_target_groups()["TargetGroups"]
+    watched = {d["Name"]: d["Value"].removeprefix("targetgroup/") for d in alarm["Dimensions"]}  # the loopback has no prefix
+    assert watched == {
+        "LoadBalancer": balancer["LoadBalancerArn"].partition(":loadbalancer/")[2],
+        "TargetGroup": targets["TargetGroupArn"].partition(":targetgroup/")[2],
+    }
+
+
 @pytest.mark.parametrize("memory_mb", [512, 1024, 1769, 3538, 5307])
 def test_a_deployed_function_answers_each_request_of_a_batch(stack: Loopback, memory_mb: int) -> None:
     bodies = [msgspec.json.encode(q) for q in (question(1, 2, 3), question(4, 5, 6), question(7))]

@@ -18,8 +18,11 @@ from cfnlint.api import lint_file
 
 from batching.documents import Plan, Slo, read
 from batching.policy import no_batching
+from buffer_service.redis_store import COMMAND_TIMEOUT
 from buffer_service.settings import PREFIX, Settings
 from buffer_service.telemetry import Telemetry
+from cli.profile import command as profile
+from cli.recommend import command as recommend
 
 ROOT = Path(__file__).parents[2]
 SIZES = (512, 1024, 1769, 3538, 5307)
@@ -30,6 +33,12 @@ AnyTemplate = Callable[..., Any]
 def environment(task: dict[str, Any]) -> dict[str, str]:
     (container,) = task["ContainerDefinitions"]
     return {variable["Name"]: variable["Value"] for variable in container["Environment"]}
+
+
+def attribute(of: dict[str, Any], key: str) -> float:
+    """An attribute of the load balancer or of its targets, in seconds."""
+    (attributes,) = (value for name, value in of.items() if name.endswith("Attributes"))
+    return float({a["Key"]: a["Value"] for a in attributes}[f"{key}.timeout_seconds"])
 
 
 def setting_names() -> set[str]:
@@ -55,13 +64,39 @@ def test_the_settings_accept_what_the_template_says(template: AnyTemplate, mode:
 
 
 def test_time_limits_contain_each_other(template: AnyTemplate) -> None:
-    """The function gives up before the buffer's invocation, the buffer before the load balancer (60 s), draining before a kill."""
+    """The function gives up before the buffer's invocation, the buffer before the load balancer."""
     filled = template()
-    task = filled.resource("BufferTask")
-    settings = Settings.from_environment(environment(task))
+    settings = Settings.from_environment(environment(filled.resource("BufferTask")))
     assert filled.globals()["Timeout"] < settings.invoke_timeout
-    assert settings.request_timeout < 60
-    assert settings.drain_timeout < task["ContainerDefinitions"][0]["StopTimeout"]
+    assert settings.request_timeout < attribute(filled.resource("LoadBalancer"), "idle_timeout")
+
+
+def test_the_buffer_keeps_an_idle_connection_longer_than_the_load_balancer(template: AnyTemplate) -> None:
+    """Otherwise the load balancer now and then sends a request into a connection that is being closed: 502."""
+    filled = template()
+    idle = attribute(filled.resource("LoadBalancer"), "idle_timeout")
+    assert Settings().keep_alive > idle
+    assert Settings.from_environment(environment(filled.resource("BufferTask"))).keep_alive > idle
+
+
+def test_a_task_has_drained_before_it_is_killed(template: AnyTemplate) -> None:
+    """The drain has one deadline; beyond it, a cache that is away holds up its last command, and the interpreter ends."""
+    task = template().resource("BufferTask")
+    drained = Settings.from_environment(environment(task)).drain_timeout + COMMAND_TIMEOUT
+    assert drained + 2 <= task["ContainerDefinitions"][0]["StopTimeout"] <= 120  # Fargate allows no more
+
+
+def test_a_task_leaves_the_load_balancer_after_its_last_answer(template: AnyTemplate) -> None:
+    """Whether ECS waits for the deregistration before SIGTERM, or the task is stopped at once."""
+    filled = template()
+    settings = Settings.from_environment(environment(filled.resource("BufferTask")))
+    delay = attribute(filled.resource("Targets"), "deregistration_delay")
+    assert max(settings.request_timeout, settings.drain_timeout) < delay
+
+
+def test_a_cache_that_is_away_gets_no_task_replaced(template: AnyTemplate) -> None:
+    """ECS replaces what fails this check; `ready` asks the cache, `live` nobody (tests/buffer_service/test_routes.py)."""
+    assert template().resource("Targets")["HealthCheckPath"] == "/v2/health/live"
 
 
 def test_the_first_plan_is_a_plan(template: AnyTemplate) -> None:
@@ -135,6 +170,23 @@ def test_the_alarm_compares_late_requests_with_what_the_slo_allows(template: Any
         }
 
 
+@pytest.mark.parametrize("slo_alarm", ["true", "false"])
+def test_an_outage_is_told_by_the_load_balancer(template: AnyTemplate, slo_alarm: str) -> None:
+    """A buffer of which nothing is left writes no metrics: the alarm on the SLO is silent then."""
+    filled = template(EnableAlarm=slo_alarm, AlarmTopicArn="arn:aws:sns:us-east-1:000000000000:pager")
+    assert filled.resource("SloAlarm")["TreatMissingData"] == "notBreaching"
+    assert filled.body["Resources"]["OutageAlarm"].keys() == {"Type", "DependsOn", "Properties"}  # no condition
+    alarm = filled.resource("OutageAlarm")
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/ApplicationELB", "HealthyHostCount", "Maximum")
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
+    assert alarm["TreatMissingData"] == "breaching"
+    assert alarm["AlarmActions"] == filled.resource("SloAlarm")["AlarmActions"] == [filled.values["AlarmTopicArn"]]
+    assert {d["Name"]: d["Value"]["Fn::GetAtt"] for d in alarm["Dimensions"]} == {
+        "LoadBalancer": ["LoadBalancer", "LoadBalancerFullName"],
+        "TargetGroup": ["Targets", "TargetGroupFullName"],
+    }
+
+
 def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTemplate) -> None:
     filled = template(ModelName="encoder")
     out = io.StringIO()
@@ -154,6 +206,18 @@ def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTem
                 assert place[0] != "Sluice" or place[2:] == ["Model", "encoder"]
                 shown |= {place[1]} if place[0] == "Sluice" else set()
     assert shown == {metric["Name"] for metric in written["Metrics"]}
+
+
+def test_the_dashboard_finds_every_function_by_its_whole_name(template: AnyTemplate) -> None:
+    filled = template(ModelName="my-encoder")
+    names = {f["FunctionName"] for f in filled.of_type("AWS::Serverless::Function").values()}
+    widgets = msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]
+    metrics = [metric[0] for widget in widgets for metric in widget["properties"]["metrics"]]
+    searches = [metric["expression"] for metric in metrics if isinstance(metric, dict) and "SEARCH" in metric["expression"]]
+    assert [re.findall(r'MetricName="(\w+)"', search) for search in searches] == [["Invocations"], ["Errors"], ["Throttles"]]
+    for search in searches:
+        (alternatives,) = re.findall(r' \(("[^()]*")\)\', ', search)
+        assert {name.strip('"') for name in alternatives.split(" OR ")} == names
 
 
 def test_the_layer_is_built_for_the_runtime_of_the_functions(template: AnyTemplate) -> None:
@@ -190,6 +254,17 @@ def test_samconfig_names_parameters_of_the_template(template: AnyTemplate) -> No
     parameters = template().body["Parameters"]
     assert overrides.keys() <= parameters.keys()
     assert {name for name, parameter in parameters.items() if "Default" not in parameter} <= overrides.keys()
+
+
+def test_the_page_recommends_for_what_the_template_deploys(template: AnyTemplate) -> None:
+    """The buffer refuses a plan for another model than its function serves, and a GB-second has a price by architecture."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    values = template().values
+    for name, options in (("profile", profile), ("recommend", recommend)):
+        (line,) = re.findall(rf"^\$ sluice {name} (.*)$", page, re.M)
+        given = options.make_context(name, shlex.split(re.sub(r"(--profile|--arrivals) \S+", rf"\1 {shlex.quote(__file__)}", line)))
+        assert given.params["architecture"] == values["Architecture"]
+        assert given.params["model"] in (values["ModelName"], None)  # profile takes it from the function's name
 
 
 def test_every_parameter_is_documented(template: AnyTemplate) -> None:
