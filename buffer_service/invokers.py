@@ -106,6 +106,9 @@ class LambdaInvoker:
                 continue
             if status == 404:
                 raise UnknownFunction(f"function: {function!r} does not exist: {_message(body)}")
+            if status == 403 and headers.get("x-amzn-ErrorType", "").startswith("AccessDenied"):
+                # What a role that may invoke named functions alone is told of one that does not exist.
+                raise UnknownFunction(f"function: {function!r} does not exist, or may not be invoked: {_message(body)}")
             if status == 413:
                 raise BatchTooLarge(_message(body))
             if status == 400 and headers.get("x-amzn-ErrorType", "").startswith("InvalidRequestContent"):

@@ -321,6 +321,15 @@ async def test_the_address_is_sent_as_it_is_signed(fake, invoker, function, path
     assert headers["Content-Type"] == "application/json"
 
 
+async def test_a_function_the_role_may_not_invoke_is_to_it_one_that_does_not_exist(fake, invoker):
+    async def denied(request):
+        raise Refused(403, "AccessDeniedException", "no identity-based policy allows the lambda:InvokeFunction action")
+
+    fake.script.append(denied)
+    message = await refusal(invoker, UnknownFunction)
+    assert message.startswith("function: 'nap' does not exist, or may not be invoked: no identity-based policy")
+
+
 async def test_a_wrong_secret_is_refused_by_a_lambda_that_looks(fake, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     async with closing(LambdaInvoker(PATIENCE, fake.url)) as invoker:
