@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import resource
 import signal
 import socket
 from importlib.metadata import version
@@ -226,6 +227,9 @@ def server(service: BufferService) -> Server:
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # uvicorn raises the signal again after it has drained; having done what it asked for is a success.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)

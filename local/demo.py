@@ -8,11 +8,13 @@ as they would not on Lambda; ``Row.notes`` says where that shows.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 import numpy as np
@@ -98,6 +100,24 @@ class Demo:
 
     def run(self, say: Say, show: Show) -> DemoReport:
         """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""
+        interrupts: list[int] = []
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            interrupts.append(number)
+            raise KeyboardInterrupt
+
+        def show_on(what: str, fraction: float) -> None:
+            if interrupts:  # a library on the way caught the first
+                raise KeyboardInterrupt
+            show(what, fraction)
+
+        previous = signal.signal(signal.SIGINT, interrupt)
+        try:
+            return self._run(say, show_on)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+    def _run(self, say: Say, show: Show) -> DemoReport:
         started = time.monotonic()
         # boto3 reads these from the environment; whatever stands there must not reach a real account.
         os.environ.update(AWS_ENVIRONMENT)

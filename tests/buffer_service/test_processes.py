@@ -69,7 +69,7 @@ async def buffers(count, redis_url, tmp_path, worker, policy):
             command = [sys.executable, "-m", "cli.main", "serve"]
             processes.append(await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.DEVNULL))
             urls.append(f"http://127.0.0.1:{port}")
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=300)) as http:  # a user may open 1024 files
             for process, url in zip(processes, urls, strict=True):
                 await ready(http, process, url)
             yield http, processes, [f"{url}/models/{model}" for url in urls]

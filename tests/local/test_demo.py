@@ -16,8 +16,7 @@ from optimizer.analysis.service import service_times
 from tests.batching.test_documents import PROFILE
 
 SHORT = """
-import signal, sys, msgspec
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background would have it ignored
+import sys, msgspec
 from local.demo import Demo
 demo = Demo(memory_sizes=(885, 1769), batch_sizes=(1, 2, 4), profile_seconds=4.0, replay_seconds=2.0)
 report = demo.run(lambda line: print(line, file=sys.stderr, flush=True), lambda what, fraction: None)
