@@ -47,7 +47,7 @@ class BufferService:
         self._invoker: Invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout)
         source = plans if plans is not None else plan_source(settings.plans)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self.telemetry.plan_refused)
-        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts)
+        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
         self._dispatchers: dict[str, Dispatcher] = {}
         self._model_telemetry: dict[str, ModelTelemetry] = {}
         self._callers: Callers | None = None

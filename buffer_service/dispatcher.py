@@ -88,7 +88,7 @@ class Dispatcher:
         self._callers = callers
         self._invoker = invoker
         self._telemetry = telemetry
-        self._arrivals: list[bytes] = []
+        self._arrivals: list[tuple[float, bytes]] = []  # when each came, by ``time.perf_counter``, and the member
         self._completed: list[str] = []
         self._serving: dict[str, Released] = {}
         self._due = False  # the timer rang
@@ -127,7 +127,7 @@ class Dispatcher:
         arrived = time.perf_counter()  # the loop's clock ticks in milliseconds
         item = Item(self._callers.new_id(), content_type, body, headers)
         answered = self._callers.add(self.plan.model, item)
-        self._arrivals.append(encode_member(item))
+        self._arrivals.append((arrived, encode_member(item)))
         self._kick()
         try:
             answer = await answered
@@ -184,6 +184,7 @@ class Dispatcher:
     async def _advance_once(self) -> None:
         """One call to the queue with everything that happened since the last."""
         arrivals, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
+        members = [member for _, member in arrivals]
         completed, self._completed = self._completed, []
         serving = sorted(self._serving) if self._sweep else None
         self._due = self._sweep = False
@@ -191,7 +192,9 @@ class Dispatcher:
             if self._install:
                 await self._queue.install(self._policy())
                 self._install = False
-            outcome = await self._queue.advance(Events(arrivals, completed, serving, self._leaving))
+            now = time.perf_counter()
+            ages = [now - arrived for arrived, _ in arrivals]
+            outcome = await self._queue.advance(Events(members, completed, serving, self._leaving, ages))
         except QueueLost:
             self._arrivals = arrivals + self._arrivals
             self._recover()
@@ -201,14 +204,14 @@ class Dispatcher:
             # that were released to an answer that got lost.
             self._completed = completed + self._completed
             self._sweep = not self._leaving
-            for member in arrivals:
+            for member in members:
                 self._callers.fail(_id(member), error)
             raise
         self._away = False
         if self._epoch not in (None, outcome.epoch):
-            self._submit_again(besides={_id(member) for member in arrivals})
+            self._submit_again(besides={_id(member) for member in members})
         self._epoch = outcome.epoch
-        for member in arrivals[outcome.accepted :]:
+        for member in members[outcome.accepted :]:
             self._callers.fail(_id(member), QueueFull(self.plan.model, self._limits.max_queue_length))
         for batch in outcome.batches:
             self._serving[batch.batch_id] = batch
@@ -237,10 +240,11 @@ class Dispatcher:
         """The store lost the queue: what waits here, and neither is computed here nor was submitted since, is submitted again."""
         _log.warning("%s: the store lost the queue; submitting what waits here again", self.plan.model)
         besides = besides | {_id(member) for batch in self._serving.values() for member in batch.members}
-        besides |= {_id(member) for member in self._arrivals}
-        waiting = self._callers.waiting.values()
-        again = [encode_member(w.item) for w in waiting if w.model == self.plan.model and w.item.id not in besides]
-        self._arrivals = again + self._arrivals
+        besides |= {_id(member) for _, member in self._arrivals}
+        waiting = [w for w in self._callers.waiting.values() if w.model == self.plan.model and w.item.id not in besides]
+        # The record of arrivals was lost with the queue; a deadline tells, by the loop's clock, when its request came.
+        to_deadline = self._callers.request_timeout + asyncio.get_running_loop().time() - time.perf_counter()
+        self._arrivals = [(w.deadline - to_deadline, encode_member(w.item)) for w in waiting] + self._arrivals
 
     def _arm(self, wake_in: float | None) -> None:
         if self._wake is not None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
+from array import array
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from batching import Batcher, Policy
+from buffer_service.arrival_stream import Call, arrival_times
 from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, Queue, QueueLost, Released
 
 RECEIVE_WAIT = 5.0  # seconds one wait for messages lasts
@@ -25,6 +27,7 @@ class _Shared:
     in_flight: dict[str, tuple[tuple[float, bytes], ...]] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
     attempts: dict[bytes, int] = field(default_factory=dict)
+    calls: deque[Call] = field(default_factory=deque)
 
 
 class MemoryBackend:
@@ -33,6 +36,10 @@ class MemoryBackend:
     def __init__(self) -> None:
         self.queues: defaultdict[str, _Shared] = defaultdict(_Shared)
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
+
+    def arrival_times(self, model: str) -> array[float]:
+        """What ``arrival_stream.read_arrivals`` reads from Redis, by this process's monotonic clock."""
+        return arrival_times(reversed(self.queues[model].calls))
 
 
 class MemoryStore:
@@ -89,6 +96,8 @@ class MemoryQueue:
         dead = self._sweep(batcher, events.serving, now) if events.serving is not None else []
         accepted = max(0, min(len(events.arrivals), self._limits.max_queue_length - len(batcher)))
         arrivals = [(now, member) for member in events.arrivals[:accepted]]
+        if accepted and self._limits.arrivals_kept:
+            self._record(now, events.ages[:accepted] or (0.0,) * accepted)
         if events.leaving:
             batcher.accept(now, arrivals, len(completed))
             if not events.serving:
@@ -108,6 +117,14 @@ class MemoryQueue:
             None if step.wake_at is None else step.wake_at - now,
             len(batcher),
         )
+
+    def _record(self, now: float, ages: Sequence[float]) -> None:
+        """Note the arrivals of a call; forget the oldest calls without which as many as are to be kept remain."""
+        calls = self._shared.calls
+        before = calls[-1].before + len(calls[-1].ages) if calls else 0
+        calls.append(Call(now, ages, before))
+        while calls[0].before + len(calls[0].ages) <= before + len(ages) - self._limits.arrivals_kept:
+            calls.popleft()
 
     def _sweep(self, batcher: Batcher[tuple[float, bytes]], serving: Sequence[str], now: float) -> list[bytes]:
         """Renew the leases of ``serving``; put what nobody serves back to the head; return what was lost too often."""

@@ -8,6 +8,7 @@ Python 3.11 may swallow a cancellation; the dispatcher's own time limits hold in
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import struct
 from collections.abc import Awaitable
@@ -21,9 +22,11 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from batching import Policy
 from batching.errors import StoreUnavailable
+from buffer_service.arrival_stream import pack_ages, stream_key
 from buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released
 
 ADVANCE = files("buffer_service").joinpath("lua/advance.lua").read_text()
+ADVANCE_SHA = hashlib.sha1(ADVANCE.encode(), usedforsecurity=False).hexdigest()
 REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
 COMMAND_TIMEOUT = 5.0  # seconds after which the store counts as away
@@ -83,10 +86,10 @@ class RedisQueue:
         self._client = client
         self._process = process
         self._serial = 0
-        self._script = client.register_script(ADVANCE)
         names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
-        self.keys = [f"sluice:{{{model}}}:{name}" for name in names]
+        self.keys = [*(f"sluice:{{{model}}}:{name}" for name in names), stream_key(model)]
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
+        self._arrivals_kept = limits.arrivals_kept
 
     async def install(self, policy: Policy) -> None:
         pipeline = self._client.pipeline(transaction=False)
@@ -99,6 +102,7 @@ class RedisQueue:
         serving = events.serving
         arguments: list[Any] = [self._process, self._serial, "" if now is None else repr(now), *self._head]
         arguments += (int(events.leaving), len(events.completed), -1 if serving is None else len(serving))
+        arguments += (self._arrivals_kept, pack_ages(events.ages or (0.0,) * len(events.arrivals)))
         arguments += events.completed
         arguments += serving or ()
         arguments += events.arrivals
@@ -115,7 +119,7 @@ class RedisQueue:
 
     async def _evalsha(self, arguments: list[Any]) -> Any:
         try:
-            return await self._client.evalsha(self._script.sha, len(self.keys), *self.keys, *arguments)
+            return await self._client.evalsha(ADVANCE_SHA, len(self.keys), *self.keys, *arguments)
         except NoScriptError:  # a restarted server; nothing was executed
             return await self._client.eval(ADVANCE, len(self.keys), *self.keys, *arguments)
 

@@ -16,6 +16,11 @@ from batching.errors import InvalidInput
 PREFIX = "SLUICE_"
 
 
+def without_password(url: str) -> str:
+    """A URL as it may be shown: a password has no place in a log."""
+    return re.sub("//[^/@]*@", "//***@", url)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How this process of the buffer runs. Durations in seconds, sizes in bytes.
@@ -43,6 +48,8 @@ class Settings:
         A process that has not been heard of for so long has lost its batches: they go back to the queue.
     max_attempts
         Times a request may be lost with its process before it is put aside as dead.
+    arrivals_kept
+        As many arrival times of each model are kept in Redis, from which ``sluice fit`` learns the traffic; 0 keeps none.
     drain_timeout
         What is left unanswered so long after SIGTERM is given up.
     """
@@ -61,6 +68,7 @@ class Settings:
     invoke_timeout: float = 60.0
     lease: float = 5.0
     max_attempts: int = 3
+    arrivals_kept: int = 1_000_000
     drain_timeout: float = 30.0
     log_level: str = "info"
 
@@ -71,12 +79,14 @@ class Settings:
         for name in ("max_body_bytes", "max_queue_length", "max_attempts"):
             if getattr(self, name) < 1:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")
+        if self.arrivals_kept < 0:
+            raise InvalidInput(PREFIX + "ARRIVALS_KEPT", self.arrivals_kept, "an integer >= 0; 0 keeps none")
         if not 0 <= self.port <= 65535:
             raise InvalidInput(PREFIX + "PORT", self.port, "0 to 65535")
         if not self.host:
             raise InvalidInput(PREFIX + "HOST", self.host, "an address of this machine; 0.0.0.0 is all of them")
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):
-            shown = re.sub("//[^/@]*@", "//***@", self.redis_url)  # a password has no place in a log
+            shown = without_password(self.redis_url)
             raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
         if re.match("file:.|ssm:/", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH or ssm:/path/")

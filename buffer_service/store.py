@@ -38,12 +38,15 @@ class Events:
     ``serving``, when not ``None``, renews the leases of these batches and takes back what others lost: batches whose process has
     not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost).
     ``leaving`` takes the events but releases nothing, and forgets this process once it serves nothing.
+    ``ages`` says how many seconds before this call each of the arrivals came; without it, all came now. The rule does not read
+    them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned.
     """
 
     arrivals: Sequence[bytes] = ()
     completed: Sequence[str] = ()
     serving: Sequence[str] | None = None
     leaving: bool = False
+    ages: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a queue bounds: its length, the lease in seconds, and how often a member may be lost."""
+    """What a queue bounds: its length, the lease in seconds, how often a member may be lost, the arrival times that it keeps."""
 
     max_queue_length: int = 10_000
     lease: float = 5.0
     max_attempts: int = 3
+    arrivals_kept: int = 1_000_000
 
 
 class Queue(Protocol):

@@ -9,9 +9,11 @@
 --       6 attempts   hash: member id -> how often it was lost; empty while nothing goes wrong
 --       7 dead       list: the last 1000 members that were lost too often
 --       8 epoch      string: which life of this queue it is; another one means that everything before is lost
+--       9 arrival_stream  stream: when requests came, one entry for each call that accepted some (buffer_service/arrival_stream.py)
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
+--       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each
 --       then the ids of the completed batches, of the served batches, and the arriving members
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead }
 
@@ -42,7 +44,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 9
+local argument = 11
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -112,6 +114,18 @@ if accepted > 0 then
   push('RPUSH', KEYS[2], stamps)
   push('RPUSH', KEYS[3], arrivals)
   waiting = waiting + accepted
+end
+
+-- The record of arrivals. Nobody waits for it, so nothing that is wrong with it (somebody emptied the stream, which remembers its
+-- last id all the same) may stop the queue: the stream is begun again.
+local kept = tonumber(ARGV[10])
+if accepted > 0 and kept > 0 then
+  local last = redis.pcall('XREVRANGE', KEYS[9], '+', '-', 'COUNT', 1)[1]
+  local count = accepted + (last and tonumber(string.match(last[1], '%d+')) or 0)
+  local oldest, id = string.format('%.0f', math.max(0, count - kept + 1)), string.format('%.0f-0', count)
+  local call = struct.pack('<d', now) .. string.sub(ARGV[11], 1, 4 * accepted)
+  local added = redis.pcall('XADD', KEYS[9], 'MINID', '~', oldest, id, 'call', call)
+  if type(added) == 'table' and added.err then redis.call('DEL', KEYS[9]) end
 end
 
 -- The rule.

@@ -5,15 +5,19 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import asynccontextmanager
 
 import aiohttp
+import numpy as np
 import pytest
 from aiohttp import web
 
 from batching import policy as constructors
 from batching.documents import Plan, PolicyDocument, write
+from buffer_service.arrival_stream import read_arrivals
 from lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from optimizer.arrivals.trace import Trace
 
 REQUESTS = 2000
 
@@ -109,6 +113,31 @@ async def test_two_buffers_on_one_redis_answer_2000_requests_each_with_its_own(r
     assert len(served) == len(set(served)) == REQUESTS
     assert any(len({request_id[:8] for request_id in batch}) == 2 for batch in worker.batches)
     assert max(len(batch) for batch in worker.batches) <= 32
+
+
+async def test_the_arrivals_of_two_buffers_are_read_back_as_one_trace(redis_server, tmp_path, worker):
+    sent, answered = [], []
+    rng = np.random.default_rng(1)
+
+    async def arrive(http, url, i):
+        sent.append(time.time())
+        assert (await ask(http, url, i))[0] == 200
+        answered.append(time.time())
+
+    async with buffers(2, redis_server.url, tmp_path, worker, constructors.size_or_timeout(32, 0.02)) as (http, _, urls):
+        arriving = []
+        for i, gap in enumerate(rng.exponential(0.003, 300)):
+            await asyncio.sleep(gap)
+            arriving.append(asyncio.create_task(arrive(http, urls[i % 2], i)))
+        await asyncio.gather(*arriving)
+    times = np.asarray(read_arrivals(redis_server.url, tmp_path.name[:100]))
+    assert len(times) == 300
+    # Each came after it was sent and before it was answered, by the one clock of this machine; then so did the k-th, for every k.
+    assert np.all(np.sort(sent) <= times)
+    assert np.all(times <= np.sort(answered))
+    trace = Trace(np.diff(times), "redis")
+    assert len(trace) == 300
+    assert trace.duration == pytest.approx(times[-1] - times[0])
 
 
 async def test_killing_one_buffer_loses_no_request_of_the_other(redis_server, tmp_path, worker):

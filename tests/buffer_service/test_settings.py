@@ -22,6 +22,7 @@ SET = {
     "invoke_timeout": ("4.5", 4.5),
     "lease": ("5.5", 5.5),
     "max_attempts": ("9", 9),
+    "arrivals_kept": ("0", 0),
     "drain_timeout": ("6.5", 6.5),
     "log_level": ("debug", "debug"),
 }
@@ -59,6 +60,8 @@ def test_other_names_are_left_alone():
         *((f, text, f"'{text}' is not allowed; allowed: an integer") for f in (*COUNTS, "port") for text in ("", "many", "1.5")),
         *((f, text, f"{text} is not allowed; allowed: an integer >= 1") for f in COUNTS for text in ("0", "-1")),
         *(("port", text, f"{text} is not allowed; allowed: 0 to 65535") for text in ("-1", "65536")),
+        *(("arrivals_kept", text, f"'{text}' is not allowed; allowed: an integer") for text in ("", "many", "1.5")),
+        ("arrivals_kept", "-1", "-1 is not allowed; allowed: an integer >= 0; 0 keeps none"),
         ("host", "", "'' is not allowed; allowed: an address of this machine; 0.0.0.0 is all of them"),
         *(
             ("redis_url", text, f"'{text}' is not allowed; allowed: redis://, rediss://, unix:// or memory://")

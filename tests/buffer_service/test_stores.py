@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from batching import Batcher
 from batching import policy as constructors
 from batching.errors import StoreUnavailable
+from buffer_service.arrival_stream import read_arrivals
 from buffer_service.memory_store import MemoryBackend, MemoryStore
 from buffer_service.redis_store import RedisStore
 from buffer_service.store import Events, Limits, QueueLost
@@ -220,12 +221,13 @@ def test_the_specification_the_memory_store_and_the_redis_script_release_the_sam
 
 async def _drive_three_bodies(url, policy, events, limit):
     model = uuid.uuid4().hex
-    redis, memory = RedisStore(url, A), MemoryStore(MemoryBackend(), A)
+    backend = MemoryBackend()
+    redis, memory = RedisStore(url, A), MemoryStore(backend, A)
     bodies = [redis.queue(model, Limits(limit)), memory.queue(model, Limits(limit))]
     specification = Batcher(policy)
     for body in bodies:
         await body.install(policy)
-    now, count, in_flight = 1000.0, 0, []
+    now, count, in_flight, arrived = 1000.0, 0, [], []
     try:
         for gap, arrivals, completed in events:
             now += gap
@@ -245,5 +247,9 @@ async def _drive_three_bodies(url, policy, events, limit):
                 released = [b.batch_id for b in outcome.batches]
             in_flight += released
             count += arrivals
+            arrived += [now] * len(fitting)
+        assert backend.arrival_times(model).tolist() == arrived
+        if arrived:
+            assert read_arrivals(url, model).tolist() == arrived
     finally:
         await redis.close()

@@ -1,0 +1,144 @@
+"""The arrivals of a model, as its buffer saw them: the one definition of the Redis stream, for who writes it and who reads it.
+
+What may live here: the key, the format of an entry, and the reader. ``lua/advance.lua`` writes one entry for each of its calls that
+accepted arrivals, however many; the memory store keeps the same records.
+
+Key    ``sluice:{model}:arrival_stream``, in the slot of the queue's other keys.
+Id     ``N-0``, where N is the number of arrivals recorded so far, those of this entry included: the stream is trimmed by arrivals,
+       not by entries, and a reader sees whether anything came before the oldest entry.
+Entry  one field ``call``: the time of the script call by the server's clock, a little-endian double of seconds since 1970; then for
+       each accepted arrival its age at that call, a little-endian float of seconds.
+
+An arrival's time is the time of the call less its age, which the buffer process measured from the moment it had the whole request
+until it sent the call. The server's clock alone dates the arrivals, so the clocks of several processes need not agree; the ages
+undo that one call carries all that came since the last, which would look like a burst. What remains is the way to the server: each
+time is late by about half a round trip. The queue's own arrival times, from which the policy counts how long to hold, are those of
+the call.
+
+An arrival counts once it is accepted: what was refused with 429 or 503 is not in the stream. Time in which nothing could be
+recorded (the buffer or Redis was away) looks like time without arrivals.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, cast
+from urllib.parse import parse_qsl, urlencode
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from batching.errors import InvalidInput, StoreUnavailable
+from buffer_service.settings import without_password
+
+FIELD = b"call"
+PAGE = 2000  # entries one read takes: some milliseconds of the server's time
+TIMEOUT = 10.0  # seconds a connection, or one read, may take
+
+
+class Call(NamedTuple):
+    """An entry: when a call was made (s since 1970), how old its arrivals were then (s), how many were recorded before them."""
+
+    made_at: float
+    ages: Sequence[float]
+    before: int
+
+
+def stream_key(model: str) -> str:
+    """The key of a model's stream."""
+    return f"sluice:{{{model}}}:arrival_stream"
+
+
+def pack_ages(ages: Sequence[float]) -> bytes:
+    """The ages of a call's arrivals as the script appends them to its own time."""
+    return struct.pack(f"<{len(ages)}f", *ages)
+
+
+def unpack_call(entry_id: bytes, entry: bytes) -> Call:
+    """What the script wrote."""
+    n = (len(entry) - 8) // 4
+    values = struct.unpack(f"<d{n}f", entry)
+    return Call(values[0], values[1:], int(entry_id.partition(b"-")[0]) - n)
+
+
+def arrival_times(newest_first: Iterable[Call]) -> array[float]:
+    """When the arrivals of successive calls came, ascending: array of doubles, shape (n,), seconds since 1970.
+
+    Where calls before the oldest are missing, these may have brought arrivals up to its time: nothing before that time is returned,
+    so that from there on the arrivals are complete.
+    """
+    times = array("d")
+    oldest = None
+    for oldest in newest_first:
+        made_at, ages, _ = oldest
+        times.extend([made_at - age for age in ages])
+    complete_from = oldest.made_at if oldest is not None and oldest.before else -math.inf
+    return array("d", sorted(time for time in times if time >= complete_from))
+
+
+def read_arrivals(url: str, model: str) -> array[float]:
+    """The arrival times of a model that a Redis has seen, without a gap up to now.
+
+    Read from the newest backwards, in pages: what is trimmed meanwhile is missing at the old end alone.
+
+    Parameters
+    ----------
+    url
+        ``redis://``, ``rediss://`` or ``unix://``, as ``SLUICE_REDIS_URL`` has it.
+    model
+        The model's name.
+
+    Returns
+    -------
+    times : array of doubles, shape (n,)
+        Seconds since 1970, ascending; ``numpy.asarray`` takes it without a copy.
+
+    Raises
+    ------
+    InvalidInput
+        The URL is none, or no arrivals are recorded of the model.
+    StoreUnavailable
+        Redis does not answer, or refuses.
+    """
+    try:
+        times = arrival_times(_newest_first(url, model))
+    except ResponseError as error:
+        raise StoreUnavailable(f"Redis refused: {error}") from error
+    except (RedisError, OSError) as error:
+        raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
+    except (ValueError, TypeError) as error:  # redis-py's words for a scheme, a port, a parameter that it does not know
+        raise InvalidInput("url", without_password(url), f"redis://, rediss:// or unix:// ({error})") from None
+    if not times:
+        allowed = f"a model whose requests a buffer took with this Redis; no arrivals seen yet for model {model!r}"
+        raise InvalidInput("model", model, allowed)
+    return times
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """``redis://HOST/0?model=NAME`` as the URL of the server and the name of the model; raises ``InvalidInput`` without one."""
+    server, _, query = url.partition("?")
+    parameters = parse_qsl(query, keep_blank_values=True)
+    models = [value for name, value in parameters if name == "model" and value]
+    if len(models) != 1:
+        raise InvalidInput("url", without_password(url), "one that names one model, as redis://HOST:6379/0?model=NAME does")
+    others = urlencode([(name, value) for name, value in parameters if name != "model"])
+    return server + ("?" + others if others else ""), models[0]
+
+
+def _newest_first(url: str, model: str) -> Iterator[Call]:
+    retry = Retry(NoBackoff(), 0)
+    with redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=retry) as client:
+        newest = "+"
+        while True:
+            page = client.xrevrange(stream_key(model), max=newest, count=PAGE)
+            entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", page)
+            for entry_id, fields in entries:
+                yield unpack_call(entry_id, fields[FIELD])
+            if len(entries) < PAGE:
+                return
+            newest = f"({entry_id.decode()}"
