@@ -1,99 +1,96 @@
 """What a request costs (docs/model.md, section 3).
 
 A batch of ``n`` is billed ``round_up(duration_n, granularity) * memory_mb / 1024 * gb_second + request`` (BATCH, eq. (1), with the
-rounding it was billed by); a request costs its share, ``sum_n P(N = n) cost_n / E[N]``. What the paper leaves out stands
-beside it, each term apart: INIT of cold starts, log volume, and what the buffer costs per month whether used or not.
+rounding it was billed by); a request costs its share, ``sum_n P(N = n) cost_n / E[N]``. What the paper leaves out is beside it,
+each term apart: cold starts, logs, the bytes that the buffer moves, and what the buffer costs per month whether used or not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
-import msgspec
 import numpy as np
 
-from batching.errors import InvalidInput
+from batching.errors import InvalidInput, require
+from optimizer.analysis.prices import SECONDS_PER_MONTH, LambdaPrices, Prices, default_prices, read_prices
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
 
-SECONDS_PER_MONTH = 86400 * 365.25 / 12
-
-
-class LambdaPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """USD per GB-second by architecture and per request; billing ``granularity`` in seconds; sync payload limit in bytes."""
-
-    gb_second: dict[str, float]
-    request: float
-    granularity: float
-    payload_limit_bytes: int
-
-
-class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"function": "lambda"}):
-    """A dated price list, in USD; the file ``prices.json`` beside this module is the default."""
-
-    read_on: str
-    region: str
-    function: LambdaPrices
-    currency: str = "USD"
-    logs_per_invocation: float = 0.0
-    fixed_infrastructure_per_month: float = 0.0
-
-    def gb_second(self, architecture: str) -> float:
-        """USD per GB-second of ``architecture``."""
-        if architecture not in self.function.gb_second:
-            raise InvalidInput("architecture", architecture, "one of " + ", ".join(self.function.gb_second))
-        return self.function.gb_second[architecture]
-
-
-def read_prices(data: bytes, source: str = "prices") -> Prices:
-    """The price list in ``data`` (JSON); ``InvalidInput`` names what is wrong with it."""
-    try:
-        prices = msgspec.json.decode(data, type=Prices)
-    except msgspec.DecodeError as error:
-        raise InvalidInput(source, data.decode("utf-8", "replace"), f"a price list as in prices.json ({error})") from None
-    for name, value in {**prices.function.gb_second, "request": prices.function.request}.items():
-        if not 0 <= value < np.inf:
-            raise InvalidInput(f"{source}: {name}", value, "USD >= 0")
-    if not 0 < prices.function.granularity < np.inf:
-        raise InvalidInput(f"{source}: granularity", prices.function.granularity, "a number of seconds > 0")
-    if prices.function.payload_limit_bytes < 1:
-        raise InvalidInput(f"{source}: payload_limit_bytes", prices.function.payload_limit_bytes, "an integer >= 1")
-    return prices
-
-
-@cache
-def default_prices() -> Prices:
-    """The dated prices that come with this package."""
-    return read_prices(resources.files(__package__).joinpath("prices.json").read_bytes(), "prices.json")
+__all__ = [
+    "SECONDS_PER_MONTH",
+    "BatchCost",
+    "LambdaPrices",
+    "Prices",
+    "break_even_arrival_rate",
+    "default_prices",
+    "invocation_costs",
+    "predict_cost",
+    "read_prices",
+]
 
 
 @dataclass(frozen=True)
 class BatchCost:
     """USD per request, term by term, and USD per month for what stands there anyway.
 
-    ``compute``, ``requests`` and ``init`` are the bill of the function; ``logs`` and ``fixed_per_month`` come beside it.
+    Parameters
+    ----------
+    compute, requests : float
+        GB-seconds of the function, and the fee of its invocations.
+    init, restore : float
+        Cold starts: GB-seconds of INIT, and the restoring of a snapshot.
+    machines : float
+        A request's share of machines that are paid by the hour.
+    logs : float
+        Log of the invocations.
+    cache, load_balancer, network : float
+        What the buffer pays for the bytes of a request.
+    fixed_terms : mapping of str to float
+        USD per month, by part.
     """
 
-    compute: float
-    requests: float
-    init: float
-    logs: float
-    fixed_per_month: float
+    compute: float = 0.0
+    requests: float = 0.0
+    init: float = 0.0
+    restore: float = 0.0
+    machines: float = 0.0
+    logs: float = 0.0
+    cache: float = 0.0
+    load_balancer: float = 0.0
+    network: float = 0.0
+    fixed_terms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def per_request(self) -> float:
-        """USD that the function's bill grows by per request."""
-        return self.compute + self.requests + self.init
+        """USD per request of what serves it, function or machines: what the search minimises and a budget is about."""
+        return self.compute + self.requests + self.init + self.restore + self.machines
+
+    @property
+    def beside(self) -> float:
+        """USD that a request costs beside that: logs and what the buffer is metered by."""
+        return self.logs + self.cache + self.load_balancer + self.network
+
+    @property
+    def fixed_per_month(self) -> float:
+        """USD per month that are paid whether or not a request comes."""
+        return sum(self.fixed_terms.values())
+
+    def terms(self) -> dict[str, float]:
+        """Every term in USD per request; they sum to ``per_request + beside``."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "fixed_terms"}
+
+    def in_all(self, arrival_rate: float) -> float:
+        """USD per request with everything, the fixed cost spread over the requests of a month at ``arrival_rate`` (requests/s)."""
+        require(0 < arrival_rate < np.inf, "arrival_rate", arrival_rate, "requests/s > 0")
+        return self.per_request + self.beside + self.fixed_per_month / SECONDS_PER_MONTH / arrival_rate
 
 
 def invocation_costs(
     service: ServiceTimes, prices: Prices, architecture: str = "x86_64", granularity: float | None = None
 ) -> tuple[Array, float]:
-    """USD of compute for a batch of 1, 2, ..., (max_batch_size,), and USD of request fee for one invocation."""
-    billed = service.mean_billed(prices.function.granularity if granularity is None else granularity)
-    return billed * (service.memory_mb / 1024) * prices.gb_second(architecture), prices.function.request
+    """USD of compute for a batch of 1, 2, ..., (max_batch_size,), in the first tier, and USD of request fee for one invocation."""
+    return _gb_seconds(service, prices, granularity) * prices.gb_second(architecture), prices.function.request
 
 
 def predict_cost(
@@ -105,6 +102,10 @@ def predict_cost(
     granularity: float | None = None,
     cold_start_probability: float = 0.0,
     init_duration: float = 0.0,
+    snap_start: bool = False,
+    payload_bytes: int = 0,
+    answer_bytes: int = 0,
+    arrival_rate: float | None = None,
     buffered: bool = True,
 ) -> BatchCost:
     """Cost of a request whose batch has the sizes of ``batch_size_pmf``, shape (batch_size,).
@@ -114,32 +115,60 @@ def predict_cost(
     granularity : float, optional
         Seconds that a duration is rounded up to; by default the price list's (1 ms; 100 ms in BATCH's year).
     cold_start_probability, init_duration : float
-        Share of the invocations that start cold, and the seconds of INIT that are then billed.
+        Share of the invocations that start cold (``cold_starts.cold_start_probability`` estimates it), and the seconds of INIT, or
+        of restoring, that are then billed.
+    snap_start : bool
+        Whether a cold start restores a snapshot, which is kept and restored for a price.
+    payload_bytes, answer_bytes : int
+        Bytes of one request and of its answer, as far as the buffer pays for moving them.
+    arrival_rate : float, optional
+        Requests/s, from which a month's GB-seconds and so the tiers of their price follow; without it the first tier's price holds.
     buffered : bool
-        Whether the buffer's fixed cost is paid; without batching there need be none.
+        Whether there is a buffer to pay for; without batching there need be none, and its callers invoke the function themselves.
     """
     prices = prices or default_prices()
+    for name, value in (("payload_bytes", payload_bytes), ("answer_bytes", answer_bytes)):
+        require(value >= 0, name, value, "bytes >= 0")
     if not 0 <= cold_start_probability <= 1:
         raise InvalidInput("cold_start_probability", cold_start_probability, "0 to 1")
-    compute, fee = invocation_costs(service.up_to(len(batch_size_pmf)), prices, architecture, granularity)
+    require(0 <= init_duration < np.inf, "init_duration", init_duration, "seconds >= 0")
+    if arrival_rate is not None:
+        require(0 < arrival_rate < np.inf, "arrival_rate", arrival_rate, "requests/s > 0")
     invocations = 1 / float(batch_size_pmf @ np.arange(1, len(batch_size_pmf) + 1))  # per request
-    init = cold_start_probability * init_duration * service.memory_mb / 1024 * prices.gb_second(architecture)
+    gb = service.memory_mb / 1024
+    run = float(batch_size_pmf @ _gb_seconds(service.up_to(len(batch_size_pmf)), prices, granularity)) * invocations
+    init = cold_start_probability * init_duration * gb * invocations
+    gb_second = prices.gb_second(architecture, (run + init) * (arrival_rate or 0.0) * SECONDS_PER_MONTH)
+    fixed = dict(prices.fixed_terms()) if buffered else {}
+    snapshot = prices.function.snap_start
+    if snap_start:
+        fixed["snapshot"] = gb * snapshot.cache_gb_second * SECONDS_PER_MONTH
     return BatchCost(
-        compute=float(batch_size_pmf @ compute) * invocations,
-        requests=fee * invocations,
-        init=init * invocations,
+        compute=run * gb_second,
+        requests=prices.function.request * invocations,
+        init=init * gb_second,
+        restore=cold_start_probability * gb * snapshot.restore_gb * invocations if snap_start else 0.0,
         logs=prices.logs_per_invocation * invocations,
-        fixed_per_month=prices.fixed_infrastructure_per_month if buffered else 0.0,
+        cache=prices.cache_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
+        load_balancer=prices.load_balancer_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
+        network=prices.network_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
+        fixed_terms=fixed,
     )
 
 
 def break_even_arrival_rate(batched: BatchCost, unbatched: BatchCost) -> float | None:
     """Requests/s above which the saving per request pays for the buffer; ``None`` where nothing is saved.
 
-    The saving, logs included, is taken as it is at the present rate; at a lower one batches are emptier, so this is a lower bound
-    below the present rate and an upper bound above it.
+    The saving is taken as it is at the present rate; at a lower one batches are emptier, so this is a lower bound below the present
+    rate and an upper bound above it. ``break_even.solve_break_even`` follows the saving along the rate.
     """
-    saving = unbatched.per_request + unbatched.logs - batched.per_request - batched.logs
-    if saving <= 1e-9 * (unbatched.per_request + unbatched.logs):
+    before = unbatched.per_request + unbatched.beside
+    saving = before - batched.per_request - batched.beside
+    if saving <= 1e-9 * before:
         return None
-    return batched.fixed_per_month / SECONDS_PER_MONTH / saving
+    return max(batched.fixed_per_month - unbatched.fixed_per_month, 0.0) / SECONDS_PER_MONTH / saving
+
+
+def _gb_seconds(service: ServiceTimes, prices: Prices, granularity: float | None) -> Array:
+    billed = service.mean_billed(prices.function.granularity if granularity is None else granularity)
+    return billed * (service.memory_mb / 1024)
