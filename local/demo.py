@@ -32,7 +32,8 @@ from optimizer.analysis.service import ServiceTimes, service_times
 from optimizer.arrivals.choice import fit_arrivals
 from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.trace import Trace, read_trace
-from optimizer.decision.recommend import Recommendation, recommend
+from optimizer.decision.answer import Recommendation
+from optimizer.decision.recommend import recommend
 from optimizer.simulation.event_loop import simulate
 from profiler.invocations import LambdaInvocations
 from profiler.samples import make_sample
@@ -297,7 +298,7 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
     off = row.measured_latency / row.predicted_latency - 1
     if abs(off) > TOLERANCE:
         size = min(max(1, round(row.measured_batch_size)), service.max_batch_size)
-        profiled = float(np.mean(service.seconds[size - 1]))
+        profiled = float(service.mean_response[size - 1] - service.overhead[size - 1])
         mean = usage["duration"] / max(1, row.invocations)
         text = (
             f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms profiled"

@@ -1,6 +1,6 @@
 """Latency of a request under size-or-timeout batching: exact, or by the approximation of BATCH (docs/model.md, section 2).
 
-Latency is the wait in the buffer plus the response time of the batch it leaves in, which is random (equally likely points of the
+Latency is the wait in the buffer plus the response time of the batch it leaves in, which is random (the quantile function of the
 profile) and independent of the wait given the batch's size, as an elastic function starts every batch at once:
 
     P(latency <= t) = sum_n E[requests of batches of size n that wait at most t - S_n] / E[N].                            (2.6)
@@ -83,16 +83,15 @@ def predict_latency(
     """
     service = service.up_to(batch_size)
     if method == "batch-paper":
-        paper = BatchPaper(arrivals, service.response.mean(axis=1), timeout)
+        paper = BatchPaper(arrivals, service.mean_response, timeout)
         return LatencyPrediction(method, batch_size, timeout, paper.batch_size_pmf, paper.latency_cdf, paper.longest)
     if method != "exact":
         raise InvalidInput("method", method, "one of " + ", ".join(METHODS))
     law = SizeOrTimeout(arrivals, batch_size, timeout)
-    response = service.response
+    response = service.response[None]
 
     def cdf(times: Array) -> Array:
-        waits = np.asarray(times, dtype=float)[None, :, None] - response[:, None, :]
-        return np.asarray(law.fraction_within(waits)[-1])
+        return np.asarray(law.fraction_within(response, service.quantile_levels, np.asarray(times, dtype=float))[0, -1])
 
     longest = float(response.max()) + (timeout if batch_size > 1 else 0.0)
     return LatencyPrediction(method, batch_size, timeout, law.batch_size_pmf[-1], cdf, longest)

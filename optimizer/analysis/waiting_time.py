@@ -17,24 +17,29 @@ the third those in between that came at least ``w`` before the timeout, the last
 ``v_i(t) = embedded C_{i-1}(t)``, and nothing but ``embedded`` depends on the batch size; everything to its right is kept as column
 vectors by phase (``early``, ``full``), for all batch sizes at once. They are analytic on (0, T): values at Chebyshev points
 (symmetric, so ``T - w`` is one too), interpolated by their Chebyshev series.
+
+A request's latency is its wait and the response time of its batch. Where the response is random, its quantile function linear
+between levels, it is uniform on each piece, and the mean of ``M_n(t - S)`` over a piece is a difference of the integral of
+``M_n``, whose Chebyshev series is known: (2.7), again without quadrature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.fft import dct
 
 from batching.errors import InvalidInput
 from optimizer.analysis.counting import CountingProcess
 from optimizer.arrivals.map import Array, ArrivalProcess, stationary_distribution
+from optimizer.compiled import compiled
 
 # Moments in time that agree to this part of the timeout are one: an atom must not be missed by rounding.
 _SAME = 1e-9
+_NARROW = 1e-6  # of the timeout: a piece of the response's law that is no wider is one moment
 _SMALL = 1e-12  # requests per batch; a Chebyshev series ends where no coefficient is larger
-_AT_ONCE = 2**21  # cosines held at a time when a series is summed
 
 
 class SizeOrTimeout:
@@ -97,8 +102,8 @@ class SizeOrTimeout:
         return np.asarray(self.batch_size_pmf @ np.arange(1, self.max_batch_size + 1))
 
     @cached_property
-    def _series(self) -> tuple[Array, Array]:
-        """Chebyshev coefficients in w over (0, T) of ``early`` and ``full``: each (n_nodes, max_batch_size, n_rows)."""
+    def _series(self) -> Array:
+        """Chebyshev coefficients over (0, T) of ``early`` and ``full`` as functions of w: (max_batch_size, n_terms, 2 n_rows)."""
         largest, rows = self.max_batch_size, self._counting.rows
         # of exp(-a w) (a w)^k / k! over (0, T) the coefficient of degree m is below exp(-m^2 / (2 a T)): eight digits at
         # 6 sqrt(a T) for the worst k and twice as many for k = 0; in time the counting process has bounded a T
@@ -106,72 +111,60 @@ class SizeOrTimeout:
         nodes = self.timeout / 2 * (1 - np.cos(np.pi * np.arange(last + 1) / last))
         exactly = self._counting.probabilities(nodes)[:, :largest]  # c_k(w): (nodes, largest, n)
         at_least = np.clip(1 - np.cumsum(exactly, axis=1) + exactly, 0.0, None)  # F_k(w), k = 0 .. largest - 1
-        # at T - w: (nodes, largest, rows, n)
         here = self._counting.matrices(nodes)
-        there = self._counting.integrals(here)[::-1, :largest] @ self.arrivals.D1
-        here = here[::-1, :largest]
-        counts = np.arange(largest, dtype=np.float64)[:, None]
-        later = np.where(counts > 0, at_least, 0.0)
-        # early[n - 1] = sum_{i=1..n} C_{i-1}(T - w) [(n - i) c_{n-i}(w)];
-        # late[B - 1] = sum_{i=1..B-1} C_{i-1}(T - w) [(B - i - 1) F_{B-i}(w)]: both convolutions with C
-        early, late = _convolve(here, counts * exactly, (counts - 1.0) * later)
-        # between[B - 2] = sum_{k=0..B-3} [integral C_k] D1 F_{B-2-k}(w): a convolution without its last term, F_0
-        (between,) = _convolve(there, later)
-        full = late
-        full[:, 1:] += between[:, :-1] + at_least[:, 1:, rows]  # the last is the opener: F_{B-1}(w)
-        series = _chebyshev_series(early), _chebyshev_series(full)
-        felt = np.maximum(*(np.abs(coefficients).max(axis=(1, 2)) for coefficients in series)) > _SMALL
+        there = self._counting.integrals(here)[:, :largest] @ self.arrivals.D1
+        # from the points w to T - w, their mirror image
+        values = _expected_in_time(here[::-1, :largest], there[::-1], exactly, at_least, rows)
+        series = _chebyshev_series(values)
+        felt = np.abs(series).max(axis=(1, 2)) > _SMALL
         end = int(np.flatnonzero(felt)[-1]) + 1 if felt.any() else 1
-        return series[0][:end], series[1][:end]
+        return np.ascontiguousarray(series[:end].transpose(1, 0, 2))
 
-    def expected_within(self, waits: Array) -> tuple[Array, Array]:
-        """Expected requests per batch that wait at most ``waits``, by size of their batch and phase at its opening.
+    @cached_property
+    def _integrated_series(self) -> Array:
+        """Those of the integrals from 0 to w, one term more."""
+        series = self._series
+        padded = np.concatenate([series, np.zeros((len(series), 2, series.shape[2]))], axis=1)
+        k = np.arange(1, series.shape[1] + 1)[:, None]
+        result = np.zeros((len(series), series.shape[1] + 1, series.shape[2]))
+        result[:, 1:] = (padded[:, :-2] - padded[:, 2:]) / (2 * k)
+        result[:, 1] += padded[:, 0] / 2  # the series of a constant has no 1/2
+        result[:, 0] = -(result[:, 1:] * np.where(k % 2, -1.0, 1.0)).sum(axis=1)
+        return np.ascontiguousarray(result * self.timeout / 2)
+
+    def fraction_within(self, response: Array, levels: Array, times: Array) -> Array:
+        """Probability that wait and response time of a request are together at most ``times`` (docs/model.md, (2.6)).
 
         Parameters
         ----------
-        waits : array, shape (max_batch_size, n_times, n_points)
-            Seconds, for batches of size 1, 2, ...; negative ones give zero. The last axis is averaged over.
+        response : array, shape (n_services, max_batch_size, n_levels)
+            Quantile functions (s) at ``levels`` of the response times of batches of 1, 2, ...; for several functions at once.
+        levels : array, shape (n_levels,)
+            Ascending from 0 to 1; alone where responses are deterministic.
+        times : array, shape (n_times,)
+            Seconds.
 
         Returns
         -------
-        early, full : array, shape (max_batch_size, n_times, n_rows)
-            By phase at the opening, of those that follow an arrival: for a batch that left by timeout with that size, and for one
-            that left because it was the largest allowed.
+        array, shape (n_services, max_batch_size, n_times)
+            For every batch size allowed.
         """
-        sizes = np.arange(1, self.max_batch_size + 1)[:, None, None]
-        slack = _SAME * max(self.timeout, 1e-6)
-        started, ended = waits >= -slack, waits >= self.timeout - slack
-        exactly = self._at_timeout.sum(axis=-1)  # c_{n-1}(T)
+        exactly = self._at_timeout.sum(axis=-1)  # c_{n-1}(T): (max_batch_size, n_rows)
         at_least = np.clip(1 - np.cumsum(exactly, axis=0) + exactly, 0.0, None)  # F_{n-1}(T)
-        share_ended = ended.mean(axis=-1)[..., None]
-        early = share_ended * sizes * exactly[:, None, :]
-        full = share_ended * sizes * at_least[:, None, :]
-        within = started & ~ended
-        if within.any():
-            series_early, series_full = self._series
-            for n in range(self.max_batch_size):
-                at = np.nonzero(within[n])
-                if len(at[0]):
-                    angles = np.arccos(np.clip(2 * waits[n][at] / self.timeout - 1, -1.0, 1.0))
-                    summed = np.zeros((2, *early[n].shape))
-                    for part in _parts(len(angles), _AT_ONCE // len(series_early) + 1):
-                        cosines = _cosines(angles[part], len(series_early))
-                        np.add.at(summed[0], at[0][part], cosines @ series_early[:, n])
-                        np.add.at(summed[1], at[0][part], cosines @ series_full[:, n])
-                    early[n] += np.clip(summed[0] / waits.shape[-1], 0.0, None)
-                    full[n] += np.clip(summed[1] / waits.shape[-1], 0.0, None)
-            full += within.mean(axis=-1)[..., None] * at_least[:, None, :]  # the request that fills the batch
-        return early, full
-
-    def fraction_within(self, waits: Array) -> Array:
-        """Fraction of requests whose wait is at most ``waits[n - 1, i, q]`` where their batch has size ``n``, averaged over ``q``.
-
-        With ``waits = t[i] - service_time[n - 1, q]`` this is the probability of a latency at most ``t[i]`` (docs/model.md,
-        (2.6)), for every batch size allowed: shape (max_batch_size, n_times).
-        """
-        early, full = self.expected_within(waits)
-        smaller = np.cumsum(early, axis=0) - early
-        expected = np.einsum("bi,bti->bt", self._openings, smaller + full)
+        waits = times - response[..., None]  # those at or beyond the timeout need no series
+        apart = self.timeout > 0 and bool(((waits > 0) & (waits < self.timeout)).any())
+        none = np.zeros((self.max_batch_size, 1, 2 * exactly.shape[1]))
+        expected = _requests_within(
+            np.ascontiguousarray(response, dtype=np.float64),
+            np.ascontiguousarray(np.diff(levels), dtype=np.float64),
+            np.ascontiguousarray(times, dtype=np.float64),
+            self.timeout,
+            self._series if apart else none,
+            self._integrated_series if apart and len(levels) > 1 else none,
+            exactly,
+            at_least,
+            self._openings,
+        )
         return np.asarray(np.clip(expected / self.mean_batch_size[:, None], 0.0, 1.0))
 
 
@@ -200,33 +193,159 @@ def predict_batch_size_pmf(arrivals: ArrivalProcess, batch_size: int, timeout: f
 def predict_waiting_time_cdf(arrivals: ArrivalProcess, batch_size: int, timeout: float, times: Array) -> Array:
     """Probability that a request waits at most ``times`` (s) in the buffer, same shape; exact for any MAP."""
     flat = np.ravel(np.asarray(times, dtype=float))
-    waits = np.broadcast_to(flat[:, None], (batch_size, len(flat), 1))
-    within = SizeOrTimeout(arrivals, batch_size, timeout).fraction_within(waits)[-1]
+    at_once = np.zeros((1, batch_size, 1))
+    within = SizeOrTimeout(arrivals, batch_size, timeout).fraction_within(at_once, np.zeros(1), flat)[0, -1]
     return np.asarray(within.reshape(np.shape(times)))
 
 
-def _convolve(matrices: Array, *vectors: Array) -> list[Array]:
-    """``[w, m] = sum_{i <= m} matrices[w, i] vectors[w, m - i]`` over w for each stack of vectors, (nodes, largest, n_rows)."""
-    nodes, largest, n_rows, _ = matrices.shape
-    stacked = np.stack(vectors, axis=1)  # (nodes, stacks, largest, n)
-    result = np.zeros((nodes, len(vectors), largest, n_rows))
-    transposed = np.ascontiguousarray(matrices.transpose(1, 0, 3, 2))  # (largest, nodes, n, rows)
-    for i in range(largest):
-        result[:, :, i:] += stacked[:, :, : largest - i] @ transposed[i][:, None]
-    return [result[:, stack] for stack in range(len(vectors))]
+@compiled
+def _expected_in_time(here: Array, there: Array, exactly: Array, at_least: Array, rows: NDArray[np.intp]) -> Array:
+    """The sums of (2.4) and (2.5) at every node, all three convolutions with the counting matrices.
+
+    Parameters
+    ----------
+    here, there : array, shape (n_nodes, largest, n_rows, n_phases)
+        ``C_k(T - w)`` and its integral over time, times ``D1``.
+    exactly, at_least : array, shape (n_nodes, largest, n_phases)
+        ``c_k(w)`` and ``F_k(w)``.
+
+    Returns
+    -------
+    array, shape (n_nodes, largest, 2 n_rows)
+        ``early`` and ``full``.
+    """
+    n_nodes, largest, n_rows, n_phases = here.shape
+    result = np.zeros((n_nodes, largest, 2 * n_rows))
+    at_once, before = np.empty((n_phases, 2 * largest)), np.empty((n_phases, largest))
+    early, full = np.empty(largest), np.empty(largest)
+    for node in range(n_nodes):
+        for phase in range(n_phases):
+            for k in range(largest):
+                before[phase, k] = at_least[node, k, phase] if k else 0.0
+                at_once[phase, k] = k * exactly[node, k, phase]
+                at_once[phase, largest + k] = (k - 1) * before[phase, k]
+        # every pair (i, k) by a product of matrices, then the sums over i + k = m
+        pairs = np.ascontiguousarray(here[node]).reshape((largest * n_rows, n_phases)) @ at_once
+        middle = np.ascontiguousarray(there[node]).reshape((largest * n_rows, n_phases)) @ before
+        for row in range(n_rows):
+            early[:], full[:] = 0.0, 0.0
+            full[1:] = at_least[node, 1:, rows[row]]  # the request that opened it
+            for i in range(largest):
+                pair = i * n_rows + row
+                for k in range(largest - i):
+                    early[i + k] += pairs[pair, k]
+                    full[i + k] += pairs[pair, largest + k]
+                for k in range(largest - i - 1):
+                    full[i + k + 1] += middle[pair, k]
+            result[node, :, row], result[node, :, n_rows + row] = early, full
+    return result
 
 
-def _parts(n: int, size: int) -> Iterator[slice]:
-    return (slice(start, start + size) for start in range(0, n, size))
+@compiled
+def _series_at(series: Array, waits: Array, timeout: float, into: Array) -> None:
+    """Chebyshev series over (0, timeout), (n_terms, n), at ``waits`` within it: ``into`` is (n, len(waits))."""
+    n = len(waits)
+    x, here, before = np.empty(n), np.empty(n), np.ones(n)
+    for p in range(n):
+        here[p] = x[p] = 2 * waits[p] / timeout - 1
+    for j in range(series.shape[1]):
+        constant, slope = series[0, j], (series[1, j] if len(series) > 1 else 0.0)
+        for p in range(n):
+            into[j, p] = constant + slope * x[p]
+    for k in range(2, len(series)):
+        for p in range(n):
+            following = 2 * x[p] * here[p] - before[p]
+            before[p] = here[p]
+            here[p] = following
+        for j in range(series.shape[1]):
+            weight = series[k, j]
+            for p in range(n):
+                into[j, p] += weight * here[p]
 
 
-def _cosines(angles: Array, n: int) -> Array:
-    """``cos(k angle)`` for k < n, (len(angles), n), by the addition theorem from some 2 sqrt(n) of them."""
-    step = int(np.sqrt(n)) + 1
-    few = np.exp(1j * angles[:, None] * np.arange(step))
-    strides = np.exp(1j * angles[:, None] * np.arange(0, n, step))[:, :, None]
-    cosines = strides.real * few.real[:, None] - strides.imag * few.imag[:, None]
-    return np.asarray(cosines.reshape(len(angles), -1)[:, :n])
+@compiled
+def _requests_within(
+    response: Array,
+    shares: Array,
+    times: Array,
+    timeout: float,
+    series: Array,
+    integrated: Array,
+    exactly: Array,
+    at_least: Array,
+    openings: Array,
+) -> Array:
+    """Expected requests per batch whose latency is at most ``times``, for every batch size allowed (docs/model.md, (2.6), (2.7)).
+
+    ``shares`` are the probabilities of the pieces between the quantile levels; other arguments as in ``fraction_within``.
+    """
+    n_services, largest, n_levels = response.shape
+    n_times, n_rows = len(times), exactly.shape[1]
+    result = np.zeros((n_services, largest, n_times))
+    waits, values, one = np.empty(n_levels), np.empty((2 * n_rows, n_levels)), np.empty((2 * n_rows, 1))
+    for service in range(n_services):
+        for time in range(n_times):
+            smaller = np.zeros(n_rows)
+            for n in range(largest):
+                for level in range(n_levels):
+                    waits[level] = times[time] - response[service, n, level]
+                early, full = np.zeros(n_rows), np.zeros(n_rows)
+                if waits[0] - waits[-1] <= _NARROW * timeout:
+                    _within_at(waits[:1], timeout, series[n], exactly[n], at_least[n], n + 1, one)
+                    for row in range(n_rows):
+                        early[row], full[row] = one[row, 0], one[n_rows + row, 0]
+                elif waits[-1] >= timeout:
+                    for row in range(n_rows):
+                        early[row], full[row] = (n + 1) * exactly[n, row], (n + 1) * at_least[n, row]
+                elif waits[0] > 0:
+                    _integrals_to(waits, timeout, integrated[n], exactly[n], at_least[n], n + 1, values)
+                    for piece in range(n_levels - 1):
+                        width = waits[piece] - waits[piece + 1]
+                        if width > _NARROW * timeout:
+                            for j in range(2 * n_rows):
+                                one[j, 0] = (values[j, piece] - values[j, piece + 1]) / width
+                        else:
+                            _within_at(waits[piece : piece + 1], timeout, series[n], exactly[n], at_least[n], n + 1, one)
+                        for row in range(n_rows):
+                            early[row] += shares[piece] * one[row, 0]
+                            full[row] += shares[piece] * one[n_rows + row, 0]
+                for row in range(n_rows):
+                    result[service, n, time] += openings[n, row] * (smaller[row] + full[row])
+                    smaller[row] += early[row]
+    return result
+
+
+@compiled
+def _within_at(wait: Array, timeout: float, series: Array, exactly: Array, at_least: Array, size: int, into: Array) -> None:
+    """``M_n`` at one wait, (1,), early and full: ``into`` is (2 n_rows, 1)."""
+    n_rows = len(exactly)
+    slack = _SAME * max(timeout, 1e-6)
+    if wait[0] < -slack:
+        into[:] = 0.0
+    elif wait[0] >= timeout - slack:
+        for row in range(n_rows):
+            into[row, 0], into[n_rows + row, 0] = size * exactly[row], size * at_least[row]
+    else:
+        _series_at(series, np.maximum(wait, 0.0), timeout, into)
+        for row in range(n_rows):
+            into[row, 0] = max(0.0, into[row, 0])
+            into[n_rows + row, 0] = max(0.0, into[n_rows + row, 0]) + at_least[row]  # and the request that fills the batch
+
+
+@compiled
+def _integrals_to(waits: Array, timeout: float, integrated: Array, exactly: Array, at_least: Array, size: int, into: Array) -> None:
+    """Integrals of ``M_n`` from 0 to ``waits``, early and full: ``into`` is (2 n_rows, len(waits))."""
+    n_rows = len(exactly)
+    if timeout > 0:
+        _series_at(integrated, np.minimum(np.maximum(waits, 0.0), timeout), timeout, into)
+    else:
+        into[:] = 0.0
+    for p in range(len(waits)):
+        within = min(max(waits[p], 0.0), timeout)
+        beyond = max(0.0, waits[p] - timeout)
+        for row in range(n_rows):
+            into[row, p] += beyond * size * exactly[row]
+            into[n_rows + row, p] += (within + beyond * size) * at_least[row]
 
 
 def _chebyshev_series(values: Array) -> Array:
