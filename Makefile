@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps.
 INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: demo test check bench deploy-tools lock clean
+.PHONY: demo test check bench studies deploy-tools lock clean
 
 demo: $(VENV)/local
 	$(BIN)/sluice demo
@@ -24,6 +24,10 @@ check: $(VENV)/dev deploy-tools
 
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks
+
+# The pages and figures of docs that scripts write.
+studies: $(VENV)/dev
+	for study in docs/studies/*.py; do $(BIN)/python $$study || exit 1; done
 
 # The AWS SAM command line and a loopback AWS, each in an environment of its own: their pins disagree with ours and with each other.
 deploy-tools: .venv-sam/installed .venv-ministack/installed

@@ -1,141 +1,74 @@
-"""The cheapest setting that keeps a percentile SLO, or the quickest within a budget: exhaustive search (docs/model.md, 3.3).
+"""The cheapest setting that keeps its promises, or the quickest within a budget (docs/model.md, 3.3).
 
-The problems of BATCH, eqs (2) and (3), over memory size x batch size x timeout. For one timeout the batching law of every batch
-size comes at once (``SizeOrTimeout``) and is shared by all memory sizes; an SLO needs one point of each latency CDF, not the CDF.
-Over a grid of timeouts, then over finer grids around the best, as cost falls and latency grows with the timeout and the optimum
-lies where the SLO is just kept. No batching is the point of batch size 1; no other setting answers sooner, which is how
-infeasibility is known.
+The problems of BATCH, eqs (2) and (3), over memory size x batch size x timeout; ``search`` does the searching. Several percentiles
+may be promised at once. No batching is the point of batch size 1; no other setting answers sooner, which is how infeasibility is
+known. No timeout beyond twice the longest latency promised is considered unless ``max_timeout`` says so: a percentile alone would
+let the few per cent beyond it wait for ever.
+
+Workers paid by the hour compete with the function: for each offer the cheapest pool that keeps the same promises (``workers``).
+
+The answer comes with what it is to be compared with: no batching, the next best settings, the least cost by latency (frontier), the
+same setting under 20 % fewer and more arrivals, and the arrival rate from which on a buffer earns what it costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from batching import policy as policies
-from batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
+from batching.documents import ServiceProfile, Slo
 from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.cost import (
-    BatchCost,
-    Prices,
-    break_even_arrival_rate,
-    default_prices,
-    invocation_costs,
-    predict_cost,
-)
-from optimizer.analysis.counting import CountingProcess
-from optimizer.analysis.latency import LatencyPrediction, predict_latency
+from optimizer.analysis.break_even import solve_break_even
+from optimizer.analysis.cost import BatchCost, Prices, default_prices, invocation_costs, predict_cost
+from optimizer.analysis.latency import predict_latency
 from optimizer.analysis.service import ServiceTimes, service_times
-from optimizer.analysis.waiting_time import SizeOrTimeout, counting_from_arrivals
+from optimizer.analysis.waiting_time import predict_batch_size_pmf
 from optimizer.arrivals.map import Array, ArrivalProcess
+from optimizer.decision.answer import FrontierPoint, Recommendation, Sensitivity, Setting
+from optimizer.decision.search import Choice, Promise, Search
+from optimizer.decision.workers import WorkerOffer, WorkerSetting, choose_workers
 
-N_TIMEOUTS = 40
-N_REFINED = 9
+N_TIMEOUTS = 64
+LONGEST_TIMEOUT = 2.0  # of the longest latency promised
 N_RUNNERS_UP = 5
-N_FRONTIER = 8
-MAX_BATCH_SIZE = 64
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """One point of the search with its prediction; ``batch_size`` 1 is no batching."""
-
-    memory_mb: int
-    batch_size: int
-    timeout: float
-    latency: LatencyPrediction
-    cost: BatchCost
-
-    @property
-    def mean_batch_size(self) -> float:
-        """Mean size of a batch."""
-        return self.latency.mean_batch_size
-
-    def policy(self) -> policies.Policy:
-        """The table that carries it out."""
-        if self.batch_size == 1:
-            return policies.no_batching()
-        return policies.size_or_timeout(self.batch_size, self.timeout)
-
-    def prediction(self, percentiles: Sequence[float] = (50, 90, 95, 99)) -> Prediction:
-        """Latency percentiles and cost as a plan carries them."""
-        latency = {f"p{percentile:g}": self.latency.percentile(percentile) for percentile in percentiles}
-        return Prediction(latency, self.cost.per_request, self.mean_batch_size)
-
-
-@dataclass(frozen=True)
-class FrontierPoint:
-    """The cheapest setting found whose latency percentile is at most ``latency`` (s); USD per request."""
-
-    latency: float
-    cost_per_request: float
-    memory_mb: int
-    batch_size: int
-    timeout: float
-
-
-@dataclass(frozen=True, eq=False)
-class Recommendation:
-    """The answer, beside what it is to be compared with.
-
-    ``no_batching`` is that at its own cheapest memory size that keeps the SLO, or the quickest one where none does, then
-    ``no_batching_keeps_slo`` is false; ``runners_up`` are the next best of other memory or batch sizes; ``break_even_arrival_rate``
-    (requests/s) is where the buffer's fixed cost is earned, ``None`` where batching saves nothing.
-    """
-
-    best: Setting
-    slo: Slo
-    no_batching: Setting
-    no_batching_keeps_slo: bool
-    runners_up: tuple[Setting, ...]
-    frontier: tuple[FrontierPoint, ...]
-    break_even_arrival_rate: float | None
-    n_settings: int
-
-    def plan(
-        self, profile: ServiceProfile, model: str, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None
-    ) -> Plan:
-        """The plan for the buffer; ``{memory_mb}`` in the profile's function name is filled in."""
-        percentiles = sorted({50.0, 90.0, 95.0, 99.0, self.slo.percentile})
-        return Plan(
-            model=model,
-            function=profile.function.replace("{memory_mb}", str(self.best.memory_mb)),
-            policy=PolicyDocument.of(self.best.policy()),
-            slo=self.slo,
-            memory_mb=self.best.memory_mb,
-            predicted=self.best.prediction(percentiles),
-            arrivals=arrivals,
-            made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
-        )
+N_FRONTIER = 12
+FRONTIER_TOLERANCE = 0.005  # of the cost
+MAX_BATCH_SIZE = 128
+SENSITIVITY = (0.8, 1.2)
 
 
 def recommend(
     arrivals: ArrivalProcess,
     profile: ServiceProfile,
-    slo: Slo,
+    slo: Slo | Sequence[Slo],
     *,
     objective: str = "cost",
     max_cost: float | None = None,
     memory_sizes: Sequence[int] | None = None,
     max_batch_size: int = MAX_BATCH_SIZE,
     timeouts: Sequence[float] | None = None,
+    max_timeout: float | None = None,
     payload_bytes: int | None = None,
+    answer_bytes: int = 0,
     headroom: float = 0.0,
     prices: Prices | None = None,
     architecture: str = "x86_64",
     granularity: float | None = None,
-    on_progress: Callable[[float], None] | None = None,
+    cold_start_probability: float = 0.0,
+    workers: Sequence[WorkerOffer] = (),
+    on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> Recommendation:
     """Best memory size, batch size and timeout.
 
     Parameters
     ----------
+    slo : Slo or sequence of Slo
+        All are kept; the first is the one that the frontier and ``objective="latency"`` speak of.
     objective : {"cost", "latency"}
-        ``cost``: least cost per request with the SLO kept (and ``max_cost``, where given). ``latency``: least latency at the SLO's
-        percentile with at most ``max_cost``; the SLO's latency bounds the search.
+        ``cost``: least cost per request with the SLOs kept (and ``max_cost``, where given). ``latency``: least latency at the first
+        SLO's percentile with at most ``max_cost``; the SLOs bound the search.
     max_cost : float, optional
         USD per request of the function's bill.
     memory_sizes : sequence of int, optional
@@ -143,212 +76,241 @@ def recommend(
     max_batch_size : int
         Cut to what the profile measured and to what fits into one invocation.
     timeouts : sequence of float, optional
-        Seconds; by default a grid up to the SLO, refined around the best.
+        Seconds; by default a grid up to ``max_timeout``, refined until the answer's ``gap`` is small.
+    max_timeout : float, optional
+        Seconds; by default twice the longest latency promised.
     payload_bytes : int, optional
-        Bytes of one request; a batch must fit into the payload limit of the price list (6 MB on Lambda).
+        Bytes of one request; a batch must fit into the payload limit of the price list (6 MB on Lambda), and so must its answer.
+    answer_bytes : int
+        Bytes of one answer. Both price what stands beside the function's bill: network, load balancer, metered cache.
     headroom : float
-        Part of the SLO's latency kept free for what the model does not know: the search keeps ``(1 - headroom) * slo.latency``.
-    on_progress : callable, optional
+        Part of the SLOs' latencies kept free for what the model does not know: the search keeps ``(1 - headroom) * slo.latency``.
+    cold_start_probability : float
+        Share of the invocations that start cold; what the profile's INIT then costs is part of the bill.
+    workers : sequence of WorkerOffer
+        Machines or provisioned concurrency that compete with the function; their latencies are found by simulation.
+    on_progress : callable
         Told the fraction done.
 
     Raises
     ------
     Infeasible
-        No setting keeps the SLO, or the budget; carries the nearest one.
+        No setting and no pool of workers keeps the SLOs, or the budget; carries the nearest setting.
     InvalidInput
     """
     if not 0 <= headroom < 1:
         raise InvalidInput("headroom", headroom, "a fraction of the SLO, 0 <= headroom < 1")
-    search = _Search(
-        arrivals,
-        profile,
-        slo,
-        headroom,
-        memory_sizes,
-        max_batch_size,
-        payload_bytes,
-        prices or default_prices(),
-        architecture,
-        granularity,
-    )
     if objective not in ("cost", "latency"):
         raise InvalidInput("objective", objective, "cost or latency")
     if objective == "latency" and max_cost is None:
         raise InvalidInput("max_cost", None, "USD per request, for objective latency")
     if max_cost is not None and not 0 < max_cost < np.inf:
         raise InvalidInput("max_cost", max_cost, "USD per request > 0")
-    return search.solve(objective, max_cost, timeouts, on_progress or (lambda fraction: None))
+    if max_timeout is not None and not 0 <= max_timeout < np.inf:
+        raise InvalidInput("max_timeout", max_timeout, "a number of seconds >= 0")
+    slos = (slo,) if isinstance(slo, Slo) else tuple(slo)
+    if not slos:
+        raise InvalidInput("slo", slos, "at least one latency and percentile")
+    promises = tuple(Promise(s.latency * (1 - headroom), s.percentile / 100) for s in slos)
+    longest = LONGEST_TIMEOUT * max(p.latency for p in promises) if max_timeout is None else max_timeout
+    grid = np.linspace(0, longest, N_TIMEOUTS + 1) if timeouts is None else np.unique(np.asarray(timeouts, dtype=float))
+    if not len(grid) or not (np.isfinite(grid) & (grid >= 0)).all():
+        raise InvalidInput("timeouts", list(timeouts or ()), "seconds >= 0, at least one")
+    prices = prices or default_prices()
+    functions = _functions(profile, memory_sizes, max_batch_size, payload_bytes, answer_bytes, prices)
+    bill = _Bill(prices, architecture, granularity, cold_start_probability, payload_bytes or 0, answer_bytes, profile)
+    budget = np.inf if max_cost is None else max_cost
+    question = _Question(arrivals, functions, promises, bill, float(grid.max()))
+    pools, refused = _pools(arrivals, workers, promises, prices, budget)
+    try:
+        answer = question.answer(slos, grid, timeouts is None, objective, budget, on_progress)
+    except Infeasible:
+        if not pools:
+            raise
+        answer = question.quickest(slos)
+    if objective == "latency":
+        reached = answer.best.latency.percentile(slos[0].percentile) if answer.keeps_slos else np.inf
+        pools = [pool for pool in pools if pool.latency[f"p{slos[0].percentile:g}"].high < reached]
+    return replace(answer, workers=tuple(pools), refused_workers=refused)
 
 
-class _Grid:
-    """Probability of keeping each latency level, and cost, over (timeout, memory, batch size)."""
+def _pools(
+    arrivals: ArrivalProcess, offers: Sequence[WorkerOffer], promises: Sequence[Promise], prices: Prices, budget: float
+) -> tuple[list[WorkerSetting], dict[str, str]]:
+    """The cheapest pool of every offer that keeps promises and budget, cheapest first; and why the others do not."""
+    slos = [Slo(promise.latency, 100 * promise.quantile) for promise in promises]
+    found, refused = [], {}
+    for offer in offers:
+        try:
+            pool = choose_workers(arrivals, offer, slos, fixed_terms=prices.fixed_terms())
+        except Infeasible as error:
+            refused[offer.name] = str(error)
+            continue
+        if pool.cost_per_request <= budget:
+            found.append(pool)
+        else:
+            refused[offer.name] = f"the cheapest pool costs {pool.cost_per_request:.4g} USD per request"
+    return sorted(found, key=lambda pool: pool.cost_per_request), refused
 
-    def __init__(self, timeouts: Array, within: Array, cost: Array) -> None:
-        self.timeouts = timeouts
-        self.within = within  # (n_timeouts, n_memory, max_batch_size, n_levels)
-        self.cost = cost  # (n_timeouts, n_memory, max_batch_size)
+
+def _functions(
+    profile: ServiceProfile,
+    memory_sizes: Sequence[int] | None,
+    max_batch_size: int,
+    payload_bytes: int | None,
+    answer_bytes: int,
+    prices: Prices,
+) -> list[ServiceTimes]:
+    """The service times at every memory size considered, up to the largest batch allowed."""
+    sizes = sorted(set(memory_sizes)) if memory_sizes else profile.memory_sizes
+    if not sizes:
+        raise InvalidInput("memory_sizes", memory_sizes, "at least one memory size (MB), as a linear profile names none")
+    if max_batch_size < 1:
+        raise InvalidInput("max_batch_size", max_batch_size, "an integer >= 1")
+    limit = prices.function.payload_limit_bytes
+    if payload_bytes is not None and not 1 <= payload_bytes <= limit:
+        raise InvalidInput("payload_bytes", payload_bytes, f"1 to {limit}, what one invocation takes")
+    if not 0 <= answer_bytes <= limit:
+        raise InvalidInput("answer_bytes", answer_bytes, f"0 to {limit}, what one invocation answers")
+    max_batch_size = min(max_batch_size, limit // max(payload_bytes or 1, answer_bytes))
+    linear_end = max_batch_size if profile.service_time is not None and profile.max_batch_size is None else None
+    services = [service_times(profile, memory_mb, linear_end) for memory_mb in sizes]
+    return [service.up_to(min(max_batch_size, service.max_batch_size)) for service in services]
 
 
-class _Search:
-    def __init__(
-        self,
-        arrivals: ArrivalProcess,
-        profile: ServiceProfile,
-        slo: Slo,
-        headroom: float,
-        memory_sizes: Sequence[int] | None,
-        max_batch_size: int,
-        payload_bytes: int | None,
-        prices: Prices,
-        architecture: str,
-        granularity: float | None,
-    ) -> None:
-        self.arrivals, self.slo, self.prices = arrivals, slo, prices
-        self.architecture, self.granularity = architecture, granularity
-        sizes = list(memory_sizes) if memory_sizes else profile.memory_sizes
-        if not sizes:
-            raise InvalidInput("memory_sizes", memory_sizes, "at least one memory size (MB), as a linear profile names none")
-        if max_batch_size < 1:
-            raise InvalidInput("max_batch_size", max_batch_size, "an integer >= 1")
-        if payload_bytes is not None:
-            limit = prices.function.payload_limit_bytes
-            if not 1 <= payload_bytes <= limit:
-                raise InvalidInput("payload_bytes", payload_bytes, f"1 to {limit}, what one invocation takes")
-            max_batch_size = min(max_batch_size, limit // payload_bytes)
-        linear_end = max_batch_size if profile.service_time is not None and profile.max_batch_size is None else None
-        services = [service_times(profile, memory_mb, linear_end) for memory_mb in sizes]
-        self.services = [s.up_to(min(max_batch_size, s.max_batch_size)) for s in services]
-        self.max_batch_size = max(s.max_batch_size for s in self.services)
-        self.quantile = slo.percentile / 100
-        self.level = slo.latency * (1 - headroom)  # s, what the search keeps
-        self._counting: CountingProcess | None = None
-        self._laws: dict[float, SizeOrTimeout] = {}
+@dataclass(frozen=True)
+class _Bill:
+    """What an invocation is charged by."""
 
-    def solve(
-        self, objective: str, max_cost: float | None, timeouts: Sequence[float] | None, on_progress: Callable[[float], None]
-    ) -> Recommendation:
-        unbatched = [self._setting(service, 1, 0.0) for service in self.services]
-        self._refuse_infeasible(unbatched, max_cost)
-        coarse = np.unique(timeouts) if timeouts is not None else np.linspace(0, self.level, N_TIMEOUTS + 1)
-        if not len(coarse) or not (np.isfinite(coarse) & (coarse >= 0)).all():
-            raise InvalidInput("timeouts", list(coarse), "seconds >= 0")
-        self._counting = counting_from_arrivals(self.arrivals, self.max_batch_size, float(coarse.max()))
-        level = np.array([self.level])
-        budget = np.inf if max_cost is None else max_cost
-        if objective == "latency":
-            level = np.array([self._least_latency(coarse, budget, unbatched)])
-        grid = self._evaluate(coarse, level, lambda f: on_progress(0.6 * f))
-        n_settings = grid.cost.size
-        best = self._cheapest(grid, budget)
-        if best is None:
-            self._refuse_budget(grid, budget)
-        grids = [grid]
-        if timeouts is None:
-            for turn in range(2):
-                grid = self._evaluate(self._around(grids, budget), level)
-                n_settings += grid.cost.size
-                grids.append(grid)
-                on_progress(0.75 + 0.1 * turn)
-        ranked = self._ranked(grids, budget)
-        verified = self._verified(ranked, level[0], budget)
-        frontier = self._frontier(coarse)
-        on_progress(1.0)
-        kept = [s for s in unbatched if s.latency.probability_within(self.level) >= self.quantile - 1e-9]
-        none = min(kept, key=lambda s: s.cost.per_request) if kept else min(unbatched, key=self._percentile)
-        return Recommendation(
-            best=verified[0],
-            slo=self.slo,
-            no_batching=none,
-            no_batching_keeps_slo=bool(kept),
-            runners_up=tuple(verified[1:]),
-            frontier=frontier,
-            break_even_arrival_rate=break_even_arrival_rate(verified[0].cost, none.cost),
-            n_settings=n_settings,
+    prices: Prices
+    architecture: str
+    granularity: float | None
+    cold_start_probability: float
+    payload_bytes: int
+    answer_bytes: int
+    profile: ServiceProfile
+
+    def cost(self, batch_size_pmf: Array, function: ServiceTimes) -> BatchCost:
+        """Of a request whose batch has the sizes of ``batch_size_pmf``."""
+        init = self.profile.init.get(function.memory_mb)
+        return predict_cost(
+            batch_size_pmf,
+            function,
+            self.prices,
+            architecture=self.architecture,
+            granularity=self.granularity,
+            cold_start_probability=self.cold_start_probability,
+            init_duration=init.mean if init else 0.0,
+            buffered=len(batch_size_pmf) > 1,
+            payload_bytes=self.payload_bytes,
+            answer_bytes=self.answer_bytes,
         )
 
-    def _evaluate(self, timeouts: Array, levels: Array, on_progress: Callable[[float], None] | None = None) -> _Grid:
-        shape = (len(timeouts), len(self.services), self.max_batch_size)
-        within, cost = np.zeros((*shape, len(levels))), np.full(shape, np.inf)
-        for i, timeout in enumerate(timeouts):
-            law = self._law(float(timeout))
-            for j, service in enumerate(self.services):
-                largest = service.max_batch_size
-                waits = np.full((self.max_batch_size, len(levels), service.response.shape[1]), -1.0)
-                waits[:largest] = levels[None, :, None] - service.response[:, None, :]
-                within[i, j, :largest] = law.fraction_within(waits)[:largest]
-                compute, fee = invocation_costs(service, self.prices, self.architecture, self.granularity)
-                pmf = law.batch_size_pmf[:largest, :largest]
-                cost[i, j, :largest] = (pmf @ compute + fee) / law.mean_batch_size[:largest]
-            if on_progress:
-                on_progress((i + 1) / len(timeouts))
-        return _Grid(timeouts, within, cost)
+    def by_batch(self, function: ServiceTimes) -> tuple[Array, float]:
+        """USD of compute for a batch of 1, 2, ..., and USD of an invocation whatever its batch."""
+        compute, _ = invocation_costs(function, self.prices, self.architecture, self.granularity)
+        alone = self.cost(np.ones(1), function)
+        return compute, alone.per_request - alone.compute
 
-    def _law(self, timeout: float) -> SizeOrTimeout:
-        if timeout not in self._laws:
-            self._laws[timeout] = SizeOrTimeout(self.arrivals, self.max_batch_size, timeout, self._counting)
-        return self._laws[timeout]
 
-    def _masked(self, grid: _Grid, budget: float, level: int = 0) -> Array:
-        """Cost where the level and the budget are kept, infinite elsewhere."""
-        keeps = (grid.within[..., level] >= self.quantile - 1e-12) & (grid.cost <= budget)
-        return np.where(keeps, grid.cost, np.inf)
+@dataclass
+class _Question:
+    arrivals: ArrivalProcess
+    functions: Sequence[ServiceTimes]
+    promises: tuple[Promise, ...]
+    bill: _Bill
+    longest: float
 
-    def _cheapest(self, grid: _Grid, budget: float) -> tuple[int, int, int] | None:
-        masked = self._masked(grid, budget)
-        i, j, b = np.unravel_index(int(np.argmin(masked)), masked.shape)
-        return (int(i), int(j), int(b)) if np.isfinite(masked[i, j, b]) else None
+    def __post_init__(self) -> None:
+        largest = max(function.max_batch_size for function in self.functions)
+        compute = np.zeros((len(self.functions), largest))
+        per_invocation = np.zeros(len(self.functions))
+        for j, function in enumerate(self.functions):
+            compute[j, : function.max_batch_size], per_invocation[j] = self.bill.by_batch(function)
+        self.search = Search(self.arrivals, self.functions, compute, per_invocation, self.longest)
 
-    def _around(self, grids: list[_Grid], budget: float) -> Array:
-        """Timeouts between the neighbours of the best so far."""
-        grid = min(grids, key=lambda g: self._masked(g, budget).min())
-        best = self._cheapest(grid, budget)
-        timeout = grid.timeouts[best[0]] if best else 0.0
-        known = np.unique(np.concatenate([g.timeouts for g in grids]))
-        at = int(np.searchsorted(known, timeout))
-        low, high = known[max(0, at - 1)], known[min(len(known) - 1, at + 1)]
-        return np.linspace(low, high, N_REFINED + 2)[1:-1]
+    def answer(
+        self,
+        slos: tuple[Slo, ...],
+        grid: Array,
+        refine: bool,
+        objective: str,
+        budget: float,
+        on_progress: Callable[[float], None],
+    ) -> Recommendation:
+        unbatched = [self._setting(j, 1, 0.0) for j in range(len(self.functions))]
+        self._refuse_infeasible(unbatched)
+        promises = self.promises
+        if objective == "latency":
+            first, grid = self._least_latency(grid, refine, budget)
+            promises = (first, *promises[1:])
+        land, gap = self.search.landscape(
+            promises,
+            grid,
+            budget=budget,
+            n_best=N_RUNNERS_UP + 1,
+            refine=refine,
+            on_progress=lambda done: on_progress(0.6 * done),
+        )
+        ranked = land.ranked(budget)
+        if not ranked:
+            self._refuse_budget(grid, budget)
+        settings = self._verified(ranked, promises, budget)
+        best = settings[0]
+        on_progress(0.7)
+        kept = [s for s in unbatched if s.keeps(self.promises)]
+        none = min(kept, key=lambda s: s.cost.per_request) if kept else min(unbatched, key=self._percentile)
+        frontier = self._frontier(grid, best, lambda done: on_progress(0.7 + 0.3 * done))
+        return Recommendation(
+            best=best,
+            slos=slos,
+            no_batching=none,
+            no_batching_keeps_slo=bool(kept),
+            runners_up=tuple(settings[1:]),
+            frontier=frontier,
+            sensitivity=tuple(self._sensitivity(best, slos, factor) for factor in SENSITIVITY),
+            break_even_arrival_rate=self._break_even(best, none),
+            gap=gap,
+            at_longest_timeout=best.batch_size > 1 and best.timeout >= self.longest * (1 - 1e-9),
+            n_settings=land.n_settings,
+        )
 
-    def _ranked(self, grids: list[_Grid], budget: float) -> list[tuple[float, int, int, float]]:
-        """(cost, memory index, batch size, timeout) of the cheapest timeout of each memory and batch size, cheapest first."""
-        best: dict[tuple[int, int], tuple[float, int, int, float]] = {}
-        for grid in grids:
-            masked = self._masked(grid, budget)
-            at = masked.argmin(axis=0)
-            for j in range(masked.shape[1]):
-                for b in range(masked.shape[2]):
-                    cost = float(masked[at[j, b], j, b])
-                    if np.isfinite(cost) and ((j, b) not in best or cost < best[j, b][0] * (1 - 1e-12)):
-                        best[j, b] = (cost, j, b + 1, 0.0 if b == 0 else float(grid.timeouts[at[j, b]]))
-        # of equally cheap settings the one with less memory, then the smaller batch
-        return sorted(best.values(), key=lambda c: (float(f"{c[0]:.9e}"), c[1], c[2]))
+    def quickest(self, slos: tuple[Slo, ...]) -> Recommendation:
+        """The answer where no setting of the function keeps the promises: no batching at the memory size that is quickest."""
+        best = min((self._setting(j, 1, 0.0) for j in range(len(self.functions))), key=self._percentile)
+        return Recommendation(
+            best=best,
+            slos=slos,
+            no_batching=best,
+            no_batching_keeps_slo=False,
+            runners_up=(),
+            frontier=(),
+            sensitivity=tuple(self._sensitivity(best, slos, factor) for factor in SENSITIVITY),
+            break_even_arrival_rate=None,
+            gap=0.0,
+            at_longest_timeout=False,
+            n_settings=0,
+            keeps_slos=False,
+        )
 
-    def _verified(self, ranked: list[tuple[float, int, int, float]], level: float, budget: float) -> list[Setting]:
-        """The best settings as predictions of their own, each checked again by its own quantile."""
+    def _setting(self, j: int, batch_size: int, timeout: float, arrivals: ArrivalProcess | None = None) -> Setting:
+        function = self.functions[j]
+        latency = predict_latency(arrivals or self.arrivals, function, batch_size, timeout)
+        return Setting(function.memory_mb, batch_size, timeout, latency, self.bill.cost(latency.batch_size_pmf, function))
+
+    def _verified(self, ranked: Sequence[Choice], promises: Sequence[Promise], budget: float) -> list[Setting]:
+        """The best settings as predictions of their own, each checked again."""
         settings: list[Setting] = []
-        for _, j, batch_size, timeout in ranked:
-            setting = self._setting(self.services[j], batch_size, timeout)
-            if setting.latency.probability_within(level) >= self.quantile - 1e-7 and setting.cost.per_request <= budget * (
-                1 + 1e-9
-            ):
+        for choice in ranked:
+            setting = self._setting(choice.service, choice.batch_size, choice.timeout)
+            if setting.keeps(promises) and setting.cost.per_request <= budget * (1 + 1e-9):
                 settings.append(setting)
             if len(settings) > N_RUNNERS_UP:
                 break
         return settings
 
-    def _setting(self, service: ServiceTimes, batch_size: int, timeout: float) -> Setting:
-        latency = predict_latency(self.arrivals, service, batch_size, timeout)
-        cost = predict_cost(
-            latency.batch_size_pmf,
-            service,
-            self.prices,
-            architecture=self.architecture,
-            granularity=self.granularity,
-            buffered=batch_size > 1,
-        )
-        return Setting(service.memory_mb, batch_size, timeout, latency, cost)
-
     def _percentile(self, setting: Setting) -> float:
-        return setting.latency.percentile(self.slo.percentile)
+        return setting.latency.quantile(self.promises[0].quantile)
 
     def _best_reachable(self, setting: Setting) -> dict[str, float]:
         return {
@@ -358,56 +320,85 @@ class _Search:
             "timeout": setting.timeout,
         }
 
-    def _refuse_infeasible(self, unbatched: list[Setting], max_cost: float | None) -> None:
+    def _refuse_infeasible(self, unbatched: Sequence[Setting]) -> None:
+        if any(setting.keeps(self.promises) for setting in unbatched):
+            return
+        for promise in self.promises:
+            quickest = min(unbatched, key=lambda setting: setting.latency.quantile(promise.quantile))
+            if not quickest.keeps([promise]):
+                raise Infeasible(
+                    f"no setting keeps p{100 * promise.quantile:g} within {promise.latency:g} s: the best reachable is "
+                    f"{quickest.latency.quantile(promise.quantile):.4g} s at {quickest.memory_mb} MB without batching",
+                    self._best_reachable(quickest) | {"latency": quickest.latency.quantile(promise.quantile)},
+                )
         quickest = min(unbatched, key=self._percentile)
-        reachable = self._percentile(quickest)
-        if quickest.latency.probability_within(self.level) < self.quantile - 1e-9:
-            raise Infeasible(
-                f"no setting keeps p{self.slo.percentile:g} within {self.level:g} s: the best reachable is {reachable:.4g} s "
-                f"at {quickest.memory_mb} MB without batching",
-                self._best_reachable(quickest),
-            )
+        raise Infeasible("no memory size keeps all the SLOs at once", self._best_reachable(quickest))
 
-    def _refuse_budget(self, grid: _Grid, budget: float) -> None:
-        masked = self._masked(grid, np.inf)
-        i, j, b = np.unravel_index(int(np.argmin(masked)), masked.shape)
-        cheapest = self._setting(self.services[j], int(b) + 1, float(grid.timeouts[i]) if b else 0.0)
+    def _refuse_budget(self, grid: Array, budget: float) -> None:
+        choice = self.search.landscape(self.promises, grid)[0].ranked()[0]
+        cheapest = self._setting(choice.service, choice.batch_size, choice.timeout)
+        promised = " and ".join(f"p{100 * p.quantile:g} within {p.latency:g} s" for p in self.promises)
         raise Infeasible(
-            f"no setting keeps p{self.slo.percentile:g} within {self.level:g} s for {budget:.4g} USD per request: "
+            f"no setting keeps {promised} for {budget:.4g} USD per request: "
             f"the cheapest costs {cheapest.cost.per_request:.4g} USD",
             self._best_reachable(cheapest) | {"cost_per_request": cheapest.cost.per_request},
         )
 
-    def _least_latency(self, timeouts: Array, budget: float, unbatched: list[Setting]) -> float:
-        """The least level (s) at which some setting on the grid keeps percentile and budget; to 1e-4 of the SLO."""
-        low, high = 0.0, self.level
-        found = False
-        while high - low > 1e-4 * self.level:
-            levels = np.linspace(low, high, 8)[1:]
-            grid = self._evaluate(timeouts, levels)
-            feasible = [bool(np.isfinite(self._masked(grid, budget, k)).any()) for k in range(len(levels))]
-            if True not in feasible:
-                if not found:
-                    self._refuse_budget(self._evaluate(timeouts, np.array([self.level])), budget)
-                low = high
-                break
-            found = True
-            k = feasible.index(True)
-            low, high = float(levels[k - 1]) if k else low, float(levels[k])
-        return high
+    def _least_latency(self, grid: Array, refine: bool, budget: float) -> tuple[Promise, Array]:
+        """The first promise at the least latency (s) that the budget allows, to 1e-6 of what was asked; and timeouts that tell."""
+        first, others = self.promises[0], self.promises[1:]
+        land, _ = self.search.landscape(self.promises, grid, budget=budget, refine=refine)
+        if not land.ranked(budget):
+            self._refuse_budget(grid, budget)
+        low, high = 0.0, first.latency
+        timeouts = land.timeouts
+        while high - low > 1e-6 * first.latency:
+            middle = Promise((low + high) / 2, first.quantile)
+            land, _ = self.search.landscape((middle, *others), timeouts, budget=budget, refine=refine)
+            if land.ranked(budget):
+                high, timeouts = middle.latency, land.timeouts
+            else:
+                low = middle.latency
+        return Promise(high, first.quantile), timeouts
 
-    def _frontier(self, coarse: Array) -> tuple[FrontierPoint, ...]:
-        """Cheapest cost by latency level, from the quickest reachable to the SLO, on a quarter of the timeouts."""
-        timeouts = coarse[:: max(1, len(coarse) // 10)]
-        quickest = min(float(np.quantile(s.response[0], self.quantile, method="higher")) for s in self.services)
-        levels = np.linspace(quickest, self.level, N_FRONTIER) * (1 + 1e-9)
-        grid = self._evaluate(timeouts, levels)
+    def _frontier(self, grid: Array, best: Setting, on_progress: Callable[[float], None]) -> tuple[FrontierPoint, ...]:
+        """Cheapest setting by latency level, from the quickest reachable to the first SLO, on a quarter of the timeouts."""
+        quantile, latest = self.promises[0].quantile, self.promises[0].latency
+        quickest = min(float(function.quantile(quantile)[0]) for function in self.functions)
+        timeouts = np.union1d(grid[:: max(1, len(grid) // (N_TIMEOUTS // 16))], [best.timeout])
         points: list[FrontierPoint] = []
-        for k, level in enumerate(levels):
-            masked = self._masked(grid, np.inf, k)
-            i, j, b = np.unravel_index(int(np.argmin(masked)), masked.shape)
-            cost = float(masked[i, j, b])
-            if np.isfinite(cost) and (not points or cost < points[-1].cost_per_request * (1 - 1e-9)):
-                timeout = float(timeouts[i]) if b else 0.0
-                points.append(FrontierPoint(float(level), cost, self.services[j].memory_mb, int(b) + 1, timeout))
+        for k, level in enumerate(np.linspace(quickest, latest, N_FRONTIER) * (1 + 1e-9)):
+            land, _ = self.search.landscape([Promise(float(level), quantile)], timeouts, tolerance=FRONTIER_TOLERANCE)
+            for choice in land.ranked()[:1]:
+                if not points or choice.cost < points[-1].cost_per_request * (1 - 1e-9):
+                    memory_mb = self.functions[choice.service].memory_mb
+                    points.append(FrontierPoint(float(level), choice.cost, memory_mb, choice.batch_size, choice.timeout))
+            on_progress((k + 1) / N_FRONTIER)
         return tuple(points)
+
+    def _index(self, setting: Setting) -> int:
+        return [function.memory_mb for function in self.functions].index(setting.memory_mb)
+
+    def _sensitivity(self, best: Setting, slos: Sequence[Slo], factor: float) -> Sensitivity:
+        arrivals = self.arrivals.sped_up(factor)
+        setting = self._setting(self._index(best), best.batch_size, best.timeout, arrivals)
+        return Sensitivity(
+            factor,
+            arrivals.arrival_rate,
+            {f"p{slo.percentile:g}": setting.latency.percentile(slo.percentile) for slo in slos},
+            setting.mean_batch_size,
+            setting.cost.per_request,
+            setting.keeps([Promise(slo.latency, slo.percentile / 100) for slo in slos]),
+        )
+
+    def _break_even(self, best: Setting, none: Setting) -> float | None:
+        if best.batch_size == 1:
+            return None
+        here = self.arrivals.arrival_rate
+
+        def saving(rate: float) -> float:
+            pmf = predict_batch_size_pmf(self.arrivals.sped_up(rate / here), best.batch_size, best.timeout)
+            batched = self.bill.cost(pmf, self.functions[self._index(best)])
+            return (none.cost.per_request + none.cost.beside) - (batched.per_request + batched.beside)
+
+        return solve_break_even(saving, best.cost.fixed_per_month - none.cost.fixed_per_month, start=here)

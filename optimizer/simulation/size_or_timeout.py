@@ -1,13 +1,12 @@
-"""Size-or-timeout batching of given arrivals, without an event loop: a second road to ``event_loop`` for this one policy."""
+"""Size-or-timeout batching of given arrivals, batch by batch: a second road to ``event_loop`` for this one policy."""
 
 from __future__ import annotations
-
-from bisect import bisect_right
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.arrivals.map import Array
+from optimizer.compiled import compiled
 
 
 def simulate_size_or_timeout(times: Array, batch_size: int, timeout: float) -> tuple[Array, NDArray[np.int64]]:
@@ -15,16 +14,25 @@ def simulate_size_or_timeout(times: Array, batch_size: int, timeout: float) -> t
 
     The last batch is counted as if it left by timeout.
     """
-    arrivals = times.tolist()
-    n = len(arrivals)
-    starts, leaves = [], []
-    first = 0
+    waits, sizes = np.empty(len(times)), np.empty(len(times), dtype=np.int64)
+    n_batches = _fill_batches(np.ascontiguousarray(times, dtype=np.float64), batch_size, float(timeout), waits, sizes)
+    return waits, np.array(sizes[:n_batches])
+
+
+@compiled
+def _fill_batches(times: Array, batch_size: int, timeout: float, waits: Array, sizes: NDArray[np.int64]) -> int:
+    """Fill ``waits`` and the beginning of ``sizes``; the number of batches."""
+    n = len(times)
+    n_batches, first = 0, 0
     while first < n:
-        deadline = arrivals[first] + timeout
-        last = min(first + batch_size, n)
-        full = last == first + batch_size and arrivals[last - 1] <= deadline
-        starts.append(first)
-        leaves.append(arrivals[last - 1] if full else deadline)
-        first = last if full else bisect_right(arrivals, deadline, first, last)
-    sizes = np.diff([*starts, n])
-    return np.repeat(leaves, sizes) - times, sizes
+        deadline = times[first] + timeout
+        end = first + 1
+        while end < n and end < first + batch_size and times[end] <= deadline:
+            end += 1
+        leaves = times[end - 1] if end == first + batch_size else deadline
+        for i in range(first, end):
+            waits[i] = leaves - times[i]
+        sizes[n_batches] = end - first
+        n_batches += 1
+        first = end
+    return n_batches

@@ -1,7 +1,6 @@
-"""Service times, cost, the event loop, and the search held against brute force by simulation."""
+"""The search held against brute force by simulation, and what stands beside its answer."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -10,11 +9,14 @@ import pytest
 from batching import policy as policies
 from batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.cost import SECONDS_PER_MONTH, break_even_arrival_rate, default_prices, predict_cost, read_prices
-from optimizer.analysis.service import ServiceTimes, service_times
+from optimizer.analysis.cost import SECONDS_PER_MONTH, default_prices, predict_cost
+from optimizer.analysis.latency import predict_latency
+from optimizer.analysis.service import service_times
+from optimizer.analysis.waiting_time import predict_batch_size_pmf
 from optimizer.arrivals.mmpp import mmpp2
 from optimizer.arrivals.poisson import poisson
 from optimizer.decision.recommend import recommend
+from optimizer.decision.workers import WorkerOffer, WorkerSetting
 from optimizer.simulation.event_loop import simulate
 from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
 
@@ -61,12 +63,17 @@ def test_the_answer_holds_what_it_is_compared_with() -> None:
     assert costs == sorted(costs) and len(costs) == 6
     frontier = [(p.latency, p.cost_per_request) for p in answer.frontier]
     assert all(a[0] < b[0] and a[1] > b[1] for a, b in itertools.pairwise(frontier)) and len(frontier) > 2
-    fixed = default_prices().fixed_infrastructure_per_month
-    rate = answer.break_even_arrival_rate
+    assert answer.gap <= 2e-4 and not answer.at_longest_timeout
+
+
+def test_at_the_break_even_rate_the_saving_pays_for_the_buffer() -> None:
+    answer = recommend(poisson(200), profile(), Slo(0.06, 95))
+    rate, best, none = answer.break_even_arrival_rate, answer.best, answer.no_batching
     assert rate is not None
-    none, best = answer.no_batching.cost, answer.best.cost
-    saving = none.per_request + none.logs - best.per_request - best.logs
-    assert saving * rate * SECONDS_PER_MONTH == pytest.approx(fixed)
+    service = service_times(profile(), best.memory_mb)
+    batched = predict_cost(predict_batch_size_pmf(poisson(rate), best.batch_size, best.timeout), service)
+    saving = none.cost.per_request + none.cost.beside - batched.per_request - batched.beside
+    assert saving * rate * SECONDS_PER_MONTH == pytest.approx(default_prices().fixed_infrastructure_per_month, rel=2e-3)
 
 
 def test_the_plan_is_ready_for_the_buffer() -> None:
@@ -121,6 +128,78 @@ def test_a_linear_profile_needs_a_memory_size() -> None:
         recommend(poisson(200), LINEAR, Slo(0.06, 95))
 
 
+def gpu(price_per_hour: float, name: str = "gpu") -> WorkerOffer:
+    service = service_times(LINEAR, 1024)
+    return WorkerOffer(name, service, price_per_hour, function="http://gpu:8080")
+
+
+def test_a_machine_that_costs_less_per_request_wins_and_is_in_the_plan() -> None:
+    arrivals = poisson(2000)
+    answer = recommend(arrivals, profile(), Slo(0.06, 95), workers=[gpu(0.1), gpu(1000.0, "golden gpu")])
+    pool = answer.winner
+    assert isinstance(pool, WorkerSetting) and pool.name == "gpu" and [w.name for w in answer.workers] == ["gpu", "golden gpu"]
+    assert pool.cost_per_request == pytest.approx(pool.workers * 0.1 / 3600 / 2000)
+    assert pool.cost_per_request < answer.best.cost.per_request
+    plan = read(Plan, write(answer.plan(profile(), "mlp", arrivals.document())))
+    assert plan.function == "http://gpu:8080" and plan.memory_mb is None and plan.policy.servers == pool.workers
+
+
+def test_a_machine_that_costs_more_stands_beside_the_function() -> None:
+    answer = recommend(poisson(2), profile(), Slo(0.06, 95), workers=[gpu(1.0)])
+    assert answer.winner is answer.best and len(answer.workers) == 1
+    assert answer.plan(profile(), "mlp").function.startswith("mlp-")
+
+
+def test_a_machine_answers_where_no_function_can() -> None:
+    answer = recommend(poisson(50), profile(), Slo(0.008, 95), workers=[gpu(0.5)])
+    assert not answer.keeps_slos and answer.winner is answer.workers[0]
+    assert answer.workers[0].latency["p95"].high <= 0.008
+
+
+def test_a_machine_that_cannot_keep_the_slo_says_why() -> None:
+    offers = [WorkerOffer("slow", service_times(profile(), 512), 1.0), gpu(1000.0)]
+    answer = recommend(poisson(50), profile(), Slo(0.015, 95), workers=offers, max_cost=1e-5)
+    assert "a request alone takes" in answer.refused_workers["slow"]
+    assert "the cheapest pool costs" in answer.refused_workers["gpu"] and answer.workers == ()
+    with pytest.raises(Infeasible, match="no setting keeps p95 within 0.001 s"):
+        recommend(poisson(50), profile(), Slo(0.001, 95), workers=offers[:1])
+
+
+def test_several_percentiles_are_all_kept() -> None:
+    arrivals = mmpp2(300, 20, 2, 0.5)
+    loose, tight = Slo(0.08, 95), Slo(0.0805, 99)
+    one, both = recommend(arrivals, profile(), loose), recommend(arrivals, profile(), [loose, tight])
+    assert one.best.latency.percentile(99) > 0.0805
+    assert both.best.latency.percentile(95) <= 0.08 + 1e-6 and both.best.latency.percentile(99) <= 0.0805 + 1e-6
+    assert both.best.cost.per_request > one.best.cost.per_request
+    assert both.plan(profile(), "mlp").other_slos == [tight]
+    with pytest.raises(Infeasible, match="no setting keeps p99 within 0.009 s"):
+        recommend(arrivals, profile(), [loose, Slo(0.009, 99)])
+
+
+def test_the_setting_is_predicted_at_other_rates() -> None:
+    arrivals = poisson(200)
+    answer = recommend(arrivals, profile(), Slo(0.06, 95))
+    for row in answer.sensitivity:
+        service = service_times(profile(), answer.best.memory_mb)
+        there = predict_latency(arrivals.sped_up(row.factor), service, answer.best.batch_size, answer.best.timeout)
+        assert row.arrival_rate == pytest.approx(200 * row.factor)
+        assert row.latency["p95"] == pytest.approx(there.percentile(95)) and row.keeps_slos == (there.percentile(95) <= 0.06)
+    assert [row.factor for row in answer.sensitivity] == [0.8, 1.2]
+
+
+def test_the_bound_on_the_timeout_is_named_where_it_binds() -> None:
+    answer = recommend(poisson(200), profile(), Slo(0.06, 95), max_timeout=0.01)
+    assert answer.best.timeout <= 0.01 and answer.at_longest_timeout
+
+
+def test_cold_starts_and_payloads_enter_the_bill() -> None:
+    warm = ServiceProfile(function="f", points=profile().points, init={512: ServiceTime(2.0), 1769: ServiceTime(1.0)})
+    answer = recommend(poisson(200), warm, Slo(0.06, 95), cold_start_probability=0.01, payload_bytes=10_000, answer_bytes=100)
+    assert answer.best.cost.init > 0 and answer.best.cost.beside > answer.best.cost.logs
+    assert answer.best.cost.per_request > recommend(poisson(200), warm, Slo(0.06, 95)).best.cost.per_request
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -131,166 +210,11 @@ def test_a_linear_profile_needs_a_memory_size() -> None:
         ({"timeouts": [-0.1]}, "timeouts"),
         ({"memory_sizes": [333]}, "memory_mb: 333 is not allowed; allowed: one of the profile's: 512, 1769"),
         ({"max_batch_size": 0}, "max_batch_size: 0"),
+        ({"max_timeout": -1.0}, "max_timeout: -1.0"),
+        ({"answer_bytes": -1}, "answer_bytes: -1"),
         ({"architecture": "vax"}, "architecture: 'vax'"),
     ],
 )
 def test_a_question_that_makes_no_sense_names_its_field(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         recommend(poisson(10), profile(), Slo(0.1, 95), **options)
-
-
-# --- cost
-
-
-def pmf_at(size: int, largest: int) -> np.ndarray:
-    return np.eye(largest)[size - 1]
-
-
-def test_cost_is_eq_1_of_batch_with_its_constants() -> None:
-    prices = read_prices(
-        json.dumps(
-            {
-                "read_on": "2020-11-01",
-                "region": "us-east-1",
-                "lambda": {
-                    "gb_second": {"x86_64": 1.66667e-5},
-                    "request": 2e-7,
-                    "granularity": 0.1,
-                    "payload_limit_bytes": 6291456,
-                },
-            }
-        ).encode()
-    )
-    service = ServiceTimes(3008, np.array([[0.05], [0.25]]), np.zeros(2), np.array([0.05, 0.25]))
-    cost = predict_cost(pmf_at(2, 2), service, prices)
-    assert cost.compute == pytest.approx(0.3 * 3008 / 1024 * 1.66667e-5 / 2)
-    assert cost.requests == pytest.approx(2e-7 / 2)
-    assert cost.per_request == pytest.approx(cost.compute + cost.requests)
-
-
-def test_a_coarse_granularity_makes_batching_save_more() -> None:
-    service = ServiceTimes(1769, np.linspace(0.012, 0.045, 8)[:, None], np.zeros(8), np.linspace(0.012, 0.045, 8))
-    saving = {}
-    for granularity in (0.001, 0.1):
-        one, eight = (predict_cost(pmf_at(n, 8), service, granularity=granularity).per_request for n in (1, 8))
-        saving[granularity] = one / eight
-    assert saving[0.1] == pytest.approx(8.0)
-    assert 2 < saving[0.001] < 3
-
-
-def test_a_whole_number_of_milliseconds_is_not_rounded_up() -> None:
-    service = ServiceTimes(1024, np.array([[0.1]]), np.zeros(1), np.array([0.1]))
-    assert service.mean_billed(0.001) == pytest.approx([0.1])
-
-
-def test_what_the_papers_leave_out_stands_apart() -> None:
-    service = ServiceTimes(1024, np.array([[0.1]]), np.zeros(1), np.array([0.1]))
-    cost = predict_cost(np.ones(1), service, cold_start_probability=0.01, init_duration=2.0)
-    assert cost.init == pytest.approx(0.01 * 2.0 * 1.66667e-5)
-    assert cost.logs > 0 and cost.fixed_per_month > 0
-    assert break_even_arrival_rate(cost, cost) is None
-
-
-def price_list(**function: object) -> str:
-    whole = {"gb_second": {"arm64": 1e-5}, "request": 2e-7, "granularity": 0.001, "payload_limit_bytes": 6291456, **function}
-    known = {name: value for name, value in whole.items() if value is not None}
-    return json.dumps({"read_on": "x", "region": "y", "lambda": known})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "a price list as in prices.json"),
-        ('{"read_on": "x"}', "missing required field `region`"),
-        (price_list(gb_second={"arm64": -1.0}), "prices: arm64: -1.0 is not allowed; allowed: USD >= 0"),
-        (price_list(granularity=None), "missing required field `granularity`"),
-        (price_list(payload_limit_bytes=None), "missing required field `payload_limit_bytes`"),
-        (price_list(payload_limit_bytes=0), "prices: payload_limit_bytes: 0 is not allowed"),
-    ],
-)
-def test_a_bad_price_list_is_refused(text: str, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        read_prices(text.encode())
-
-
-# --- service times
-
-
-def test_service_times_are_interpolated_between_measured_batch_sizes_only() -> None:
-    service = service_times(profile(), 1769)
-    assert service.max_batch_size == 8
-    assert service.response.mean(axis=1)[:4] == pytest.approx(
-        np.interp([1, 2, 3, 4], [1, 4], [service.response[0].mean(), service.response[3].mean()])
-    )
-    with pytest.raises(InvalidInput, match="batch_size: 9 is not allowed; allowed: 1 to 8, as the profile measured"):
-        service_times(profile(), 1769, 9)
-
-
-@pytest.mark.parametrize(
-    ("points", "message"),
-    [
-        ([(2, 0.1)], "batch_size 1 measured as well"),
-        ([(1, 0.2), (2, 0.1)], "service_time.mean at memory_mb 512, batch_size 2: 0.1 is not allowed"),
-    ],
-)
-def test_a_profile_with_holes_or_that_falls_is_refused(points: list[tuple[int, float]], message: str) -> None:
-    bad = ServiceProfile(function="f", points=[ProfilePoint(512, b, ServiceTime(s), s) for b, s in points])
-    with pytest.raises(InvalidInput, match=message):
-        service_times(bad, 512)
-
-
-def test_a_fall_within_noise_is_levelled() -> None:
-    points = [ProfilePoint(512, b, ServiceTime(s), s) for b, s in ((1, 0.100), (2, 0.095), (4, 0.2))]
-    assert service_times(ServiceProfile(function="f", points=points), 512).seconds[:2, 0] == pytest.approx([0.1, 0.1])
-
-
-def test_a_linear_profile_without_an_end_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="max_batch_size: None"):
-        service_times(ServiceProfile(function="f", service_time=LinearServiceTime(0.1, 0.1)), 512)
-
-
-# --- the event loop
-
-
-def deterministic(batch_size: int, seconds: float) -> ServiceTimes:
-    return ServiceTimes(1024, np.full((batch_size, 1), seconds), np.zeros(batch_size), np.full(batch_size, seconds))
-
-
-def test_the_event_loop_and_the_formula_free_road_make_the_same_batches() -> None:
-    rng = np.random.default_rng(3)
-    times = np.cumsum(mmpp2(50, 5, 1, 2).sample(5000, rng))
-    waits, sizes = simulate_size_or_timeout(times, 5, 0.1)
-    run = simulate(policies.size_or_timeout(5, 0.1), times, deterministic(5, 0.01), rng)
-    assert np.array_equal(run.batch_sizes, sizes)
-    assert run.waiting_time == pytest.approx(waits, abs=1e-9)
-    assert run.latency == pytest.approx(waits + 0.01, abs=1e-9)
-
-
-def test_one_greedy_server_with_batches_of_one_is_the_queue_of_pollaczek_and_khinchine() -> None:
-    rng, load, seconds = np.random.default_rng(8), 0.5, 0.01
-    means = [
-        simulate(
-            policies.greedy(1), np.cumsum(poisson(load / seconds).sample(4000, rng)), deterministic(1, seconds), rng
-        ).waiting_time.mean()
-        for _ in range(16)
-    ]
-    exact = load * seconds / (2 * (1 - load))
-    assert abs(np.mean(means) - exact) < 4 * np.std(means, ddof=1) / 4
-
-
-def test_greedy_serves_everything_in_order_on_its_servers() -> None:
-    rng = np.random.default_rng(9)
-    run = simulate(policies.greedy(8, servers=2), np.cumsum(poisson(300).sample(3000, rng)), deterministic(8, 0.02), rng)
-    assert run.answered.all() and (np.diff(run.batch_of) >= 0).all()
-    in_service = [((run.dispatch_times <= t) & (run.dispatch_times + 0.02 > t + 1e-9)).sum() for t in run.dispatch_times[::20]]
-    assert max(in_service) <= 2
-
-
-def test_requests_that_no_event_releases_are_not_answered() -> None:
-    run = simulate(policies.static(4), np.arange(10.0), deterministic(4, 0.1), np.random.default_rng(0))
-    assert run.answered.sum() == 8 and np.isnan(run.latency[8:]).all()
-
-
-def test_unsorted_arrivals_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="ascending order"):
-        simulate(policies.no_batching(), np.array([1.0, 0.5]), deterministic(1, 0.1), np.random.default_rng(0))

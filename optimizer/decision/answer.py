@@ -1,0 +1,135 @@
+"""What a recommendation says: the best setting of a function, the best pool of workers, and what they are to be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from batching import policy as policies
+from batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
+from optimizer.analysis.cost import BatchCost
+from optimizer.analysis.latency import LatencyPrediction
+from optimizer.decision.search import Promise
+from optimizer.decision.workers import WorkerSetting
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One point of the search with its prediction; ``batch_size`` 1 is no batching."""
+
+    memory_mb: int
+    batch_size: int
+    timeout: float
+    latency: LatencyPrediction
+    cost: BatchCost
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean size of a batch."""
+        return self.latency.mean_batch_size
+
+    def keeps(self, promises: Sequence[Promise]) -> bool:
+        """Whether it keeps every promise."""
+        return all(self.latency.probability_within(p.latency) >= p.quantile - 1e-7 for p in promises)
+
+    def policy(self) -> policies.Policy:
+        """The table that carries it out."""
+        if self.batch_size == 1:
+            return policies.no_batching()
+        return policies.size_or_timeout(self.batch_size, self.timeout)
+
+    def prediction(self, percentiles: Sequence[float] = PERCENTILES) -> Prediction:
+        """Latency percentiles and cost as a plan carries them."""
+        latency = {f"p{percentile:g}": self.latency.percentile(percentile) for percentile in percentiles}
+        return Prediction(latency, self.cost.per_request, self.mean_batch_size)
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """The cheapest setting found whose latency percentile is at most ``latency`` (s); USD per request."""
+
+    latency: float
+    cost_per_request: float
+    memory_mb: int
+    batch_size: int
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The recommended setting when requests come ``factor`` times as fast; percentiles (s) of the SLOs, USD per request."""
+
+    factor: float
+    arrival_rate: float
+    latency: dict[str, float]
+    mean_batch_size: float
+    cost_per_request: float
+    keeps_slos: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendation:
+    """The answer, beside what it is to be compared with.
+
+    ``best`` is the best setting of the function; where none keeps the SLOs ``keeps_slos`` is false and it is the quickest.
+    ``workers`` are the pools that keep them, cheapest first, ``refused_workers`` says why others do not; ``winner`` is the cheapest
+    of all. ``no_batching`` is that at its own cheapest memory size that keeps the SLOs, or the quickest one where none does, then
+    ``no_batching_keeps_slo`` is false; ``runners_up`` are the next best of other memory or batch sizes; ``break_even_arrival_rate``
+    (requests/s) is where the buffer's fixed cost is earned, ``None`` where it never is; ``gap`` is the part of the cost by which a
+    timeout between those visited might be cheaper; ``at_longest_timeout`` says that the bound on the timeout binds.
+    """
+
+    best: Setting
+    slos: tuple[Slo, ...]
+    no_batching: Setting
+    no_batching_keeps_slo: bool
+    runners_up: tuple[Setting, ...]
+    frontier: tuple[FrontierPoint, ...]
+    sensitivity: tuple[Sensitivity, ...]
+    break_even_arrival_rate: float | None
+    gap: float
+    at_longest_timeout: bool
+    n_settings: int
+    keeps_slos: bool = True
+    workers: tuple[WorkerSetting, ...] = ()
+    refused_workers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def winner(self) -> Setting | WorkerSetting:
+        """The function's best setting or the best pool of workers, whichever costs less per request."""
+        if self.workers and not (self.keeps_slos and self.best.cost.per_request <= self.workers[0].cost_per_request):
+            return self.workers[0]
+        return self.best
+
+    @property
+    def slo(self) -> Slo:
+        """The first SLO asked for."""
+        return self.slos[0]
+
+    def plan(
+        self, profile: ServiceProfile, model: str, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None
+    ) -> Plan:
+        """The plan for the buffer: what ``winner`` says; ``{memory_mb}`` in the profile's function name is filled in."""
+        percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in self.slos)})
+        winner = self.winner
+        if isinstance(winner, WorkerSetting):
+            function, policy, memory_mb = winner.function, winner.policy, None
+            latency = {name: estimate.value for name, estimate in winner.latency.items()}
+            predicted = Prediction(latency, winner.cost_per_request, winner.mean_batch_size)
+        else:
+            function = profile.function.replace("{memory_mb}", str(winner.memory_mb))
+            policy, memory_mb, predicted = winner.policy(), winner.memory_mb, winner.prediction(percentiles)
+        return Plan(
+            model=model,
+            function=function,
+            policy=PolicyDocument.of(policy),
+            slo=self.slo,
+            other_slos=list(self.slos[1:]),
+            memory_mb=memory_mb,
+            predicted=predicted,
+            arrivals=arrivals,
+            made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
+        )

@@ -1,0 +1,104 @@
+"""Confidence intervals from one long run by batch means (docs/model.md, section 7).
+
+Successive latencies depend on each other. A run is therefore cut into blocks so long that their means hardly do; the first block,
+in which the system fills, is left out, and Student's t is applied to the rest. Neighbouring blocks are merged while their means are
+correlated beyond what chance would show, down to ``FEWEST`` blocks.
+
+A quantile's interval is that of the share below it, read back through the empirical distribution, so whether p percent keep an SLO
+has the same answer, asked of the percentile or of the violations, up to what the margin changes between the two.
+
+Reference: Law, Simulation Modeling and Analysis, section 9.5.3.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from batching.errors import require
+from optimizer.arrivals.map import Array
+
+BLOCKS = 32
+FEWEST = 8
+
+
+class Estimate(NamedTuple):
+    """An estimated number and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate_share(happened: NDArray[np.bool_], confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
+    """Share of the requests, in order of arrival, to which something ``happened``.
+
+    An event that was never seen, or never missed, is still given ``log(2 / (1 - confidence)) / n`` of room: what independent
+    requests would leave open.
+
+    Parameters
+    ----------
+    happened : array of bool, shape (n_requests,)
+    confidence : float
+        Of the two-sided interval; each end alone is exceeded with half of what is left.
+    blocks : int
+        Blocks that are counted, at most.
+
+    Raises
+    ------
+    InvalidInput
+        Fewer than two requests per block; a confidence that is none.
+    """
+    require(0 < confidence < 1, "confidence", confidence, "a number strictly between 0 and 1")
+    require(blocks >= 2, "blocks", blocks, "an integer >= 2")
+    n = len(happened)
+    require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
+    length = n // (blocks + 1)
+    counts = np.count_nonzero(happened[n - blocks * length :].reshape(blocks, length), axis=1)
+    share = float(counts.mean()) / length
+    means = _merged(counts / length)
+    half = float(stdtrit(len(means) - 1, (1 + confidence) / 2)) * float(means.std(ddof=1)) / sqrt(len(means))
+    half = max(half, log(2 / (1 - confidence)) / (blocks * length))
+    return Estimate(share, max(0.0, share - half), min(1.0, share + half))
+
+
+def estimate_quantile(values: Array, quantile: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
+    """Quantile of ``values``, shape (n_requests,), in order of arrival; ``nan`` is taken as larger than any.
+
+    Its end is infinite where the run is too short to bound it.
+    """
+    require(0 < quantile < 1, "quantile", quantile, "a number strictly between 0 and 1")
+    n = len(values)
+    require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
+    counted = values[n - blocks * (n // (blocks + 1)) :]
+    ordered = np.sort(counted)  # nan last
+    ordered[np.isnan(ordered)] = np.inf
+    value = _at(ordered, quantile)
+    below = estimate_share(values <= value, confidence, blocks)
+    margin_low, margin_high = below.value - below.low, below.high - below.value
+    return Estimate(value, _at(ordered, quantile - margin_high), _at(ordered, quantile + margin_low))
+
+
+def _at(ordered: Array, quantile: float) -> float:
+    """The smallest value that a share ``quantile`` does not exceed."""
+    if quantile > 1:
+        return np.inf
+    return float(ordered[max(0, ceil(quantile * len(ordered) - 1e-9) - 1)])
+
+
+def _merged(means: Array) -> Array:
+    while len(means) // 2 >= FEWEST and _lag_one(means) > 1.645 / sqrt(len(means)):
+        even = means[len(means) % 2 :]
+        means = even.reshape(-1, 2).mean(axis=1)
+    return means
+
+
+def _lag_one(means: Array) -> float:
+    """Correlation of neighbours."""
+    away = means - means.mean()
+    total = float(away @ away)
+    return float(away[1:] @ away[:-1]) / total if total > 0 else 0.0

@@ -1,0 +1,79 @@
+"""The search against brute force over a much finer grid, by the exact law and by simulation."""
+
+import numpy as np
+import pytest
+
+from optimizer.analysis.service import ServiceTimes
+from optimizer.analysis.waiting_time import SizeOrTimeout
+from optimizer.arrivals.map import ArrivalProcess
+from optimizer.arrivals.mmpp import mmpp2
+from optimizer.arrivals.poisson import poisson
+from optimizer.decision.search import Promise, Search
+
+THREE_PHASES = ArrivalProcess(
+    np.array([[-3.0, 1, 0.5], [0.2, -20, 5], [1, 0, -100]]), np.array([[1, 0.5, 0], [10, 4, 0.8], [9, 50, 40]])
+)
+ERLANG_GAPS = ArrivalProcess(np.array([[-80.0, 80], [0, -80]]), np.array([[0.0, 0], [80, 0]]))
+
+
+def functions(random: bool, granularity: float) -> tuple[list[ServiceTimes], np.ndarray]:
+    sizes = np.arange(1, 13)
+    services, compute = [], []
+    for memory_mb, slower in ((512, 3.0), (1024, 1.5), (1769, 1.0)):
+        mean = slower * (0.004 + 0.0015 * sizes)
+        spread = np.array([0.8, 0.95, 1.1, 1.3]) if random else np.ones(1)
+        service = ServiceTimes(memory_mb, mean[:, None] * spread, np.full(12, 0.001), mean)
+        services.append(service)
+        compute.append(service.mean_billed(granularity) * memory_mb / 1024 * 1.6e-5)
+    return services, np.array(compute)
+
+
+CASES = [
+    pytest.param(poisson(120), True, 0.001, (Promise(0.06, 0.95),), id="poisson"),
+    pytest.param(mmpp2(400, 20, 2, 0.2), False, 0.001, (Promise(0.08, 0.95),), id="bursty, fixed service"),
+    pytest.param(mmpp2(300, 3, 1, 0.5), True, 0.1, (Promise(0.05, 0.9), Promise(0.09, 0.99)), id="two promises, 100 ms"),
+    pytest.param(THREE_PHASES, True, 0.001, (Promise(0.1, 0.5),), id="three phases, median"),
+    pytest.param(ERLANG_GAPS, False, 0.1, (Promise(0.07, 0.99),), id="smooth, 100 ms"),
+]
+
+
+@pytest.mark.parametrize(("arrivals", "random", "granularity", "promises"), CASES)
+def test_no_timeout_of_a_much_finer_grid_is_cheaper(
+    arrivals: ArrivalProcess, random: bool, granularity: float, promises: tuple[Promise, ...]
+) -> None:
+    services, compute = functions(random, granularity)
+    longest = 2 * max(promise.latency for promise in promises)
+    search = Search(arrivals, services, compute, np.full(3, 2e-7), longest)
+    land, gap = search.landscape(promises, np.linspace(0, longest, 65))
+    best = land.ranked()[0]
+    latencies, quantiles = np.array([p.latency for p in promises]), np.array([p.quantile for p in promises])
+    cheapest = np.inf
+    for timeout in np.linspace(0, longest, 1201):
+        law = SizeOrTimeout(arrivals, 12, timeout)
+        cost = (compute @ law.batch_size_pmf.T + 2e-7) / law.mean_batch_size
+        for j, service in enumerate(services):
+            within = law.fraction_within(service.response[None], service.quantile_levels, latencies)[0]
+            kept = (within >= quantiles).all(axis=1)
+            cheapest = min(cheapest, cost[j][kept].min(initial=np.inf))
+    assert best.cost <= cheapest * (1 + 1e-4)
+    assert gap <= 1e-3
+    setting = services[best.service].up_to(best.batch_size)
+    law = SizeOrTimeout(arrivals, best.batch_size, best.timeout)
+    assert (law.fraction_within(setting.response[None], setting.quantile_levels, latencies)[0, -1] >= quantiles - 1e-9).all()
+
+
+def test_what_the_search_passes_over_is_not_among_the_best_asked_for() -> None:
+    services, compute = functions(True, 0.001)
+    search = Search(mmpp2(400, 20, 2, 0.2), services, compute, np.full(3, 2e-7), 0.16)
+    promises, timeouts = (Promise(0.08, 0.95),), np.linspace(0, 0.16, 33)
+    few, _ = search.landscape(promises, timeouts, n_best=8, refine=False)
+    every, _ = search.landscape(promises, timeouts, n_best=compute.size + 1, refine=False)
+    assert few.ranked()[:8] == every.ranked()[:8]
+    assert np.isnan(few.margin).any() and not np.isnan(every.margin).any()
+
+
+def test_batches_that_no_timeout_can_fill_are_one() -> None:
+    services, compute = functions(False, 0.001)
+    search = Search(ERLANG_GAPS, services, compute, np.zeros(3), 0.02)  # 0.8 arrivals in the longest timeout
+    assert 3 <= search.max_batch_size < 12
+    assert SizeOrTimeout(ERLANG_GAPS, 12, 0.02).batch_size_pmf[-1, search.max_batch_size :].sum() < 1e-8
