@@ -12,25 +12,17 @@ from rich.table import Table
 from batching.documents import Slo
 from batching.errors import DispatchFailed
 from cli import output
+from cli.trace_options import TraceOptions, trace_options
 from local.replay import Replay, ReplayProgress, ReplaySummary, intended_times, replay, run
-from optimizer.arrivals.trace import Kind, read_trace
 
 DRAW_EVERY = 1.0  # s; drawing takes milliseconds in which no request leaves
 
 
 @click.command(name="replay")
-@click.argument("trace")
+@trace_options
 @click.option("--url", required=True, help="Where to post the requests, e.g. http://127.0.0.1:8080/models/mlp.")
 @click.option("--body", help="File with the body of every request  [default: an empty JSON object]")
 @click.option("--content-type", default="application/json", show_default=True, help="Content type of the body.")
-@click.option(
-    "--kind",
-    type=click.Choice(["auto", "timestamps", "interarrivals"]),
-    default="auto",
-    show_default=True,
-    help="What the numbers of the trace are.",
-)
-@click.option("--unit", type=click.Choice(["s", "ms", "us"]), default="s", show_default=True, help="Unit of the trace's numbers.")
 @click.option("--scale", default=1.0, show_default=True, help="How many times faster than the trace.")
 @click.option("--limit", type=int, help="At most so many requests.")
 @click.option("--seconds", type=float, help="Only the first so many seconds of the replay.")
@@ -40,12 +32,10 @@ DRAW_EVERY = 1.0  # s; drawing takes milliseconds in which no request leaves
 @click.option("--out", help="File for the summary and the latency of every request.")
 @output.json_option
 def command(
-    trace: str,
+    trace: TraceOptions,
     url: str,
     body: str | None,
     content_type: str,
-    kind: Kind,
-    unit: str,
     scale: float,
     limit: int | None,
     seconds: float | None,
@@ -62,9 +52,11 @@ def command(
     """
     promise = Slo(slo, percentile) if slo is not None else None
     content = b"{}" if body is None else output.read_file(body)
-    times = read_trace(trace, kind=kind, unit=unit).times
+    observed = trace.read()
+    times = observed.times
     intended = intended_times(times, scale, limit, seconds)
     if not as_json:
+        click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
         click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)
     with _progress_bar() as bar:
         task = bar.add_task("", total=len(intended))

@@ -1,43 +1,36 @@
-"""Arrival traces: read from CSV, checked, and described by their statistics (docs/model.md, section 1.2).
+"""Arrival traces: what they are, how they vary, and how they are read from files (docs/traces.md).
 
-A trace is timestamps (ascending) or inter-arrival times (>= 0), one per line, in s, ms or us, or ISO 8601 times with any number of
-fractional digits; the file may be compressed by gzip, the column is chosen by name or is the first. Which of the two it holds
-is said by the caller, else by the column's name, else by how the numbers rise and fall; where that does not tell, the trace is
-refused, as times taken for gaps would give a wrong fit without a word.
+A trace is the times between arrivals. ``read_trace`` recognises what a file is by its content: CSV, Parquet, NPY or the access log
+of a load balancer, plain or compressed by gzip; each has a module of its own that gives numbers, and here they become arrivals.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import re
 import zlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from batching.errors import InvalidInput
+from optimizer.arrivals.access_log import is_access_log, log_files, read_access_logs
+from optimizer.arrivals.counts import spread_counts
 from optimizer.arrivals.map import Array
-
-Kind = Literal["auto", "timestamps", "interarrivals"]
+from optimizer.arrivals.trace_columns import (
+    ISO_KIND,
+    SECONDS,
+    Column,
+    read_csv_column,
+    read_npy_column,
+    read_parquet_column,
+)
+from optimizer.arrivals.trace_kind import KIND_NAMES, KINDS, Kind, assumed_kind
 
 MIN_ARRIVALS = 100
-UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-KIND_NAMES = {"timestamps": "timestamps", "interarrivals": "inter-arrival times"}
-
-# A gap is named first: "inter-arrival time" and "time delta" speak of both.
-_GAP_NAME = re.compile(
-    r"inter[-_ ]?(arr|event|req)|interval|gap|delta|diff|between|spacing|(?<![a-z])iats?(?![a-z])", re.IGNORECASE
-)
-_TIME_NAME = re.compile(r"time|stamp|date|arriv|clock|epoch|when|(?<![a-z])(ts?|at)(?![a-z])", re.IGNORECASE)
-
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?\s*(Z|[+-]\d\d:?\d\d)?$")
+FEWEST_WINDOWS, MOST_WINDOWS = 10, 1_000_000  # that an index of dispersion is estimated from
 
 
 @dataclass(frozen=True)
@@ -109,6 +102,26 @@ class Trace:
             raise InvalidInput("factor", factor, "a number > 0")
         return Trace(self.interarrivals / factor, self.source, self.reading)
 
+    def between(self, start: float, end: float) -> Trace:
+        """The arrivals from ``start`` to ``end``, in seconds since the first arrival."""
+        if not 0 <= start < end:
+            raise InvalidInput("from, to", (start, end), "seconds since the first arrival, 0 <= from < to")
+        first, last = np.searchsorted(self.times, start), np.searchsorted(self.times, end, side="right")
+        source = f"{self.source} from {start:g} s" + (f" to {end:g} s" if np.isfinite(end) else "")
+        return Trace(self.interarrivals[first : max(first, last - 1)], source, self.reading)
+
+    def last(self, seconds: float) -> Trace:
+        """The arrivals of the last ``seconds``, up to the last arrival."""
+        if not seconds > 0:
+            raise InvalidInput("window", seconds, "a number of seconds > 0")
+        first = np.searchsorted(self.times, self.duration - seconds)
+        return Trace(self.interarrivals[first:], f"{self.source}, last {seconds:g} s", self.reading)
+
+    def counts(self, n_windows: int) -> Array:
+        """Arrivals in each of ``n_windows`` equal windows from the first arrival to the last, which itself is not counted."""
+        places = self.times[:-1] / (self.duration / n_windows)
+        return np.bincount(np.minimum(places.astype(np.int64), n_windows - 1), minlength=n_windows).astype(np.float64)
+
     def autocorrelation(self, lags: ArrayLike) -> Array:
         """Sample autocorrelation of the inter-arrival times at ``lags``."""
         centred = self.interarrivals - self.interarrivals.mean()
@@ -122,15 +135,20 @@ class Trace:
         n_windows = int(self.duration / window)
         if n_windows < 2:
             return float("nan")
-        counts = np.bincount((self.times / window).astype(int), minlength=n_windows)[:n_windows]
-        return float(counts.var() / counts.mean()) if counts.any() else float("nan")
+        counts = np.diff(np.searchsorted(self.times, window * np.arange(n_windows + 1)))
+        return float(counts.var(ddof=1) / counts.mean()) if counts.any() else float("nan")
+
+    def dispersion_windows(self, per_decade: int) -> Array:
+        """Windows in seconds, ``per_decade`` to a factor of ten, from the mean gap up to a tenth of the trace."""
+        shortest, longest = self.duration / min(len(self.interarrivals), MOST_WINDOWS), self.duration / FEWEST_WINDOWS
+        steps = int(np.floor(per_decade * np.log10(longest / shortest) + 1e-9))
+        return np.asarray(shortest * 10 ** (np.arange(steps + 1) / per_decade))
 
     def statistics(self) -> TraceStatistics:
         """Mean, variability, memory and dispersion."""
         gaps = self.interarrivals
         mean, deviation = float(gaps.mean()), float(gaps.std())
-        lags = [lag for lag in (1, 2, 5, 10, 20, 50, 100) if lag < len(gaps) // 2]
-        windows = [mean * factor for factor in (10, 100, 1000) if mean * factor * 2 <= self.duration]
+        lags = [lag for lag in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if lag <= len(gaps) // FEWEST_WINDOWS]
         return TraceStatistics(
             n=len(self),
             duration=self.duration,
@@ -138,163 +156,150 @@ class Trace:
             mean=mean,
             scv=(deviation / mean) ** 2,
             skewness=float(((gaps - mean) ** 3).mean() / deviation**3) if deviation else 0.0,
-            autocorrelation=dict(zip(lags, self.autocorrelation(lags).tolist(), strict=True)) if lags else {},
-            dispersion={float(f"{window:.6g}"): self.dispersion(window) for window in windows},
+            autocorrelation=dict(zip(lags, self.autocorrelation(lags).tolist(), strict=True)),
+            dispersion={
+                float(f"{window:.6g}"): self.dispersion(window) for window in self.dispersion_windows(per_decade=1).tolist()
+            },
         )
 
     def dithered(self, rng: np.random.Generator) -> Array:
         """Inter-arrival times > 0, for densities: stamps that lie on a clock's grid are spread over its tick.
 
-        A grid is taken for granted when every gap is a multiple of the smallest positive one and some gaps are zero or repeated;
-        otherwise zero gaps become a thousandth of the smallest positive one.
+        A grid is taken for granted when every gap is a multiple of the smallest positive one, some gaps are repeated, and some are
+        zero or the smallest is below half the mean (a regular source is no clock). Otherwise zero gaps become a thousandth of the
+        smallest positive one.
         """
         gaps = self.interarrivals
-        tick = float(gaps[gaps > 0].min())
+        mean, tick = float(gaps.mean()), float(gaps[gaps > 0].min())
         multiples = gaps / tick
-        on_grid = bool(np.all(np.abs(multiples - np.round(multiples)) < 1e-3)) and len(np.unique(np.round(multiples))) < len(gaps)
-        if on_grid and tick > 1e-4 * float(gaps.mean()):
+        rounded = np.round(multiples)
+        on_grid = bool(np.all(np.abs(multiples - rounded) < 1e-3)) and len(np.unique(rounded)) < len(gaps)
+        if on_grid and 1e-4 * mean < tick and (tick < 0.5 * mean or not gaps.all()):
             gaps = np.diff(np.sort(self.times + rng.uniform(0, tick, len(self.times))))
         return np.maximum(gaps, 1e-3 * tick)
 
 
-def read_trace(path: str | Path, column: str | None = None, kind: Kind = "auto", unit: str = "s") -> Trace:
-    """The trace in a CSV file, plain or compressed by gzip.
+def read_trace(
+    path: str | Path,
+    column: str | None = None,
+    kind: Kind = "auto",
+    unit: str = "s",
+    bin_width: float | None = None,
+    rng: np.random.Generator | None = None,
+) -> Trace:
+    """The trace in a file, or in the access logs of a folder.
 
     Parameters
     ----------
     column : str, optional
-        Its name in the header; by default the first.
-    kind : {"auto", "timestamps", "interarrivals"}
-        By default ISO times are timestamps and of numbers the column's name decides. Where it does not say, numbers that never fall
-        are timestamps, and numbers that rise and fall about as often with a largest beyond four times their mean are inter-arrival
-        times: arrivals in disorder spread over their whole span. Anything else is ambiguous.
-    unit : {"s", "ms", "us"}
-        Of numbers.
+        Its name in the file; by default the first.
+    kind : {"auto", "timestamps", "interarrivals", "counts"}
+        By default what the type of the values says, else what ``assumed_kind`` finds.
+    unit : {"s", "ms", "us", "ns"}
+        Of plain numbers that are times or gaps.
+    bin_width : float, optional
+        Seconds that each count covers, by default 1; with ``kind="auto"`` it says that they are counts.
+    rng : numpy.random.Generator, optional
+        Places counted arrivals in their bins (``optimizer.arrivals.counts``); seeded with 0 by default.
 
     Raises
     ------
     InvalidInput
-        Names the file, the line and the value: text among numbers, a negative time or gap, unsorted times; fewer than 100 arrivals;
-        numbers that might be either kind.
+        Names the file, the line or row and the value: text among numbers, a negative time, gap or count, unsorted times; fewer
+        than 100 arrivals; numbers that might be either kind; a file that is torn or of no kind that is read.
     """
-    if unit not in UNITS:
-        raise InvalidInput("unit", unit, "one of " + ", ".join(UNITS))
+    if unit not in SECONDS:
+        raise InvalidInput("unit", unit, "one of " + ", ".join(SECONDS))
+    if kind not in KINDS:
+        raise InvalidInput("kind", kind, "one of " + ", ".join(KINDS))
+    if bin_width is not None and kind == "auto":
+        kind = "counts"
+    if bin_width is not None and kind != "counts":
+        raise InvalidInput("bin", bin_width, "none but for counts")
     source = str(path)
-    name, cells = _column(_text(Path(path)), column, source)
-    if len(cells) < MIN_ARRIVALS - 1:
-        raise InvalidInput(f"{source}: arrivals", len(cells), f"at least {MIN_ARRIVALS}")
-    if _ISO.match(cells[0][1]):
-        if kind == "interarrivals":
-            raise InvalidInput(f"{source}, line {cells[0][0]}", cells[0][1], "a number, as --kind interarrivals was asked for")
-        return _from_timestamps(_iso_seconds(cells, source), cells, source, "timestamps (ISO 8601)")
-    values = _numbers(cells, source)
-    known, reason = (kind, "as asked") if kind != "auto" else _assumed_kind(name, values, source)
-    negative = np.flatnonzero(values < 0)
-    if len(negative):
-        line, text = cells[negative[0]]
-        raise InvalidInput(
-            f"{source}, line {line}", text, "an inter-arrival time >= 0" if known == "interarrivals" else "a time >= 0"
-        )
-    reading = f"{KIND_NAMES[known]} in {unit} ({reason})"
-    if known == "timestamps":
-        return _from_timestamps((values - values[0]) * UNITS[unit], cells, source, reading, assumed=kind == "auto")
-    return Trace(values * UNITS[unit], source, reading)
+    found = _column_or_logs(Path(path), column, source)
+    if isinstance(found, Column):
+        return _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
+    if column is not None or kind in ("interarrivals", "counts"):
+        given = ("column", column) if column is not None else ("kind", kind)
+        raise InvalidInput(*given, "none for an access log: it holds times in a field of its own")
+    times = read_access_logs(found)
+    some = "an access log" if len(found) == 1 else f"{len(found)} access logs"
+    return Trace(np.diff(times) * SECONDS["ns"], source, f"request_creation_time in {some} of a load balancer")
 
 
-def _text(path: Path) -> str:
+def _column_or_logs(path: Path, column: str | None, source: str) -> Column | list[Path]:
+    """A column of a file, by what the file is; or the access logs to be read."""
     try:
+        if path.is_dir():
+            return log_files(path)
+        with path.open("rb") as file:
+            start = file.read(8)
+        if start[:4] == b"PAR1" or path.suffix == ".parquet":
+            return read_parquet_column(path, column, source)
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidInput("trace", str(path), f"a readable CSV file, plain or gzip ({error.strerror or error})") from None
-    except (EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InvalidInput("trace", str(path), f"a readable CSV file, plain or gzip ({error})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInput(
+            "trace", source, f"a readable file of CSV, Parquet, NPY or a load balancer's log, plain or gzip ({told})"
+        ) from None
+    if data[:4] == b"PAR1":
+        return read_parquet_column(data, column, source)
+    if data[:6] == b"\x93NUMPY" or path.suffix == ".npy":
+        return read_npy_column(data, column, source)
+    if b"\0" in data[:4096]:
+        raise InvalidInput(
+            "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is some other binary file"
+        )
+    if is_access_log(data):
+        return [path]
+    return read_csv_column(data, column, source)
 
 
-def _column(text: str, column: str | None, source: str) -> tuple[str | None, list[tuple[int, str]]]:
-    """Name of the column, and (line number, cell) of every line that is not blank."""
-    reader = csv.reader(io.StringIO(text))
-    rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-    if not rows:
-        raise InvalidInput(f"{source}: arrivals", 0, f"at least {MIN_ARRIVALS}")
-    first = [cell.strip() for cell in rows[0][1]]
-    headed = column is not None or not (_is_number(first[0]) or _ISO.match(first[0]))
-    index = 0
-    if column is not None:
-        if column not in first:
-            raise InvalidInput("column", column, f"one of the columns of {source}: " + ", ".join(first))
-        index = first.index(column)
-    cells = []
-    for line, row in rows[1:] if headed else rows:
-        if len(row) <= index:
-            raise InvalidInput(f"{source}, line {line}", ",".join(row), f"at least {index + 1} columns")
-        cells.append((line, row[index].strip()))
-    return (first[index] if headed else None), cells
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(cells: list[tuple[int, str]], source: str) -> Array:
-    values = np.empty(len(cells))
-    for i, (line, cell) in enumerate(cells):
-        try:
-            values[i] = float(cell)
-        except ValueError:
-            raise InvalidInput(f"{source}, line {line}", cell, "a number") from None
-        if not np.isfinite(values[i]):
-            raise InvalidInput(f"{source}, line {line}", cell, "a finite number")
-    return values
-
-
-def _iso_seconds(cells: list[tuple[int, str]], source: str) -> Array:
-    """Seconds since the first; whole seconds and fractions apart, so that no digit is lost to the epoch's."""
-    whole, fraction = np.empty(len(cells), dtype=np.int64), np.empty(len(cells))
-    for i, (line, cell) in enumerate(cells):
-        match = _ISO.match(cell)
-        try:
-            stamp = datetime.fromisoformat(match[1] + (match[3] or "").replace("Z", "+00:00")) if match else None
-        except ValueError:
-            stamp = None
-        if match is None or stamp is None:
-            raise InvalidInput(f"{source}, line {line}", cell, "an ISO 8601 time, as the first one is")
-        whole[i] = int((stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp())
-        fraction[i] = float("0." + (match[2] or "0"))
-    return np.asarray((whole - whole[0]) + (fraction - fraction[0]), dtype=np.float64)
-
-
-def _assumed_kind(name: str | None, values: Array, source: str) -> tuple[Kind, str]:
-    """What the numbers are, and why it is so; a negative number is refused by either kind."""
-    if name is not None and _GAP_NAME.search(name):
-        return "interarrivals", f"by the column's name, {name}"
-    if name is not None and _TIME_NAME.search(name):
-        return "timestamps", f"by the column's name, {name}"
-    steps = np.diff(values)
-    rises, falls = int((steps > 0).sum()), int((steps < 0).sum())
-    if rises and not falls:
-        return "timestamps", "as they never fall"
-    balanced = max(rises, falls) <= 2 * min(rises, falls)
-    if values.min() < 0 or (balanced and values.max() > 4 * values.mean()):
-        return "interarrivals", "as they rise and fall, and few are large"
-    raise InvalidInput(
-        f"{source}: kind", "auto", f"timestamps or interarrivals (--kind): with {rises} rises and {falls} falls these may be either"
-    )
-
-
-def _from_timestamps(times: Array, cells: list[tuple[int, str]], source: str, reading: str, assumed: bool = False) -> Trace:
-    gaps = np.diff(times)
+def _of_column(
+    found: Column, column: str | None, kind: Kind, unit: str, bin_width: float | None, source: str, rng: np.random.Generator
+) -> Trace:
+    """The arrivals that a column means."""
+    values = found.values
+    missing = np.flatnonzero(~np.isfinite(values))
+    if len(missing):
+        where, text = found.place(int(missing[0]))
+        raise InvalidInput(where, text, "a finite number")
+    if found.means and kind not in ("auto", found.means):
+        where, text = found.place(0)
+        raise InvalidInput(where, text, f"a number, as --kind {kind} was asked for")
+    if kind == "counts":
+        if column is None and found.others:
+            names = ", ".join(filter(None, (found.name, *found.others)))
+            raise InvalidInput(f"{source}: column", None, f"the name of the counts among {names}")
+        width = 1.0 if bin_width is None else bin_width
+        times = spread_counts(found, width, source, rng)
+        _require_arrivals(len(times), source)
+        return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random")
+    _require_arrivals(len(values), source, at_least=MIN_ARRIVALS - 1)
+    if found.means:
+        reading = f"{KIND_NAMES[found.means]} ({'' if found.typed == ISO_KIND else 'by their type, '}{found.typed})"
+        known, scale = found.means, found.tick
+    else:
+        known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
+        reading, scale = f"{KIND_NAMES[known]} in {unit} ({reason})", SECONDS[unit]
+    negative = np.flatnonzero(values < 0)
+    if len(negative) and found.means != "timestamps":
+        where, text = found.place(int(negative[0]))
+        raise InvalidInput(where, text, "an inter-arrival time >= 0" if known == "interarrivals" else "a time >= 0")
+    if known == "interarrivals":
+        return Trace(np.asarray(values * scale, dtype=np.float64), source, reading)
+    gaps = np.diff(values)
     falling = np.flatnonzero(gaps < 0)
     if len(falling):
-        line, text = cells[falling[0] + 1]
-        otherwise = "; if these are gaps, say --kind interarrivals" if assumed else ""
-        raise InvalidInput(
-            f"{source}, line {line}", text, f"a time not before the one above it ({cells[falling[0]][1]}){otherwise}"
-        )
-    return Trace(gaps, source, reading)
+        where, text = found.place(int(falling[0]) + 1)
+        otherwise = "; if these are gaps, say --kind interarrivals" if kind == "auto" and not found.means else ""
+        raise InvalidInput(where, text, f"a time not before the one above it ({found.place(int(falling[0]))[1]}){otherwise}")
+    return Trace(np.asarray(gaps * scale, dtype=np.float64), source, reading)
+
+
+def _require_arrivals(n: int, source: str, at_least: int = MIN_ARRIVALS) -> None:
+    if n < at_least:
+        raise InvalidInput(f"{source}: arrivals", n, f"at least {MIN_ARRIVALS}")

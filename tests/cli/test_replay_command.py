@@ -75,12 +75,22 @@ def sluice(monkeypatch, capsys, tmp_path):
 def test_a_replay_in_fast_motion_keeps_a_loose_slo_and_writes_every_request(server, sluice, tmp_path):
     code, out, err = sluice("replay", "trace.csv", "--url", server.url, "--scale", "50", "--slo", "2", "--out", "result.json")
     assert code == 0, err
+    assert "read 120 arrivals as timestamps in s (by the column's name, time)" in err
     assert "120 requests in 0.2 s, 50 times as fast as the trace." in err
     assert "Kept: 95 % of the requests within 2 s; measured 0.0" in err
     assert "latency ms" in out and "lateness ms" in out
     document = json.loads((tmp_path / "result.json").read_text())
     assert len(document["requests"]["latency"]) == 120 == len(server.bodies)
     assert document["summary"]["scale"] == 50
+
+
+def test_a_part_of_a_trace_of_any_form_is_replayed(server, sluice, tmp_path):
+    (tmp_path / "counts.csv").write_text("second,requests\n" + "".join(f"{i},{20 + i}\n" for i in range(10)))
+    arguments = ("--column", "requests", "--kind", "counts", "--from", "1", "--to", "9", "--window", "5")
+    code, _, err = sluice("replay", "counts.csv", "--url", server.url, "--scale", "50", *arguments)
+    assert code == 0, err
+    assert "arrivals as counts per 1 s, placed in their bins at random" in err
+    assert 110 < len(server.bodies) < 150
 
 
 def test_an_slo_that_is_not_kept_exits_1_and_says_what_was_measured(server, sluice):

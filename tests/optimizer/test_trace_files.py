@@ -1,0 +1,269 @@
+"""Traces in Parquet, NPY, access logs and counts: the same arrivals from each, and each refused where it is not what it says."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from batching.errors import InvalidInput
+from optimizer.arrivals.counts import spread_counts
+from optimizer.arrivals.mmpp import mmpp2
+from optimizer.arrivals.trace import Trace, read_trace
+from optimizer.arrivals.trace_columns import read_csv_column
+
+GAPS_NS = np.random.default_rng(0).integers(1, 10**9, 200)
+STAMPS_NS = 1_700_000_000 * 10**9 + np.concatenate([[0], np.cumsum(GAPS_NS)])
+GAPS = GAPS_NS * 1e-9
+
+
+def parquet(folder: Path, columns: dict[str, Any], name: str = "trace.parquet") -> Path:
+    path = folder / name
+    pa.parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def npy(folder: Path, values: Any, name: str = "trace.npy") -> Path:
+    path = folder / name
+    np.save(path, values, allow_pickle=True)
+    return path
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_parquet_timestamps_of_any_unit_are_arrivals(tmp_path: Path, unit: str, zone: str | None) -> None:
+    per_unit = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[unit]
+    stamps = STAMPS_NS // per_unit
+    path = parquet(tmp_path, {"id": ["a"] * 201, "at": pa.array(stamps, pa.timestamp(unit, zone))})
+    trace = read_trace(path, "at")
+    assert trace.interarrivals == pytest.approx(np.diff(stamps) * per_unit * 1e-9, rel=1e-12)
+    assert trace.reading.startswith("timestamps (by their type, timestamp[")
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        (pa.array(GAPS), {"kind": "interarrivals"}),
+        (pa.array(GAPS_NS, pa.uint64()), {"kind": "interarrivals", "unit": "ns"}),
+        (pa.array(GAPS_NS, pa.duration("ns")), {}),
+        (pa.array(STAMPS_NS), {"unit": "ns"}),
+        (pa.array([f"{gap:.9f}" for gap in GAPS]).cast(pa.decimal128(12, 9)), {"kind": "interarrivals"}),
+    ],
+)
+def test_parquet_numbers_and_durations_are_arrivals(tmp_path: Path, values: pa.Array, options: dict[str, Any]) -> None:
+    assert read_trace(parquet(tmp_path, {"x": values}), **options).interarrivals == pytest.approx(GAPS, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        (GAPS, {"kind": "interarrivals"}),
+        (GAPS_NS.astype(np.uint32), {"kind": "interarrivals", "unit": "ns"}),
+        (GAPS_NS.astype("timedelta64[ns]"), {}),
+        (STAMPS_NS.astype("datetime64[ns]"), {}),
+        (STAMPS_NS, {"unit": "ns"}),
+        (np.rec.fromarrays([np.zeros(200), GAPS], names="size,gap"), {"column": "gap"}),
+    ],
+)
+def test_npy_arrays_are_arrivals(tmp_path: Path, values: Any, options: dict[str, Any]) -> None:
+    trace = read_trace(npy(tmp_path, values), **options)
+    assert trace.interarrivals == pytest.approx(GAPS, rel=1e-9)
+
+
+def test_a_file_is_known_by_its_content_not_its_name(tmp_path: Path) -> None:
+    for path in (parquet(tmp_path, {"gap": GAPS}, "a.dat"), npy(tmp_path, GAPS, "b.npy")):
+        data = path.read_bytes()
+        for name, content in (("plain", data), ("packed", gzip.compress(data))):
+            (tmp_path / name).write_bytes(content)
+            trace = read_trace(tmp_path / name, kind="interarrivals")
+            assert trace.interarrivals == pytest.approx(GAPS)
+
+
+def of_bytes(data: bytes, name: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / name).write_bytes(data)
+        return folder / name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "options", "message"),
+    [
+        (of_bytes(b"PAR1" + b"x" * 500, "t.parquet"), {}, "t.parquet' is not allowed; allowed: a readable Parquet file "),
+        (of_bytes(b"1\n2\n", "t.parquet"), {}, "allowed: a readable Parquet file "),
+        (of_bytes(gzip.compress(b"PAR1 torn"), "t.gz"), {}, "allowed: a readable Parquet file "),
+        (lambda f: parquet(f, {"a": GAPS, "b": GAPS}), {"column": "c"}, "column: 'c' .* one of the columns of .*: a, b"),
+        (lambda f: parquet(f, {"a": ["x"] * 200}), {}, "type of column a: 'string' .* numbers, timestamps or durations"),
+        (lambda f: parquet(f, {"a": [0.1, None] * 100}), {}, "row 2: None is not allowed; allowed: a value in column a"),
+        (
+            lambda f: parquet(f, {"gap": [0.1] * 150 + [float("nan")]}),
+            {},
+            "row 151: 'nan' is not allowed; allowed: a finite number",
+        ),
+        (lambda f: parquet(f, {"gap": [0.1] * 150 + [-0.1]}), {}, "row 151: '-0.1' is not allowed; allowed: an inter-arrival time"),
+        (lambda f: parquet(f, {"time": [*range(150), 7]}), {}, r"row 151: '7' .* a time not before the one above it \(149\)"),
+        (lambda f: parquet(f, {}), {}, "trace: .* is not allowed; allowed: a Parquet file with a column"),
+        (
+            lambda f: parquet(f, {"a": pa.array(STAMPS_NS, pa.timestamp("ns"))}),
+            {"kind": "interarrivals"},
+            "row 1: '2023-.* a number, as --kind interarrivals was asked for",
+        ),
+        (lambda f: npy(f, np.array([{}] * 200)), {}, "allowed: a readable NPY file without pickled objects"),
+        (of_bytes(b"\x93NUMPY\x01\x00torn", "t.npy"), {}, "allowed: a readable NPY file"),
+        (of_bytes(b"1\n2\n", "t.npy"), {}, "allowed: a readable NPY file"),
+        (lambda f: npy(f, GAPS.reshape(2, 100)), {}, r"shape: \(2, 100\) is not allowed; allowed: one dimension"),
+        (lambda f: npy(f, np.array(["a"] * 200)), {}, "type: '<U1' is not allowed; allowed: numbers, datetime64 or timedelta64"),
+        (lambda f: npy(f, np.array(["2024", "2025"], "M8[Y]")), {}, r"type: 'datetime64\[Y\]' .* a unit of s, ms, us, ns"),
+        (lambda f: npy(f, np.array(["2024-01-01", "NaT"], "M8[s]")), {}, "row 2: 'NaT' is not allowed; allowed: a time"),
+        (lambda f: npy(f, np.append(GAPS, np.inf)), {}, "row 201: 'inf' is not allowed; allowed: a finite number"),
+        (lambda f: npy(f, GAPS), {"column": "gap"}, "column: 'gap' is not allowed"),
+        (lambda f: npy(f, GAPS[:50]), {}, "arrivals: 50 is not allowed; allowed: at least 100"),
+        (
+            of_bytes(b"PK\x03\x04\x00\x00" * 50, "t.npz"),
+            {},
+            "t.npz' is not allowed; allowed: CSV, Parquet, NPY .* other binary file",
+        ),
+        (of_bytes(b"t\n" + b"\xff\xfe\n" * 200, "t.csv"), {}, "t.csv' is not allowed; allowed: a file of text in UTF-8"),
+        (of_bytes(gzip.compress(b"1\n" * 5000)[:-12], "t.gz"), {}, "allowed: a readable file of CSV, Parquet, NPY .*end-of-stream"),
+        (of_bytes(b"\x1f\x8bnot gzip", "t.gz"), {}, "allowed: a readable file of CSV, Parquet, NPY"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(
+    tmp_path: Path, write: Callable[[Path], Path], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_trace(write(tmp_path), **options)
+
+
+def log_line(created_ns: int, agent: str = "curl/7.46.0", scheme: str = "https") -> str:
+    created = str(np.datetime64(created_ns // 1000, "us")) + "Z"
+    answered = str(np.datetime64(created_ns // 1000 + 80_000, "us")) + "Z"
+    return (
+        f"{scheme} {answered} app/balancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "
+        f'"POST https://www.example.com:443/models/mlp HTTP/1.1" "{agent}" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 '
+        "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/buffer/73e2d6bc24d8a067 "
+        '"Root=1-58337281-1d84f3d73c47ec4e58577259" "www.example.com" "arn:aws:acm:us-east-1:123456789012:certificate/1" '
+        f'1 {created} "forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_1234'
+    )
+
+
+LOG_NS = STAMPS_NS // 1000 * 1000
+LOG_GAPS = np.diff(LOG_NS) * 1e-9
+
+
+def test_arrivals_in_an_access_log_are_when_requests_were_made_whatever_the_order_of_the_answers(tmp_path: Path) -> None:
+    agents = ["curl/7.46.0", "Mozilla/5.0 (X11; Linux) Gecko", r"a \"quoted\" one", "-"]
+    schemes = ["http", "https", "h2", "grpcs", "ws", "wss"]
+    rng = np.random.default_rng(1)
+    lines = [log_line(int(LOG_NS[i]), agents[i % 4], schemes[i % 6]) for i in rng.permutation(len(LOG_NS))]
+    path = tmp_path / "balancer.log"
+    path.write_text("\n".join(lines) + "\n\n")
+    trace = read_trace(path)
+    assert trace.interarrivals == pytest.approx(LOG_GAPS, abs=1e-12)
+    assert trace.reading == "request_creation_time in an access log of a load balancer"
+
+
+def test_the_logs_of_a_folder_are_one_trace(tmp_path: Path) -> None:
+    below = tmp_path / "AWSLogs" / "2024" / "03"
+    below.mkdir(parents=True)
+    nodes = [LOG_NS[0::3], LOG_NS[1::3], LOG_NS[2::3]]
+    for i, stamps in enumerate(nodes):
+        text = "\n".join(log_line(int(stamp)) for stamp in stamps).encode()
+        (below / f"node{i}.log").write_bytes(text) if i else (below / "node0.log.gz").write_bytes(gzip.compress(text))
+    (below / "conn_log.1.log").write_text("of another kind\n")
+    (tmp_path / "ELBAccessLogTestFile").write_text("Enable AccessLog\n")
+    trace = read_trace(tmp_path)
+    assert trace.interarrivals == pytest.approx(LOG_GAPS, abs=1e-12)
+    assert trace.reading == "request_creation_time in 3 access logs of a load balancer"
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (["nonsense"], {}, "balancer.log, line 202: 'nonsense' is not allowed; allowed: a record with its request_creation_time"),
+        ([log_line(0).replace("1970-01-01T00:00:00.000000Z", "-")], {}, "line 202: '-' is not allowed; allowed: a record"),
+        (
+            [log_line(0).replace("1970-01-01T00:00:00.000000Z", "1970-02-31T00:00:00.0Z")],
+            {},
+            "whose request_creation_times are dates",
+        ),
+        ([], {"column": "time"}, "column: 'time' is not allowed; allowed: none for an access log"),
+        ([], {"kind": "counts"}, "kind: 'counts' is not allowed; allowed: none for an access log"),
+    ],
+)
+def test_a_bad_access_log_names_line_and_value(tmp_path: Path, lines: list[str], options: dict[str, Any], message: str) -> None:
+    path = tmp_path / "balancer.log"
+    path.write_text("\n".join([*(log_line(int(stamp)) for stamp in LOG_NS), *lines]))
+    with pytest.raises(InvalidInput, match=message):
+        read_trace(path, **options)
+
+
+def test_a_folder_without_logs_and_a_torn_log_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a folder with access logs of a load balancer"):
+        read_trace(tmp_path)
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress(b"x" * 1000)[:-10])
+    with pytest.raises(InvalidInput, match="a.log.gz' is not allowed; allowed: a readable access log"):
+        read_trace(tmp_path)
+
+
+def counts_file(folder: Path, counts: Any) -> Path:
+    path = folder / "counts.csv"
+    path.write_text("requests\n" + "\n".join(map(str, counts)) + "\n")
+    return path
+
+
+def test_counted_arrivals_stay_in_their_bins_and_are_the_same_each_time(tmp_path: Path) -> None:
+    counts = np.random.default_rng(2).poisson(3, 400)
+    path = counts_file(tmp_path, counts)
+    times = spread_counts(read_csv_column(path.read_bytes(), None, "here"), 60, "here", np.random.default_rng(0))
+    assert np.array_equal(np.bincount((times / 60).astype(int), minlength=400), counts)
+    trace = read_trace(path, kind="counts", bin_width=60)
+    assert trace.interarrivals == pytest.approx(np.diff(times))
+    assert trace.reading == "counts per 60 s, placed in their bins at random"
+    other = read_trace(path, bin_width=60, rng=np.random.default_rng(9))
+    assert len(other) == len(trace) and not np.array_equal(trace.interarrivals, other.interarrivals)
+
+
+def test_counts_of_poisson_are_poisson_again_and_those_of_bursts_keep_their_dispersion(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    again = read_trace(counts_file(tmp_path, rng.poisson(5, 20_000)), kind="counts")
+    assert again.statistics().scv == pytest.approx(1, abs=4 * np.sqrt(8 / 100_000))
+    assert again.autocorrelation([1])[0] == pytest.approx(0, abs=4 / np.sqrt(100_000))
+    source = Trace(mmpp2(50, 5, 0.1, 0.2).sample(50_000, rng))
+    bins = np.bincount(source.times.astype(int))
+    counted = read_trace(counts_file(tmp_path, bins), kind="counts")
+    assert counted.dispersion(20) == pytest.approx(source.dispersion(20), rel=0.05)
+    assert counted.arrival_rate == pytest.approx(source.arrival_rate, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "message"),
+    [
+        ([5] * 50 + [-1], {"kind": "counts"}, "line 52: '-1' is not allowed; allowed: a count: a whole number >= 0"),
+        ([5] * 50 + [2.5], {"kind": "counts"}, "line 52: '2.5' is not allowed; allowed: a count: a whole number >= 0"),
+        ([5] * 50 + ["few"], {"kind": "counts"}, "line 52: 'few' is not allowed; allowed: a number"),
+        ([5] * 50 + ["nan"], {"kind": "counts"}, "line 52: 'nan' is not allowed; allowed: a finite number"),
+        ([5] * 10, {"kind": "counts"}, "arrivals: 50 is not allowed; allowed: at least 100"),
+        ([0] * 10, {"kind": "counts"}, "arrivals: 0 is not allowed; allowed: at least 100"),
+        ([], {"kind": "counts"}, "arrivals: 0 is not allowed; allowed: at least 100"),
+        ([10**9], {"kind": "counts"}, r"arrivals: '1e\+09' is not allowed; allowed: at most 200000000: take fewer bins"),
+        ([5] * 50, {"kind": "counts", "bin_width": 0}, "bin: 0 is not allowed; allowed: a number of seconds > 0"),
+        ([5] * 150, {}, "kind: 'auto' is not allowed; allowed: counts --bin SECONDS"),
+    ],
+)
+def test_counts_that_are_none_are_refused(tmp_path: Path, counts: list[Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_trace(counts_file(tmp_path, counts), **options)
+
+
+def test_of_several_columns_the_one_with_the_counts_must_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("minute,requests\n" + "\n".join(f"{i},5" for i in range(100)))
+    with pytest.raises(InvalidInput, match="column: None is not allowed; allowed: the name of the counts among minute, requests"):
+        read_trace(path, kind="counts")
+    assert len(read_trace(path, "requests", bin_width=60)) == 500
