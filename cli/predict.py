@@ -6,17 +6,23 @@ import click
 import numpy as np
 from rich.table import Table
 
+from batching.documents import ArrivalDocument, ServiceProfile
 from cli import output
-from cli.arrival_options import arrival_options, cost_options, read_arrivals, read_price_list, read_profile
+from cli.arrival_options import Billing, arrival_options, cost_options, profile_option
+from cli.costs import cost_document, cost_table
 from optimizer.analysis.cost import predict_cost
 from optimizer.analysis.latency import METHODS, predict_latency
 from optimizer.analysis.service import service_times
 from optimizer.arrivals.map import ArrivalProcess
+from optimizer.decision.answer import PERCENTILES
+from optimizer.report.wording import milliseconds
+
+N_POINTS = 41  # of the CDF in the document
 
 
 @click.command("predict")
 @arrival_options
-@click.option("--profile", "profile_file", required=True, metavar="FILE", help="Service profile of `sluice profile --out`.")
+@profile_option
 @click.option("--memory", "memory_mb", type=int, required=True, metavar="MB", help="Memory size.")
 @click.option("-b", "--batch-size", type=int, required=True, help="Largest batch; 1 is no batching.")
 @click.option("-t", "--timeout", type=float, required=True, metavar="SECONDS", help="Longest wait for a batch to fill.")
@@ -25,31 +31,35 @@ from optimizer.arrivals.map import ArrivalProcess
 @cost_options
 @output.json_option
 def command(
-    arrivals: str | None,
-    poisson_rate: float | None,
-    mmpp2_rates: str | None,
-    profile_file: str,
+    arrivals: ArrivalDocument,
+    profile: ServiceProfile,
     memory_mb: int,
     batch_size: int,
     timeout: float,
     percentiles: tuple[float, ...],
     method: str,
-    prices_file: str | None,
-    architecture: str,
-    granularity: float | None,
+    billing: Billing,
     as_json: bool,
 ) -> None:
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
-    process = ArrivalProcess.of(read_arrivals(arrivals, poisson_rate, mmpp2_rates))
-    service = service_times(read_profile(profile_file), memory_mb, batch_size)
-    prices = read_price_list(prices_file)
-    prediction = predict_latency(process, service, batch_size, timeout, method)
+    process = ArrivalProcess.of(arrivals)
+    prediction = predict_latency(process, service_times(profile, memory_mb, batch_size), batch_size, timeout, method)
+    init = profile.init.get(memory_mb)
     cost = predict_cost(
-        prediction.batch_size_pmf, service, prices, architecture=architecture, granularity=granularity, buffered=batch_size > 1
+        prediction.batch_size_pmf,
+        service_times(profile, memory_mb, batch_size),
+        billing.prices,
+        architecture=billing.architecture,
+        granularity=billing.granularity,
+        cold_start_probability=billing.cold_start_probability,
+        init_duration=init.mean if init else 0.0,
+        payload_bytes=billing.payload_bytes or 0,
+        answer_bytes=billing.answer_bytes,
+        buffered=batch_size > 1,
     )
-    latency = {f"p{p:g}": prediction.percentile(p) for p in sorted(percentiles or (50.0, 90.0, 95.0, 99.0))}
-    times = np.linspace(0, prediction.longest, 41)
+    latency = {f"p{p:g}": prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
     if as_json:
+        times = np.linspace(0, prediction.longest, N_POINTS)
         output.print_json(
             {
                 "version": 1,
@@ -62,32 +72,17 @@ def command(
                 "cdf": [[float(t), float(p)] for t, p in zip(times, prediction.cdf(times), strict=True)],
                 "batch_size_pmf": prediction.batch_size_pmf.tolist(),
                 "mean_batch_size": prediction.mean_batch_size,
-                "cost": {
-                    "per_request": cost.per_request,
-                    "compute": cost.compute,
-                    "requests": cost.requests,
-                    "init": cost.init,
-                    "logs": cost.logs,
-                    "fixed_per_month": cost.fixed_per_month,
-                    "prices_read_on": prices.read_on,
-                },
+                "cost": cost_document(cost) | {"in_all": cost.in_all(process.arrival_rate)},
+                "prices": {"region": billing.prices.region, "read_on": billing.prices.read_on},
             }
         )
         return
-    table = Table(
-        "", "", title=f"{memory_mb} MB, batch size {batch_size}, timeout {1000 * timeout:g} ms ({method})", show_header=False
-    )
+    title = f"{memory_mb} MB, batch size {batch_size}, timeout {milliseconds(timeout)} ({method})"
+    table = Table("", "", title=title, show_header=False)
     for name, value in latency.items():
-        table.add_row(f"latency {name}", f"{1000 * value:.2f} ms")
+        table.add_row(f"latency {name}", milliseconds(value))
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
     table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
-    for name, dollars in (
-        ("compute", cost.compute),
-        ("request fee", cost.requests),
-        ("bill of the function", cost.per_request),
-        ("logs, beside it", cost.logs),
-    ):
-        table.add_row(f"USD per million: {name}", f"{1e6 * dollars:.4f}")
-    table.add_row("USD per month: buffer", f"{cost.fixed_per_month:.2f}")
     output.stdout.print(table)
-    output.stdout.print(f"prices: {prices.region}, read {prices.read_on}")
+    output.stdout.print(cost_table({f"at {process.arrival_rate:.4g} requests/s": cost}))
+    output.stdout.print(f"prices: {billing.prices.region}, read {billing.prices.read_on}")

@@ -1,151 +1,264 @@
-"""`sluice recommend`: the cheapest setting that keeps a percentile SLO."""
+"""`sluice recommend`: the cheapest setting that keeps percentile SLOs."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from math import isfinite
+
 import click
+import numpy as np
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from batching.documents import Slo, write
+from batching.documents import ArrivalDocument, Plan, PolicyDocument, ServiceProfile, Slo, write
+from batching.errors import InvalidInput
 from cli import output
-from cli.arrival_options import arrival_options, cost_options, read_arrivals, read_price_list, read_profile
+from cli.arrival_options import Billing, arrival_options, cost_options, profile_option
+from cli.command_line import command_line
+from cli.costs import cost_document, cost_table
+from cli.measured import read_measured
+from cli.slo_options import slo_options
+from cli.worker_offers import provisioned_offers, read_worker
 from optimizer.arrivals.map import ArrivalProcess
-from optimizer.decision.recommend import MAX_BATCH_SIZE, Recommendation, Setting, recommend
+from optimizer.arrivals.trace import read_trace
+from optimizer.decision.answer import PERCENTILES, Recommendation, Setting
+from optimizer.decision.recommend import MAX_BATCH_SIZE, recommend
+from optimizer.decision.workers import WorkerSetting
+from optimizer.report import wording
+from optimizer.report.alternatives import alternatives
+from optimizer.report.wording import milliseconds, per_million
+from optimizer.simulation.batch_means import Estimate
 
 
 @click.command("recommend")
 @arrival_options
-@click.option("--profile", "profile_file", required=True, metavar="FILE", help="Service profile of `sluice profile --out`.")
-@click.option("--slo", "slo_latency", type=float, required=True, metavar="SECONDS", help="Latency that the percentile must keep.")
-@click.option("--percentile", type=float, default=95.0, show_default=True, help="Percent of the requests that must keep it.")
+@profile_option
+@slo_options
 @click.option("--objective", type=click.Choice(["cost", "latency"]), default="cost", show_default=True, help="What to minimise.")
 @click.option("--max-cost", type=float, metavar="USD", help="Most USD per request (1e-6: 1 USD per million).")
 @click.option("--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this size; may be repeated.")
 @click.option("--max-batch-size", type=int, default=MAX_BATCH_SIZE, show_default=True, help="Largest batch considered.")
-@click.option("--payload-bytes", type=int, help="Size of one request: a batch must fit into one invocation.")
-@click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of the SLO kept free.")
+@click.option(
+    "--max-timeout", type=float, metavar="SECONDS", help="Longest considered  [default: twice the longest latency promised]"
+)
+@click.option(
+    "--timeout", "timeouts", type=float, multiple=True, metavar="SECONDS", help="Consider only this one; may be repeated."
+)
+@click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of the SLOs' latencies kept free.")
+@click.option(
+    "--worker",
+    "worker_texts",
+    multiple=True,
+    metavar="PROFILE:PRICE",
+    help="Workers that compete: their profile, and a machine of the price list or USD per hour; may be repeated.",
+)
+@click.option("--provisioned", is_flag=True, help="Provisioned concurrency competes, at every memory size considered.")
 @click.option("--model", default="model", show_default=True, metavar="NAME", help="Name of the model in the plan.")
 @cost_options
 @click.option("--out", metavar="FILE", help="Write the plan here.")
+@click.option("--report", metavar="FILE", help="Write a page about the answer here: HTML, one file.")
+@click.option("--trace", metavar="FILE", help="For the report: a trace to run the recommended setting on.")
+@click.option("--measured", metavar="FILE", help="For the report: latencies that `sluice replay --out` measured.")
 @output.json_option
+@click.pass_context
 def command(
-    arrivals: str | None,
-    poisson_rate: float | None,
-    mmpp2_rates: str | None,
-    profile_file: str,
-    slo_latency: float,
-    percentile: float,
+    context: click.Context,
+    arrivals: ArrivalDocument,
+    profile: ServiceProfile,
+    slos: tuple[Slo, ...],
     objective: str,
     max_cost: float | None,
     memory_sizes: tuple[int, ...],
     max_batch_size: int,
-    payload_bytes: int | None,
+    max_timeout: float | None,
+    timeouts: tuple[float, ...],
+    worker_texts: tuple[str, ...],
+    provisioned: bool,
     headroom: float,
     model: str,
-    prices_file: str | None,
-    architecture: str,
-    granularity: float | None,
+    billing: Billing,
     out: str | None,
+    report: str | None,
+    trace: str | None,
+    measured: str | None,
     as_json: bool,
 ) -> None:
-    """Find the memory size, batch size and timeout of least cost that keep a percentile SLO."""
-    document = read_arrivals(arrivals, poisson_rate, mmpp2_rates)
-    process = ArrivalProcess.of(document)
-    profile = read_profile(profile_file)
-    slo = Slo(slo_latency, percentile)
-    prices = read_price_list(prices_file)
+    """Find the memory size, batch size and timeout of least cost that keep percentile SLOs, or the workers that do it for less."""
+    for name, path in (("trace", trace), ("measured", measured)):
+        if path is not None and report is None:
+            raise InvalidInput(name, path, "only with --report, which shows it")
+    if timeouts and max_timeout is not None:
+        raise InvalidInput("max_timeout", max_timeout, "only without --timeout, which names those considered")
+    process = ArrivalProcess.of(arrivals)
+    seen = read_measured(measured) if measured is not None else None
+    observed = read_trace(trace) if trace is not None else None
+    offers = [read_worker(text, billing.prices) for text in worker_texts]
+    if provisioned:
+        offers += provisioned_offers(profile, memory_sizes, billing)
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("searching", total=1.0)
         answer = recommend(
             process,
             profile,
-            slo,
+            slos,
             objective=objective,
             max_cost=max_cost,
             memory_sizes=memory_sizes or None,
             max_batch_size=max_batch_size,
-            payload_bytes=payload_bytes,
+            timeouts=timeouts or None,
+            max_timeout=max_timeout,
+            payload_bytes=billing.payload_bytes,
+            answer_bytes=billing.answer_bytes,
             headroom=headroom,
-            prices=prices,
-            architecture=architecture,
-            granularity=granularity,
+            prices=billing.prices,
+            architecture=billing.architecture,
+            granularity=billing.granularity,
+            cold_start_probability=billing.cold_start_probability,
+            workers=offers,
             on_progress=lambda fraction: progress.update(task, completed=fraction),
         )
-    plan = answer.plan(profile, model, document)
-    if out:
+    made_at = datetime.now(UTC)
+    plan = answer.plan(profile, model, arrivals, made_at)
+    if out is not None:
         output.write_file(out, write(plan))
         output.stderr.print(f"wrote {out}")
+    if report is not None:
+        from optimizer.report.page import Subject, report_page  # with matplotlib, which takes longer to import than the search
+
+        with output.stderr.status("drawing ..."):
+            subject = Subject(
+                answer=answer,
+                arrivals=arrivals,
+                profile=profile,
+                prices=billing.prices,
+                model=model,
+                command=command_line(context),
+                made_at=made_at,
+                architecture=billing.architecture,
+                granularity=billing.granularity,
+                cold_start_probability=billing.cold_start_probability,
+                headroom=headroom,
+                trace=observed,
+                measured=seen,
+            )
+            page = report_page(subject, np.random.default_rng(0))
+        output.write_file(report, page.encode())
+        output.stderr.print(f"wrote {report}")
     if as_json:
-        output.print_json(
-            {
-                "version": 1,
-                "plan": plan,
-                "no_batching": _row(answer.no_batching, percentile) | {"keeps_slo": answer.no_batching_keeps_slo},
-                "best": _row(answer.best, percentile),
-                "runners_up": [_row(setting, percentile) for setting in answer.runners_up],
-                "frontier": list(answer.frontier),
-                "break_even_arrival_rate": answer.break_even_arrival_rate,
-                "settings_compared": answer.n_settings,
-                "prices_read_on": prices.read_on,
-            }
-        )
-        return
-    _show(answer, process.arrival_rate, slo)
-    output.stdout.print(f"prices: {prices.region}, read {prices.read_on}; {answer.n_settings} settings compared")
+        output.print_json(_document(answer, plan, process.arrival_rate, billing))
+    else:
+        _show(answer, process.arrival_rate)
+        output.stdout.print(f"prices: {billing.prices.region}, read {billing.prices.read_on}")
 
 
-def _row(setting: Setting, percentile: float) -> dict[str, object]:
+def _document(answer: Recommendation, plan: Plan, arrival_rate: float, billing: Billing) -> dict[str, object]:
+    percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})
+
+    def setting(of: Setting) -> dict[str, object]:
+        return {
+            "memory_mb": of.memory_mb,
+            "batch_size": of.batch_size,
+            "timeout": of.timeout,
+            "latency": {f"p{p:g}": of.latency.percentile(p) for p in percentiles},
+            "mean_batch_size": of.mean_batch_size,
+            "cost": cost_document(of.cost) | {"in_all": of.cost.in_all(arrival_rate)},
+        }
+
     return {
-        "memory_mb": setting.memory_mb,
-        "batch_size": setting.batch_size,
-        "timeout": setting.timeout,
-        "latency": setting.latency.percentile(percentile),
-        "mean_batch_size": setting.mean_batch_size,
-        "cost": {
-            "per_request": setting.cost.per_request,
-            "compute": setting.cost.compute,
-            "requests": setting.cost.requests,
-            "init": setting.cost.init,
-            "logs": setting.cost.logs,
-            "fixed_per_month": setting.cost.fixed_per_month,
-        },
+        "version": 1,
+        "plan": plan,
+        "slos": list(answer.slos),
+        "arrival_rate": arrival_rate,
+        "best": setting(answer.best),
+        "no_batching": setting(answer.no_batching) | {"keeps_slos": answer.no_batching_keeps_slo},
+        "winner": answer.winner.name if isinstance(answer.winner, WorkerSetting) else "function",
+        "feasible": answer.feasible,
+        "workers": [_pool_document(pool) for pool in answer.workers],
+        "refused_workers": dict(answer.refused_workers),
+        "runners_up": [setting(runner_up) for runner_up in answer.runners_up],
+        "frontier": list(answer.frontier),
+        "sensitivity": list(answer.sensitivity),
+        "break_even_arrival_rate": answer.break_even_arrival_rate,
+        "buffer_pays": wording.pays(answer, arrival_rate),
+        "gap": answer.gap,
+        "at_longest_timeout": answer.at_longest_timeout,
+        "settings_compared": answer.n_settings,
+        "prices": {"region": billing.prices.region, "read_on": billing.prices.read_on},
     }
 
 
-def _show(answer: Recommendation, arrival_rate: float, slo: Slo) -> None:
-    title = f"p{slo.percentile:g} within {1000 * slo.latency:g} ms at {arrival_rate:.4g} requests/s"
-    first = Column("", no_wrap=True)
-    table = Table(first, "memory", "batch", "timeout", f"p{slo.percentile:g}", "mean batch", "USD per million", title=title)
-    rows = [("recommended", answer.best), ("no batching", answer.no_batching)]
-    rows += [(f"runner-up {i}", setting) for i, setting in enumerate(answer.runners_up, 1)]
-    for name, s in rows:
+def _pool_document(pool: WorkerSetting) -> dict[str, object]:
+    return {
+        "name": pool.name,
+        "workers": pool.workers,
+        "policy": PolicyDocument.of(pool.policy),
+        "latency": {name: _estimate_document(estimate) for name, estimate in pool.latency.items()},
+        "violations": [_estimate_document(share) for share in pool.violations],
+        "keeps_slos": pool.keeps_slos,
+        "utilisation": pool.utilisation,
+        "load": pool.load,
+        "mean_batch_size": pool.mean_batch_size,
+        "cost": cost_document(pool.cost) | {"in_all": pool.cost.in_all(pool.arrival_rate)},
+        "usd_per_month": pool.usd_per_month,
+        "requests_simulated": pool.n_requests,
+        "confidence": pool.confidence,
+    }
+
+
+def _estimate_document(estimate: Estimate) -> dict[str, float | None]:
+    return {name: value if isfinite(value) else None for name, value in estimate._asdict().items()}
+
+
+def _show(answer: Recommendation, arrival_rate: float) -> None:
+    output.stdout.print(_settings(answer, arrival_rate))
+    verdict = (wording.headline(answer), wording.kept(answer), wording.saving(answer), wording.break_even(answer, arrival_rate))
+    for sentence in verdict:
+        output.stdout.print(sentence)
+    for sentence in wording.proof(answer):
+        output.stdout.print(sentence)
+    output.stdout.print(cost_table({of.name: of.cost for of in alternatives(answer, pools=1, runners_up=0)}))
+    output.stdout.print(_sensitivity(answer, arrival_rate))
+    output.stdout.print(_frontier(answer))
+
+
+def _settings(answer: Recommendation, arrival_rate: float) -> Table:
+    title = f"{wording.promise(answer.slos)}, at {arrival_rate:.4g} requests/s"
+    table = Table(Column("", min_width=11), "runs on", Column("leaves", min_width=10), title=title)
+    for name in (*(f"p{slo.percentile:g} ms" for slo in answer.slos), "mean\nbatch", "USD per\nmillion"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for of in alternatives(answer):
+        latency = [f"{1e3 * seconds:.4g}" for seconds in of.latency.values()]
+        figures = [*latency, f"{of.mean_batch_size:.2f}", per_million(of.cost.per_request)]
+        table.add_row(of.name, of.runs_on, of.leaves, *figures, style="bold" if of.name == "recommended" else None)
+    return table
+
+
+def _sensitivity(answer: Recommendation, arrival_rate: float) -> Table:
+    table = Table("requests/s", title="the setting of the function when the load changes")
+    for name in (*(f"p{slo.percentile:g}" for slo in answer.slos), "mean batch", "USD per million", "SLO kept"):
+        table.add_column(name, justify="right")
+    for case in answer.sensitivity:
         table.add_row(
-            name,
-            f"{s.memory_mb} MB",
-            str(s.batch_size),
-            "-" if s.batch_size == 1 else f"{1000 * s.timeout:.4g} ms",
-            f"{1000 * s.latency.percentile(slo.percentile):.1f} ms",
-            f"{s.mean_batch_size:.2f}",
-            f"{1e6 * s.cost.per_request:.4f}",
+            f"{case.arrival_rate:.4g} ({100 * (case.factor - 1):+.0f} %)",
+            *(milliseconds(seconds) for seconds in case.latency.values()),
+            f"{case.mean_batch_size:.2f}",
+            per_million(case.cost_per_request),
+            "yes" if case.keeps_slos else "no",
         )
-    output.stdout.print(table)
-    frontier = Table("latency at most", "USD per million", "memory", "batch size", "timeout", title="cheapest by latency")
+    return table
+
+
+def _frontier(answer: Recommendation) -> Table:
+    percentile = f"p{answer.slo.percentile:g}"
+    table = Table(f"{percentile} at most", title=f"what a {percentile} costs")
+    for name in ("USD per million", "memory", "batch size", "timeout"):
+        table.add_column(name, justify="right")
     for point in answer.frontier:
-        frontier.add_row(
-            f"{1000 * point.latency:.1f} ms",
-            f"{1e6 * point.cost_per_request:.4f}",
+        table.add_row(
+            milliseconds(point.latency),
+            per_million(point.cost_per_request),
             f"{point.memory_mb} MB",
             str(point.batch_size),
-            "-" if point.batch_size == 1 else f"{1000 * point.timeout:.4g} ms",
+            "-" if point.batch_size == 1 else milliseconds(point.timeout),
         )
-    output.stdout.print(frontier)
-    if not answer.no_batching_keeps_slo:
-        output.stdout.print("No batching does not keep the SLO at any memory size.")
-    if answer.best.batch_size == 1 or answer.break_even_arrival_rate is None:
-        output.stdout.print("Batching saves nothing here: call the function directly and deploy no buffer.")
-        return
-    fixed, rate = answer.best.cost.fixed_per_month, answer.break_even_arrival_rate
-    verdict = "it pays" if arrival_rate > rate else "do not deploy one for this alone"
-    output.stdout.print(
-        f"The buffer costs {fixed:.2f} USD per month, earned from {rate:.4g} requests/s on; here {arrival_rate:.4g}: {verdict}."
-    )
+    return table

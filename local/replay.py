@@ -48,13 +48,15 @@ IDLE_LIMIT = 3.0  # s; an idle connection older than this is not used again, les
 CHECK_EVERY = 0.1  # s between looks at the timeouts and calls of on_progress
 MESSAGE_LENGTH = 200  # bytes of a failing answer that are kept
 LEVELS = (50, 75, 90, 95, 99, 99.9)
+QUANTILE_LEVELS = (*(k / 200 for k in range(1, 199)), 0.992, 0.994, 0.996, 0.998, 0.999, 0.9995, 0.9999)  # closer in the tail
 
 
 class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay measured; seconds, and ``None`` for a latency that no answer bounds.
 
-    ``latency`` counts a failed request as never answered. ``failures`` counts requests by status other than 2xx, ``"0"`` being no
-    answer at all; ``messages`` counts what was said about them. ``lateness`` is the generator's own: where it is not small against
+    ``latency`` counts a failed request as never answered, and so do ``quantiles``, points ``(q, seconds)`` of its quantile
+    function, which therefore end where the failures begin. ``failures`` counts requests by status other than 2xx, ``"0"`` being no answer at
+    all; ``messages`` counts what was said about them. ``lateness`` is the generator's own: where it is not small against
     the latencies, the generator was the bottleneck and the latencies are too large.
     """
 
@@ -68,6 +70,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     lateness: dict[str, float]
     generator_cpu_per_request: float
     scale: float
+    quantiles: list[tuple[float, float]]
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -108,8 +111,10 @@ class Replay(msgspec.Struct, frozen=True):
     def summary(self) -> ReplaySummary:
         """The replay in a few numbers."""
         n = len(self.intended)
+        answers = np.where(self.answered, self.latency, np.inf)
+        quantiles = np.quantile(answers, QUANTILE_LEVELS, method="inverted_cdf").tolist()
         latency = {f"p{level:g}": self.latency_percentile(level) for level in LEVELS}
-        latency["max"] = float(np.where(self.answered, self.latency, np.inf).max())
+        latency["max"] = float(answers.max())
         lateness = {f"p{level:g}": self.lateness_percentile(level) for level in (50, 99)}
         lateness["max"] = float(self.lateness.max())
         span = float(self.intended[-1])
@@ -124,6 +129,7 @@ class Replay(msgspec.Struct, frozen=True):
             lateness=lateness,
             generator_cpu_per_request=self.cpu_seconds / n,
             scale=self.scale,
+            quantiles=[(q, seconds) for q, seconds in zip(QUANTILE_LEVELS, quantiles, strict=True) if np.isfinite(seconds)],
         )
 
     def document(self) -> dict[str, Any]:

@@ -74,12 +74,13 @@ class Sensitivity:
 class Recommendation:
     """The answer, beside what it is to be compared with.
 
-    ``best`` is the best setting of the function; where none keeps the SLOs ``keeps_slos`` is false and it is the quickest.
-    ``workers`` are the pools that keep them, cheapest first, ``refused_workers`` says why others do not; ``winner`` is the cheapest
-    of all. ``no_batching`` is that at its own cheapest memory size that keeps the SLOs, or the quickest one where none does, then
-    ``no_batching_keeps_slo`` is false; ``runners_up`` are the next best of other memory or batch sizes; ``break_even_arrival_rate``
-    (requests/s) is where the buffer's fixed cost is earned, ``None`` where it never is; ``gap`` is the part of the cost by which a
-    timeout between those visited might be cheaper; ``at_longest_timeout`` says that the bound on the timeout binds.
+    ``best`` is the best setting of the function; where none keeps SLOs and budget ``feasible`` is false and it is the quickest.
+    ``workers`` are the pools that keep them, cheapest first, ``refused_workers`` says why others do not; ``winner`` is what costs
+    least in all. ``no_batching`` is that at its own cheapest memory size that keeps the SLOs, or the quickest one where none does,
+    then ``no_batching_keeps_slo`` is false; ``runners_up`` are the best of other memory sizes, then of other batch sizes;
+    ``break_even_arrival_rate`` (requests/s) is where the buffer's fixed cost is earned, ``None`` where it never is; ``gap`` is the
+    part of the cost by which a timeout between those visited might be cheaper; ``at_longest_timeout`` says that the bound on the
+    timeout binds.
     """
 
     best: Setting
@@ -93,15 +94,16 @@ class Recommendation:
     gap: float
     at_longest_timeout: bool
     n_settings: int
-    keeps_slos: bool = True
+    feasible: bool = True
     workers: tuple[WorkerSetting, ...] = ()
     refused_workers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def winner(self) -> Setting | WorkerSetting:
-        """The function's best setting or the best pool of workers, whichever costs less per request."""
-        if self.workers and not (self.keeps_slos and self.best.cost.per_request <= self.workers[0].cost_per_request):
-            return self.workers[0]
+        """The function's best setting or the best pool of workers, whichever costs less with all that stands beside it."""
+        for pool in self.workers[:1]:
+            if not self.feasible or pool.cost.in_all(pool.arrival_rate) < self.best.cost.in_all(pool.arrival_rate):
+                return pool
         return self.best
 
     @property

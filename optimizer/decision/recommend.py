@@ -121,7 +121,7 @@ def recommend(
     bill = _Bill(prices, architecture, granularity, cold_start_probability, payload_bytes or 0, answer_bytes, profile)
     budget = np.inf if max_cost is None else max_cost
     question = _Question(arrivals, functions, promises, bill, float(grid.max()))
-    pools, refused = _pools(arrivals, workers, promises, prices, budget)
+    pools, refused = _pools(arrivals, workers, promises, bill, budget)
     try:
         answer = question.answer(slos, grid, timeouts is None, objective, budget, on_progress)
     except Infeasible:
@@ -129,28 +129,28 @@ def recommend(
             raise
         answer = question.quickest(slos)
     if objective == "latency":
-        reached = answer.best.latency.percentile(slos[0].percentile) if answer.keeps_slos else np.inf
+        reached = answer.best.latency.percentile(slos[0].percentile) if answer.feasible else np.inf
         pools = [pool for pool in pools if pool.latency[f"p{slos[0].percentile:g}"].high < reached]
     return replace(answer, workers=tuple(pools), refused_workers=refused)
 
 
 def _pools(
-    arrivals: ArrivalProcess, offers: Sequence[WorkerOffer], promises: Sequence[Promise], prices: Prices, budget: float
+    arrivals: ArrivalProcess, offers: Sequence[WorkerOffer], promises: Sequence[Promise], bill: _Bill, budget: float
 ) -> tuple[list[WorkerSetting], dict[str, str]]:
     """The cheapest pool of every offer that keeps promises and budget, cheapest first; and why the others do not."""
     slos = [Slo(promise.latency, 100 * promise.quantile) for promise in promises]
     found, refused = [], {}
     for offer in offers:
         try:
-            pool = choose_workers(arrivals, offer, slos, fixed_terms=prices.fixed_terms())
+            pool = choose_workers(arrivals, offer, slos, fixed_terms=bill.prices.fixed_terms())
         except Infeasible as error:
             refused[offer.name] = str(error)
             continue
         if pool.cost_per_request <= budget:
-            found.append(pool)
+            found.append(replace(pool, cost=bill.beside(pool.cost, offer, pool.mean_batch_size)))
         else:
             refused[offer.name] = f"the cheapest pool costs {pool.cost_per_request:.4g} USD per request"
-    return sorted(found, key=lambda pool: pool.cost_per_request), refused
+    return sorted(found, key=lambda pool: pool.cost.in_all(pool.arrival_rate)), refused
 
 
 def _functions(
@@ -206,6 +206,17 @@ class _Bill:
             answer_bytes=self.answer_bytes,
         )
 
+    def beside(self, cost: BatchCost, offer: WorkerOffer, mean_batch_size: float) -> BatchCost:
+        """The cost of a pool with what a request costs beside it: only a function's batches are logged and leave the network."""
+        prices, moved = self.prices, (self.payload_bytes, self.answer_bytes)
+        return replace(
+            cost,
+            logs=prices.logs_per_invocation / mean_batch_size if offer.provisioned else 0.0,
+            cache=prices.cache_per_request(*moved),
+            load_balancer=prices.load_balancer_per_request(*moved),
+            network=prices.network_per_request(*moved) if offer.provisioned else 0.0,
+        )
+
     def by_batch(self, function: ServiceTimes) -> tuple[Array, float]:
         """USD of compute for a batch of 1, 2, ..., and USD of an invocation whatever its batch."""
         compute, _ = invocation_costs(function, self.prices, self.architecture, self.granularity)
@@ -248,7 +259,7 @@ class _Question:
             promises,
             grid,
             budget=budget,
-            n_best=N_RUNNERS_UP + 1,
+            n_best=min(N_RUNNERS_UP + 1, len(self.functions)),
             refine=refine,
             on_progress=lambda done: on_progress(0.6 * done),
         )
@@ -260,7 +271,7 @@ class _Question:
         on_progress(0.7)
         kept = [s for s in unbatched if s.keeps(self.promises)]
         none = min(kept, key=lambda s: s.cost.per_request) if kept else min(unbatched, key=self._percentile)
-        frontier = self._frontier(grid, best, lambda done: on_progress(0.7 + 0.3 * done))
+        frontier = self._frontier(grid, best, none, lambda done: on_progress(0.7 + 0.3 * done))
         return Recommendation(
             best=best,
             slos=slos,
@@ -290,7 +301,7 @@ class _Question:
             gap=0.0,
             at_longest_timeout=False,
             n_settings=0,
-            keeps_slos=False,
+            feasible=False,
         )
 
     def _setting(self, j: int, batch_size: int, timeout: float, arrivals: ArrivalProcess | None = None) -> Setting:
@@ -299,15 +310,18 @@ class _Question:
         return Setting(function.memory_mb, batch_size, timeout, latency, self.bill.cost(latency.batch_size_pmf, function))
 
     def _verified(self, ranked: Sequence[Choice], promises: Sequence[Promise], budget: float) -> list[Setting]:
-        """The best settings as predictions of their own, each checked again."""
-        settings: list[Setting] = []
+        """The best setting and the runners-up, those of other functions first, as predictions of their own, each checked again."""
+        first: dict[int, Choice] = {}
         for choice in ranked:
+            first.setdefault(choice.service, choice)
+        settings: list[Setting] = []
+        for choice in [*first.values(), *(choice for choice in ranked if first[choice.service] is not choice)]:
             setting = self._setting(choice.service, choice.batch_size, choice.timeout)
             if setting.keeps(promises) and setting.cost.per_request <= budget * (1 + 1e-9):
                 settings.append(setting)
             if len(settings) > N_RUNNERS_UP:
                 break
-        return settings
+        return sorted(settings, key=lambda setting: setting.cost.per_request)
 
     def _percentile(self, setting: Setting) -> float:
         return setting.latency.quantile(self.promises[0].quantile)
@@ -361,19 +375,22 @@ class _Question:
                 low = middle.latency
         return Promise(high, first.quantile), timeouts
 
-    def _frontier(self, grid: Array, best: Setting, on_progress: Callable[[float], None]) -> tuple[FrontierPoint, ...]:
+    def _frontier(
+        self, grid: Array, best: Setting, none: Setting, on_progress: Callable[[float], None]
+    ) -> tuple[FrontierPoint, ...]:
         """Cheapest setting by latency level, from the quickest reachable to the first SLO, on a quarter of the timeouts."""
         quantile, latest = self.promises[0].quantile, self.promises[0].latency
         quickest = min(float(function.quantile(quantile)[0]) for function in self.functions)
         timeouts = np.union1d(grid[:: max(1, len(grid) // (N_TIMEOUTS // 16))], [best.timeout])
         points: list[FrontierPoint] = []
-        for k, level in enumerate(np.linspace(quickest, latest, N_FRONTIER) * (1 + 1e-9)):
+        levels = np.union1d(np.geomspace(quickest, latest, N_FRONTIER), min(self._percentile(none), latest))
+        for k, level in enumerate(levels * (1 + 1e-9)):
             land, _ = self.search.landscape([Promise(float(level), quantile)], timeouts, tolerance=FRONTIER_TOLERANCE)
             for choice in land.ranked()[:1]:
                 if not points or choice.cost < points[-1].cost_per_request * (1 - 1e-9):
                     memory_mb = self.functions[choice.service].memory_mb
                     points.append(FrontierPoint(float(level), choice.cost, memory_mb, choice.batch_size, choice.timeout))
-            on_progress((k + 1) / N_FRONTIER)
+            on_progress((k + 1) / len(levels))
         return tuple(points)
 
     def _index(self, setting: Setting) -> int:

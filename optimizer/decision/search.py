@@ -170,21 +170,22 @@ class Search:
     ) -> tuple[Landscape, float]:
         """The cheapest settings over ``timeouts`` and, where asked for, finer around what could be cheapest; and the gap left open.
 
-        Visited is what may be among the ``n_best`` cheapest functions and batch sizes that keep promises and budget. The gap is the
-        part of the least cost by which a timeout between those given might be cheaper; 0 where nothing keeps the promises.
+        Visited is what may be the cheapest setting of one of the ``n_best`` cheapest functions that keep promises and budget; with
+        ``n_best`` beyond their number, whatever may keep the promises. The gap is the part of the least cost by which a timeout
+        between those given might be cheaper; 0 where nothing keeps the promises.
         """
         cost = np.array([self.costs(float(timeout)) for timeout in timeouts])
         possible = np.array([self._ceiling(float(timeout), promises) for timeout in timeouts]) >= -_ROUNDING
         land = Landscape(np.asarray(timeouts, dtype=np.float64), cost, np.where(possible, np.nan, -np.inf))
         hopeful = np.where(possible & (cost <= budget), cost, np.inf)
-        best, limit = np.full(self.allowed.shape, np.inf), np.inf
+        best, limit = np.full(len(self.services), np.inf), np.inf
         for turn, i in enumerate(np.argsort(hopeful.min(axis=(1, 2)), kind="stable")):
             services = np.flatnonzero((hopeful[i] < limit).any(axis=1))
             if not len(services):
                 break
             land.margin[i, services] = self._margins(float(timeouts[i]), promises, services)
-            best = np.minimum(best, np.where(land.margin[i] >= -_ROUNDING, hopeful[i], np.inf))
-            limit = float(np.partition(best, n_best - 1, axis=None)[n_best - 1]) if n_best <= best.size else np.inf
+            best = np.minimum(best, np.where(land.margin[i] >= -_ROUNDING, hopeful[i], np.inf).min(axis=1))
+            limit = float(np.sort(best)[n_best - 1]) if n_best <= len(best) else np.inf
             on_progress(0.7 * (turn + 1) / len(timeouts))
         gap = np.inf
         for turn in range(MAX_ROUNDS if refine else 0):

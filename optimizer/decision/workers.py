@@ -63,6 +63,8 @@ class WorkerOffer:
         Seconds that a billed duration is rounded up to.
     function : str
         Where the workers are reached: a function or an ``http://`` address, as a plan names it.
+    provisioned : bool
+        Whether they are the provisioned environments of a function and not machines.
     """
 
     name: str
@@ -73,6 +75,7 @@ class WorkerOffer:
     price_per_request: float = 0.0
     granularity: float = 0.001
     function: str = ""
+    provisioned: bool = False
 
     def __post_init__(self) -> None:
         require(bool(self.name), "name", self.name, "the name of a machine or a provisioned function")

@@ -301,6 +301,14 @@ def test_a_percentile_is_the_least_latency_that_so_many_requests_kept():
     assert one_failed.latency_percentile(91) == float("inf")
 
 
+def test_the_quantiles_of_a_summary_are_its_percentiles_and_end_where_failures_begin():
+    n = 1000
+    latency, status = np.arange(1, n + 1) / n, np.where(np.arange(n) < 900, 200, 503)
+    quantiles = dict(Replay(np.arange(n) * 1.0, latency, np.zeros(n), status, {}, 1.0, 0.0, 1.0).summary().quantiles)
+    assert quantiles[0.5] == pytest.approx(0.5) and max(quantiles) == 0.9
+    assert all(seconds == pytest.approx(q) for q, seconds in quantiles.items())
+
+
 async def test_the_document_holds_the_summary_and_every_request():
     async with serving() as server:
         result = await replay(np.arange(10) * 0.01, server.url)

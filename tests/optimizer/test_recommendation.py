@@ -152,7 +152,7 @@ def test_a_machine_that_costs_more_stands_beside_the_function() -> None:
 
 def test_a_machine_answers_where_no_function_can() -> None:
     answer = recommend(poisson(50), profile(), Slo(0.008, 95), workers=[gpu(0.5)])
-    assert not answer.keeps_slos and answer.winner is answer.workers[0]
+    assert not answer.feasible and answer.winner is answer.workers[0]
     assert answer.workers[0].latency["p95"].high <= 0.008
 
 

@@ -1,0 +1,373 @@
+"""The page that tells of a recommendation: one HTML file that loads nothing from elsewhere.
+
+Every number that is shown stands in a ``<data value=...>`` element with its exact value, seconds or USD. Two pages of the same
+question, the same random source and the same time are the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from batching.documents import ArrivalDocument, ServiceProfile
+from optimizer.analysis.cost import Prices
+from optimizer.analysis.latency import LatencyPrediction, predict_latency
+from optimizer.analysis.service import service_times
+from optimizer.arrivals.map import ArrivalProcess
+from optimizer.arrivals.trace import Trace
+from optimizer.arrivals.trace_plot import plot_trace
+from optimizer.decision.answer import Recommendation
+from optimizer.report import figures, wording
+from optimizer.report.alternatives import alternatives
+from optimizer.report.evidence import Seen, simulate_setting
+from optimizer.report.svg import inline_svg
+from optimizer.report.wording import milliseconds, named, named_part, per_million
+from optimizer.simulation.batch_means import Estimate
+
+N_SIMULATED = 500_000
+LAGS = (1, 10, 100)
+MAX_TRACE = 1_000_000  # arrivals of a trace that are simulated
+PERCENTILES = (10.0, 50.0, 90.0, 95.0, 99.0, 99.9)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What the page is about: the question, its answer, and what else is known.
+
+    Parameters
+    ----------
+    command : str
+        The command that gives this answer again.
+    trace : Trace, optional
+        Arrivals to run the recommended setting on, beside a sample of the process.
+    measured : Seen, optional
+        Latencies of a replay against the running buffer.
+    """
+
+    answer: Recommendation
+    arrivals: ArrivalDocument
+    profile: ServiceProfile
+    prices: Prices
+    model: str
+    command: str
+    made_at: datetime
+    architecture: str = "x86_64"
+    granularity: float | None = None
+    cold_start_probability: float = 0.0
+    headroom: float = 0.0
+    trace: Trace | None = None
+    measured: Seen | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a table shows, and the number behind it."""
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A named row of a table."""
+
+    name: str
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; ``strong`` rows stand out; one with a ``folded`` line shows only that until it is opened."""
+
+    head: Sequence[str]
+    rows: Sequence[Row]
+    strong: Sequence[int] = ()
+    folded: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures with one caption, and the numbers in them: ``beside`` them, or below. A ``wide`` figure has panels of its own."""
+
+    name: str
+    title: str
+    caption: str
+    figures: Sequence[Markup] = ()
+    tables: Sequence[Table] = ()
+    beside: Table | None = None
+    wide: bool = False
+
+
+def report_page(subject: Subject, rng: np.random.Generator) -> str:
+    """The page as HTML; ``rng`` draws the arrivals and the service times of the simulation."""
+    page = _Page(subject, rng)
+    environment = Environment(loader=PackageLoader("optimizer.report", "."), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("template.html").render(
+        title=f"{subject.model}: {wording.promise(subject.answer.slos)}",
+        headline=wording.headline(subject.answer),
+        verdict=page.verdict(),
+        settings=page.settings(),
+        sections=page.sections(),
+        assumptions=page.assumptions(),
+        command=subject.command,
+    )
+
+
+class _Page:
+    def __init__(self, subject: Subject, rng: np.random.Generator) -> None:
+        self.subject = subject
+        self.answer = answer = subject.answer
+        self.process = ArrivalProcess.of(subject.arrivals)
+        best = answer.best
+        service = service_times(subject.profile, best.memory_mb, best.batch_size)
+        self.pool = answer.workers[0] if answer.workers else None
+        self.of_function = "" if answer.winner is best else "Of the function's best setting, which is not recommended here. "
+        self.percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})
+        self.paper = predict_latency(self.process, service, best.batch_size, best.timeout, "batch-paper")
+        runs = {"simulated": np.cumsum(self.process.sample(N_SIMULATED, rng))}
+        if subject.trace is not None:
+            runs["simulated on the trace"] = subject.trace.times[:MAX_TRACE]
+        self.seen = [simulate_setting(name, best, service, times, self.percentiles, rng) for name, times in runs.items()]
+        if subject.measured is not None:
+            self.seen.append(subject.measured)
+
+    def verdict(self) -> list[str]:
+        answer, rate = self.answer, self.process.arrival_rate
+        return [wording.kept(answer), wording.saving(answer), wording.break_even(answer, rate), *wording.proof(answer)]
+
+    def settings(self) -> Table:
+        head = ["", "runs on", "leaves with, or after", *(f"p{slo.percentile:g}" for slo in self.answer.slos), "mean batch"]
+        rows = [
+            Row(
+                of.name,
+                [
+                    Cell(of.runs_on),
+                    Cell(of.leaves),
+                    *map(_latency, of.latency.values()),
+                    Cell(f"{of.mean_batch_size:.2f}", of.mean_batch_size),
+                    _usd(of.cost.per_request),
+                ],
+            )
+            for of in alternatives(self.answer)
+        ]
+        return Table([*head, "USD per million requests"], rows, strong=[0])
+
+    def sections(self) -> list[Section]:
+        return [self._latency(), self._frontier(), self._batch_sizes(), self._cost(), self._sensitivity(), self._arrivals()]
+
+    def _latency(self) -> Section:
+        answer, best = self.answer, self.answer.best
+        unbatched = answer.no_batching.latency if best.batch_size > 1 else None
+        paper = self.paper if best.batch_size > 1 else None
+        columns: dict[str, LatencyPrediction | Seen] = {"predicted, exact": best.latency}
+        if paper is not None:
+            columns["BATCH's approximation"] = paper
+        columns |= {seen.name: seen for seen in self.seen}
+        if unbatched is not None:
+            columns["no batching, predicted"] = unbatched
+        rows = [Row(f"p{p:g}", [_percentile(law, p) for law in columns.values()]) for p in self.percentiles]
+        head = ["percentile", *columns]
+        if self.pool is not None:
+            head.append(f"{self.pool.workers} × {self.pool.name}, simulated")
+            rows = [Row(row.name, [*row.cells, _estimate(self.pool.latency.get(row.name))]) for row in rows]
+        whole = figures.latency_cdf(best.latency, paper, unbatched, self.seen, answer.slos, self.pool)
+        tail = figures.latency_tail(best.latency, paper, self.seen, answer.slos, self.pool)
+        runs = "; ".join(f"{seen.name}: {seen.n_requests} requests" for seen in self.seen)
+        return Section(
+            "latency",
+            "Latency",
+            f"{self.of_function}Share of the requests answered within a latency, from the arrival of the request to its answer; on "
+            f"the right the last tenth on a scale that gives each nine the same room. Dotted: what is promised. {runs}.",
+            [
+                _svg(whole, "cdf", "Latency distribution"),
+                _svg(tail, "tail", "Tail of the latency distribution"),
+            ],
+            [Table(head, rows, folded="Latency percentiles; of simulations with 95 % confidence intervals")],
+        )
+
+    def _frontier(self) -> Section:
+        percentile = f"p{self.answer.slo.percentile:g}"
+        rows = [
+            Row(
+                milliseconds(point.latency),
+                [
+                    _usd(point.cost_per_request),
+                    Cell(f"{point.memory_mb} MB", point.memory_mb),
+                    Cell(str(point.batch_size), point.batch_size),
+                    Cell("-") if point.batch_size == 1 else _latency(point.timeout),
+                ],
+            )
+            for point in self.answer.frontier
+        ]
+        return Section(
+            "frontier",
+            "What a latency costs",
+            f"The least bill of the function at which {percentile} is at most so long. Dotted: what is promised.",
+            [_svg(figures.frontier(self.answer), "frontier", f"Least cost by {percentile} latency")],
+            beside=Table([f"{percentile} at most", "USD per million", "memory", "batch size", "timeout"], rows),
+        )
+
+    def _batch_sizes(self) -> Section:
+        pmf = self.answer.best.latency.batch_size_pmf
+        seen = [sample for sample in self.seen if sample.batch_size_pmf is not None]
+        rows = []
+        for k in range(len(pmf)):
+            shares = [pmf, figures.by_requests(pmf)]
+            shares += [sample.batch_size_pmf for sample in seen if sample.batch_size_pmf is not None]
+            rows.append(Row(str(k + 1), [Cell(f"{100 * share[k]:.3f}", float(share[k])) for share in shares]))
+        head = ["batch size", "batches, %", "requests, %", *(f"batches {sample.name}, %" for sample in seen)]
+        return Section(
+            "batch-sizes",
+            "Batch sizes",
+            f"{self.of_function}How many requests leave together: as a share of the batches, and as requests see it, most of whom "
+            "are in large ones.",
+            [
+                _svg(figures.batch_sizes(pmf, seen, "batches"), "sizes", "Batch sizes, by batches"),
+                _svg(figures.batch_sizes(pmf, seen, "requests"), "sizes-of-requests", "Batch sizes, by requests"),
+            ],
+            [Table(head, rows, folded="Every batch size")],
+        )
+
+    def _cost(self) -> Section:
+        rate = self.process.arrival_rate
+        costs = {of.name: of.cost for of in alternatives(self.answer, pools=3, runners_up=1)}
+        terms = [cost.terms() for cost in costs.values()]
+        rows = [Row(named(term), [_usd(by_term[term]) for by_term in terms]) for term in terms[0]]
+        rows.append(Row("bill of what serves", [_usd(cost.per_request) for cost in costs.values()]))
+        rows.append(Row("all by the request", [_usd(cost.per_request + cost.beside) for cost in costs.values()]))
+        rows.append(Row(f"everything, at {rate:.4g} requests/s", [_usd(cost.in_all(rate)) for cost in costs.values()]))
+        parts = dict.fromkeys(part for cost in costs.values() for part in cost.fixed_terms)
+        fixed = [Row(named_part(part), [_dollars(cost.fixed_terms.get(part, 0.0)) for cost in costs.values()]) for part in parts]
+        fixed.append(Row("in all", [_dollars(cost.fixed_per_month) for cost in costs.values()]))
+        return Section(
+            "cost",
+            "Cost",
+            "Left: what a request costs, term by term. Right: a month at this arrival rate, with what is paid whether or not a "
+            "request comes.",
+            [
+                _svg(figures.cost_breakdown(costs), "terms", "Cost per million requests, by term"),
+                _svg(figures.monthly_bill(costs, rate), "month", "Cost of a month"),
+            ],
+            [
+                Table(["USD per million requests", *costs], rows, strong=[len(terms[0])]),
+                Table(["USD per month, fixed", *costs], fixed, strong=[len(fixed) - 1]),
+            ],
+        )
+
+    def _sensitivity(self) -> Section:
+        answer, best = self.answer, self.answer.best
+        head = [
+            "requests/s",
+            *(f"p{slo.percentile:g}" for slo in answer.slos),
+            "mean batch",
+            "USD per million requests",
+            "SLO kept",
+        ]
+        as_is = Row(
+            f"{self.process.arrival_rate:.4g} (as it is)",
+            [
+                *(_latency(best.latency.percentile(slo.percentile)) for slo in answer.slos),
+                Cell(f"{best.mean_batch_size:.2f}", best.mean_batch_size),
+                _usd(best.cost.per_request),
+                Cell("yes" if answer.feasible else "no"),
+            ],
+        )
+        rows = [
+            Row(
+                f"{case.arrival_rate:.4g} ({100 * (case.factor - 1):+.0f} %)",
+                [
+                    *(_latency(case.latency[f"p{slo.percentile:g}"]) for slo in answer.slos),
+                    Cell(f"{case.mean_batch_size:.2f}", case.mean_batch_size),
+                    _usd(case.cost_per_request),
+                    Cell("yes" if case.keeps_slos else "no"),
+                ],
+            )
+            for case in answer.sensitivity
+        ]
+        before = sum(case.factor < 1 for case in answer.sensitivity)
+        rows.insert(before, as_is)
+        caption = f"{self.of_function}The setting, left as it is, when requests come more slowly or faster in the same pattern."
+        return Section("sensitivity", "When the load changes", caption, tables=[Table(head, rows, strong=[before])])
+
+    def _arrivals(self) -> Section:
+        process, document, trace = self.process, self.subject.arrivals, self.subject.trace
+        head, rows = ["", document.fitted_from.get("fit", document.model)], []
+        of_process = [process.arrival_rate, process.scv, *process.autocorrelation(LAGS).tolist()]
+        of_trace: list[float | None] = [None] * len(of_process)
+        if trace is not None:
+            seen = trace.statistics()
+            of_trace = [seen.arrival_rate, seen.scv, *trace.autocorrelation(LAGS).tolist()]
+        names = ["arrival rate, requests/s", "squared coefficient of variation of the gaps"]
+        names += [f"autocorrelation of the gaps, lag {lag}" for lag in LAGS]
+        for name, fitted, observed in zip(names, of_process, of_trace, strict=True):
+            cells = [Cell(f"{round(value, 9) + 0.0:.4g}", value) for value in (fitted, observed) if value is not None]
+            rows.append(Row(name, cells))
+        kind = {"poisson": "A Poisson process", "mmpp": "An MMPP"}.get(document.model, "A MAP")
+        caption = kind if process.n_phases == 1 else f"{kind} of {process.n_phases} phases"
+        source = document.fitted_from.get("source")
+        caption += f", fitted to {source}." if source else "."
+        panels = []
+        if trace is not None:
+            head.append(f"trace ({len(trace)} arrivals, {trace.duration:.4g} s)")
+            panels.append(_svg(plot_trace(trace, process), "trace", "The trace and its fit"))
+        return Section("arrivals", "Arrivals", caption, panels, [Table(head, rows)], wide=True)
+
+    def assumptions(self) -> list[tuple[str, str]]:
+        subject, answer, prices = self.subject, self.answer, self.subject.prices
+        granularity = prices.function.granularity if subject.granularity is None else subject.granularity
+        sizes = ", ".join(map(str, subject.profile.memory_sizes)) or f"{answer.best.memory_mb} (a linear law for all)"
+        facts = [
+            ("function", subject.profile.function),
+            ("profile", f"measured {subject.profile.measured_at}" if subject.profile.measured_at else "of unknown date"),
+            ("memory sizes in it", f"{sizes} MB"),
+            ("prices", f"{prices.region}, {prices.currency}, read {prices.read_on}; {subject.architecture}"),
+            ("billed in steps of", milliseconds(granularity)),
+            ("cold starts", f"{100 * subject.cold_start_probability:g} % of the invocations"),
+            ("part of the SLO kept free", f"{100 * subject.headroom:g} %"),
+            (
+                "latency of the function",
+                "exact for the arrival process and the measured service times; the approximation of BATCH beside it",
+            ),
+            ("the function", "elastic: every batch starts at once, and its service time does not depend on the load"),
+            ("search", " ".join(wording.proof(answer))),
+            ("made at", subject.made_at.isoformat(timespec="seconds")),
+        ]
+        return facts
+
+
+def _svg(figure: Figure, name: str, title: str) -> Markup:
+    return Markup(inline_svg(figure, name, title))
+
+
+def _latency(seconds: float) -> Cell:
+    return Cell(milliseconds(seconds), seconds)
+
+
+def _usd(per_request: float) -> Cell:
+    return Cell(per_million(per_request) if per_request else "0", per_request)
+
+
+def _dollars(usd: float) -> Cell:
+    return Cell(f"{usd:.2f}" if usd else "0", usd)
+
+
+def _percentile(law: LatencyPrediction | Seen, percentile: float) -> Cell:
+    seconds = law.percentile(percentile)
+    if seconds is None:
+        return Cell("-")
+    if not isinstance(law, Seen) or percentile not in law.estimates:
+        return _latency(seconds)
+    return _estimate(law.estimates[percentile])
+
+
+def _estimate(estimate: Estimate | None) -> Cell:
+    if estimate is None:
+        return Cell("-")
+    value, low, high = estimate
+    return Cell(f"{milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g})", value)

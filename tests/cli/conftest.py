@@ -1,0 +1,72 @@
+"""What the tests of the optimizer's commands share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batching.documents import ProfilePoint, ServiceProfile, ServiceTime, write
+from cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> str:
+    """A file: 6 ms and 1 ms a request at 1769 MB, in proportion at 512 MB, batches up to 8; INIT takes 0.4 s."""
+    points = [
+        ProfilePoint(m, b, ServiceTime((0.006 + 0.001 * b) * 1769 / m), (0.006 + 0.001 * b) * 1769 / m)
+        for m in (512, 1769)
+        for b in (1, 4, 8)
+    ]
+    init = {m: ServiceTime(0.4) for m in (512, 1769)}
+    path = tmp_path / "profile.json"
+    path.write_bytes(
+        write(ServiceProfile(function="mlp-{memory_mb}", points=points, init=init, measured_at="2026-11-01T10:00:00Z"))
+    )
+    return str(path)
+
+
+@pytest.fixture
+def exit_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `sluice` with arguments as the console does: exit code, stdout, stderr with its lines joined."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sluice", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as caught:
+            code = int(caught.code or 0)
+        streams = capsys.readouterr()
+        return code, streams.out, " ".join(streams.err.split())
+
+    return run
+
+
+@pytest.fixture
+def shown_by(exit_of: Run) -> Callable[..., str]:
+    """Run `sluice` with arguments that it accepts: its stdout."""
+
+    def run(*arguments: str) -> str:
+        code, out, err = exit_of(*arguments)
+        assert code == 0, err
+        return out
+
+    return run
+
+
+@pytest.fixture
+def document_of(shown_by: Callable[..., str]) -> Callable[..., dict[str, Any]]:
+    """The same with `--json`: the one document on stdout."""
+
+    def run(*arguments: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(shown_by(*arguments, "--json"))
+        return document
+
+    return run

@@ -1,0 +1,90 @@
+"""`sluice predict` as its users meet it: documents, tables, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batching.documents import ServiceProfile, read, write
+from optimizer.analysis.cost import BatchCost
+
+Run = Callable[..., tuple[int, str, str]]
+Document = Callable[..., dict[str, Any]]
+SETTING = ("--memory", "1769", "-b", "4", "-t", "0.05")
+
+
+@pytest.mark.parametrize("method", ["exact", "batch-paper"])
+def test_it_prints_one_document(profile: str, method: str, document_of: Document) -> None:
+    answer = document_of(
+        *("predict", "--poisson", "100", "--profile", profile, *SETTING),
+        *("--percentile", "90", "--percentile", "99.9", "--percentile", "90", "--method", method),
+    )
+    assert list(answer["latency"]) == ["p90", "p99.9"]
+    assert sum(answer["batch_size_pmf"]) == pytest.approx(1) and answer["cdf"][-1][1] == pytest.approx(1)
+
+
+def test_the_table_shows_what_people_need(profile: str, shown_by: Callable[..., str]) -> None:
+    shown = shown_by("predict", "--mmpp2", "100,10,1,2", "--profile", profile, *SETTING)
+    for name in ("latency p95", "mean batch size", "invocations/s", "compute", "request fee", "fixed, per month", "prices:"):
+        assert name in shown
+
+
+def test_every_term_of_the_cost_is_in_the_document_and_they_sum_up(profile: str, document_of: Document) -> None:
+    answer = document_of("predict", "--poisson", "100", "--profile", profile, *SETTING, "--cold-start-probability", "0.01")
+    cost = answer["cost"]
+    assert cost["terms"].keys() == BatchCost().terms().keys()
+    assert sum(cost["terms"].values()) == pytest.approx(cost["per_request"] + cost["beside"])
+    assert sum(cost["fixed_terms"].values()) == pytest.approx(cost["fixed_per_month"])
+    assert cost["in_all"] > cost["per_request"] + cost["beside"]
+
+
+def test_a_cold_start_is_billed_the_inits_of_the_profile(profile: str, tmp_path: Path, document_of: Document) -> None:
+    ask = ("predict", "--poisson", "100", *SETTING, "--cold-start-probability", "0.01")
+    with_init = document_of(*ask, "--profile", profile)
+    gb_second = with_init["cost"]["terms"]["compute"] / (0.006 + 0.001 * 4) / 1769 * 1024 * 4  # were every batch full
+    assert 0.01 * 0.4 * gb_second * 1769 / 1024 / 4 < with_init["cost"]["terms"]["init"] < 0.01 * 0.4 * gb_second * 1769 / 1024
+    without = tmp_path / "without.json"
+    measured = read(ServiceProfile, Path(profile).read_bytes())
+    without.write_bytes(write(ServiceProfile(function=measured.function, points=measured.points)))
+    assert document_of(*ask, "--profile", str(without))["cost"]["terms"]["init"] == 0
+
+
+def test_no_batching_needs_no_buffer(profile: str, document_of: Document) -> None:
+    answer = document_of("predict", "--poisson", "100", "--profile", profile, "--memory", "512", "-b", "1", "-t", "0")
+    assert answer["cost"]["fixed_per_month"] == 0 and answer["mean_batch_size"] == 1
+
+
+def test_prices_laid_over_the_dated_ones_change_the_bill(profile: str, tmp_path: Path, document_of: Document) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"region": "moon-1", "lambda": {"request": 4e-7}}))
+    ask = ("predict", "--poisson", "100", "--profile", profile, *SETTING)
+    dated, own = document_of(*ask), document_of(*ask, "--prices", str(prices))
+    assert own["cost"]["terms"]["requests"] == pytest.approx(2 * dated["cost"]["terms"]["requests"])
+    assert own["prices"]["region"] == "moon-1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("-b 4 -t 0.1 --memory 1024 --poisson 9", "memory_mb: 1024 is not allowed; allowed: one of the profile's"),
+        ("-b 64 -t 0.1 --memory 512 --poisson 9", "batch_size: 64 is not allowed; allowed: 1 to 8"),
+        ("-b 4 -t -1 --memory 512 --poisson 9", "timeout: -1.0"),
+        ("-b 4 -t 0.1 --memory 512 --poisson 0", "arrival_rate: 0.0"),
+        ("-b 4 -t 0.1 --memory 512 --mmpp2 1,2,3", "mmpp2: '1,2,3' is not allowed; allowed: four numbers"),
+        ("-b 4 -t 0.1 --memory 512 --mmpp2 1,2,3,x", "mmpp2: '1,2,3,x' is not allowed; allowed: four numbers"),
+        ("-b 4 -t 0.1 --memory 512", "exactly one of --arrivals, --poisson and --mmpp2"),
+        ("-b 4 -t 0.1 --memory 512 --poisson 9 --mmpp2 1,2,3,4", "exactly one of --arrivals, --poisson and --mmpp2"),
+        ("-b 4 -t 0.1 --memory 512 --arrivals /nowhere.json", "file: '/nowhere.json' is not allowed"),
+        ("-b 4 -t 0.1 --memory 512 --poisson 9 --percentile 100", "percentile: 100.0 is not allowed"),
+        ("-b 4 -t 0.1 --memory 512 --poisson 9 --granularity 0", "granularity: 0.0 is not allowed"),
+        ("-b 4 -t 0.1 --memory 512 --poisson 9 --architecture z80", "architecture: 'z80' is not allowed; allowed: one of x86_64"),
+        ("-b 4 -t 0.1 --memory 512 --poisson 9 --cold-start-probability 2", "cold_start_probability: 2.0 is not allowed"),
+    ],
+)
+def test_misuse_exits_2_and_names_the_field(arguments: str, message: str, profile: str, exit_of: Run) -> None:
+    code, out, err = exit_of("predict", *arguments.split(), "--profile", profile)
+    assert (code, out) == (2, "") and message in err

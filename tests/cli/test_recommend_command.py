@@ -1,0 +1,299 @@
+"""`sluice recommend` as its users meet it: the plan, the document, the tables, the page, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optimizer.report.page as page_module
+from batching.documents import LinearServiceTime, Plan, ServiceProfile, read, write
+from local.replay import Replay
+from optimizer.analysis.cost import BatchCost
+
+Run = Callable[..., tuple[int, str, str]]
+Shown = Callable[..., str]
+Document = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _short_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "N_SIMULATED", 5000)
+
+
+@pytest.fixture
+def ask(profile: str) -> tuple[str, ...]:
+    """The question that most tests ask, without its SLO."""
+    return ("recommend", "--poisson", "100", "--profile", profile)
+
+
+def test_what_fit_writes_becomes_a_plan_the_buffer_can_read(
+    profile: str, tmp_path: Path, shown_by: Shown, document_of: Document
+) -> None:
+    trace, arrivals = tmp_path / "trace.csv", tmp_path / "arrivals.json"
+    plan = tmp_path / "plans" / "today" / "mlp.json"  # in a directory that is new
+    trace.write_text("gap\n" + "\n".join(map(str, np.random.default_rng(0).exponential(0.01, 2000))))
+    shown_by("fit", str(trace), "--model", "poisson", "--out", str(arrivals))
+    answer = document_of(
+        *("recommend", "--arrivals", str(arrivals), "--profile", profile, "--slo", "0.1", "--model", "mlp", "--out", str(plan))
+    )
+    written = read(Plan, plan.read_bytes())
+    assert written.model == "mlp" and written.function == f"mlp-{written.memory_mb}"
+    assert written.arrivals is not None and written.arrivals.arrival_rate == answer["arrival_rate"] == pytest.approx(100, rel=0.1)
+    assert answer["plan"]["policy"]["parameters"]["batch_size"] == answer["best"]["batch_size"]
+    assert answer["best"]["cost"]["per_request"] < answer["no_batching"]["cost"]["per_request"]
+
+
+def test_several_percentiles_are_kept_at_once_and_reach_the_plan(ask: tuple[str, ...], document_of: Document) -> None:
+    answer = document_of(*ask, "--slo", "p95=0.2", "--slo", "p99=0.08", "--slo", "p99.9=0.5")
+    latency = answer["best"]["latency"]
+    assert latency["p95"] <= 0.2 and latency["p99"] <= 0.08 * (1 + 1e-6) and latency["p99.9"] <= 0.5
+    assert answer["plan"]["slo"] == {"latency": 0.2, "percentile": 95.0}
+    assert answer["plan"]["other_slos"] == [{"latency": 0.08, "percentile": 99.0}, {"latency": 0.5, "percentile": 99.9}]
+    assert answer["plan"]["predicted"]["latency"].keys() >= {"p95", "p99", "p99.9"}
+    alone = document_of(*ask, "--slo", "p95=0.2")
+    assert alone["best"]["cost"]["per_request"] <= answer["best"]["cost"]["per_request"]
+
+
+def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of: Document) -> None:
+    plain = document_of(*ask, "--slo", "0.1", "--percentile", "99")
+    named = document_of(*ask, "--slo", "p99=0.1")
+    assert plain["best"] == named["best"] and plain["slos"] == named["slos"]
+    assert document_of(*ask, "--slo", "0.1")["slos"] == [{"latency": 0.1, "percentile": 95.0}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--slo 0", "slo.latency: 0.0 is not allowed; allowed: a number of seconds > 0"),
+        ("--slo -1", "slo.latency: -1.0 is not allowed"),
+        ("--slo nan", "slo.latency: nan is not allowed"),
+        ("--slo soon", "slo: 'soon' is not allowed; allowed: one number of seconds (with --percentile), or pP=SECONDS"),
+        ("--slo p95=soon", "p95=soon: 'soon' is not allowed; allowed: one number of seconds"),
+        ("--slo pmost=0.2", "pmost=0.2: 'most' is not allowed; allowed: one number of seconds"),
+        ("--slo 95=0.2", "slo: '95=0.2' is not allowed"),
+        ("--slo p100=0.2", "slo.percentile: 100.0 is not allowed; allowed: a number strictly between 0 and 100"),
+        ("--slo p0=0.2", "slo.percentile: 0.0 is not allowed"),
+        ("--slo 0.1 --percentile 100", "slo.percentile: 100.0 is not allowed"),
+        ("--slo p95=0.2 --slo p95.0=0.3", "slo: ['p95=0.2', 'p95.0=0.3'] is not allowed; allowed: each percentile once"),
+        ("--slo 0.2 --slo 0.3", "slo: ['0.2', '0.3'] is not allowed; allowed: one number of seconds (with --percentile), or"),
+        ("--slo 0.2 --slo p99=0.3", "slo: ['0.2', 'p99=0.3'] is not allowed"),
+        ("--slo p95=0.2 --percentile 99", "percentile: 99.0 is not allowed; allowed: only beside --slo SECONDS"),
+        ("--slo 1 --prices /nowhere.json", "file: '/nowhere.json'"),
+        ("--slo 1 --headroom 1", "headroom: 1.0 is not allowed"),
+        ("--slo 1 --max-timeout -1", "max_timeout: -1.0 is not allowed"),
+        ("--slo 1 --timeout -1", "timeouts: [-1.0] is not allowed"),
+        ("--slo 1 --timeout 0.1 --max-timeout 1", "max_timeout: 1.0 is not allowed; allowed: only without --timeout"),
+        ("--slo 1 --objective latency", "max_cost: None is not allowed"),
+        ("--slo 1 --max-batch-size 0", "max_batch_size: 0 is not allowed"),
+        ("--slo 1 --payload-bytes 99999999", "payload_bytes: 99999999 is not allowed"),
+        ("--slo 1 --memory 1024", "memory_mb: 1024 is not allowed; allowed: one of the profile's"),
+        ("--slo 1 --cold-start-probability -1", "cold_start_probability: -1.0 is not allowed; allowed: 0 to 1"),
+        ("--slo 1 --worker gpu.json", "worker: 'gpu.json' is not allowed; allowed: PROFILE.json:MACHINE"),
+        ("--slo 1 --answer-bytes -1", "answer_bytes: -1 is not allowed"),
+        ("--slo 1 --trace t.csv", "trace: 't.csv' is not allowed; allowed: only with --report"),
+        ("--slo 1 --measured m.json", "measured: 'm.json' is not allowed; allowed: only with --report"),
+        ("--slo 1 --report out.html --measured absent.json", "file: 'absent.json' is not allowed"),
+        ("--slo 1 --report out.html --trace absent.csv", "trace: 'absent.csv' is not allowed"),
+        ("", "Missing option '--slo'"),
+    ],
+)
+def test_misuse_exits_2_and_names_the_field(arguments: str, message: str, ask: tuple[str, ...], exit_of: Run) -> None:
+    code, out, err = exit_of(*ask, *arguments.split())
+    assert (code, out) == (2, "") and message in err, err
+
+
+def test_an_infeasible_slo_exits_1_with_the_best_on_stdout(profile: str, exit_of: Run) -> None:
+    code, out, err = exit_of("recommend", "--poisson", "9", "--profile", profile, "--slo", "0.001", "--json")
+    assert code == 1 and "the best reachable is 0.007 s at 1769 MB" in err
+    assert json.loads(out.partition(": ")[2])["memory_mb"] == 1769 and '"latency": 0.007' in out
+
+
+def test_a_budget_below_the_cheapest_exits_1_and_names_the_cheapest(ask: tuple[str, ...], exit_of: Run) -> None:
+    code, _, err = exit_of(*ask, "--slo", "0.1", "--max-cost", "1e-12")
+    assert code == 1 and "for 1e-12 USD per request: the cheapest costs" in err and "best found: {" in err
+
+
+def test_the_document_proves_its_answer(ask: tuple[str, ...], document_of: Document) -> None:
+    answer = document_of(*ask, "--slo", "p95=0.1", "--slo", "p99=0.2", "--cold-start-probability", "0.01")
+    best, none = answer["best"], answer["no_batching"]
+    for setting in (best, none, *answer["runners_up"]):
+        cost = setting["cost"]
+        assert cost["terms"].keys() == BatchCost().terms().keys()
+        assert sum(cost["terms"].values()) == pytest.approx(cost["per_request"] + cost["beside"])
+        assert best["cost"]["per_request"] <= cost["per_request"] * (1 + 1e-9)
+        assert setting["latency"].keys() == {"p50", "p90", "p95", "p99"}
+    assert best["cost"]["terms"]["init"] > 0
+    assert none["batch_size"] == 1 and none["keeps_slos"] is True
+    assert [case["factor"] for case in answer["sensitivity"]] == [0.8, 1.2]
+    assert all(case["latency"].keys() == {"p95", "p99"} for case in answer["sensitivity"])
+    costs = [point["cost_per_request"] for point in answer["frontier"]]
+    assert costs == sorted(costs, reverse=True) and len(costs) > 2
+    assert 0 <= answer["gap"] < 0.01 and answer["settings_compared"] > 100 and answer["at_longest_timeout"] is False
+    assert answer["buffer_pays"] is (answer["arrival_rate"] > answer["break_even_arrival_rate"])
+    assert answer["prices"]["region"] == "us-east-1"
+
+
+def test_the_tables_show_what_people_need(ask: tuple[str, ...], shown_by: Shown) -> None:
+    shown = " ".join(shown_by(*ask, "--slo", "p95=0.1", "--slo", "p99=0.2").split())
+    for text in (
+        *("recommended", "no batching", "runner-up 1", "USD per million", "request fee", "logs", "fixed, per month"),
+        *("80 (-20 %)", "120 (+20 %)", "SLO kept", "what a p95 costs", "p95 at most", "95 % within 100 ms and 99 % within 200 ms"),
+        *("Hold requests until", "times less than no batching", "The buffer costs", "per month, earned from"),
+        *("settings of the function compared; no timeout in between is cheaper by more than 0.01 %", "prices: us-east-1, read 20"),
+    ):
+        assert text in shown, text
+
+
+def test_a_bound_on_the_timeout_that_binds_is_said(ask: tuple[str, ...], shown_by: Shown, document_of: Document) -> None:
+    bound = (*ask, "--slo", "0.5", "--max-timeout", "0.005")
+    assert document_of(*bound)["at_longest_timeout"] is True
+    assert "The timeout is the longest allowed (5 ms)" in shown_by(*bound)
+    assert "the longest allowed" not in shown_by(*ask, "--slo", "0.05")
+
+
+def test_only_the_timeouts_named_are_considered(ask: tuple[str, ...], document_of: Document) -> None:
+    answer = document_of(*ask, "--slo", "0.1", "--timeout", "0.01", "--timeout", "0.02")
+    considered = [answer["best"], *answer["runners_up"]]
+    assert {setting["timeout"] for setting in considered if setting["batch_size"] > 1} <= {0.01, 0.02}
+
+
+def test_what_batching_does_not_save_is_said(tmp_path: Path, shown_by: Shown) -> None:
+    path = tmp_path / "linear.json"
+    law = LinearServiceTime(0.0, 0.1)
+    path.write_bytes(write(ServiceProfile(function="f", service_time=law, max_batch_size=4)))
+    ask = ("recommend", "--poisson", "1", "--profile", str(path), "--slo", "0.1", "--memory", "1024")
+    shown = " ".join(shown_by(*ask).split())
+    assert "Batching saves nothing here: call the function directly and deploy no buffer." in shown
+    assert "no batch size is cheaper" in shown and "Call the function directly, with 1024 MB and no buffer." in shown
+
+
+def test_a_linear_profile_is_recommended_at_a_stated_memory(tmp_path: Path, document_of: Document) -> None:
+    path = tmp_path / "linear.json"
+    path.write_bytes(write(ServiceProfile(function="f", service_time=LinearServiceTime(0.001, 0.0003), max_batch_size=16)))
+    answer = document_of("recommend", "--poisson", "100", "--profile", str(path), "--slo", "0.05", "--memory", "1024")
+    assert answer["plan"]["memory_mb"] == 1024
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> str:
+    """A profile of a worker that answers in 2 ms and 0.1 ms a request."""
+    path = tmp_path / "gpu.json"
+    law = LinearServiceTime(0.002, 0.0001)
+    path.write_bytes(write(ServiceProfile(function="http://10.0.0.5:8000", service_time=law, max_batch_size=16)))
+    return str(path)
+
+
+def test_workers_that_cost_less_win_and_the_plan_names_them(
+    ask: tuple[str, ...], machine: str, tmp_path: Path, shown_by: Shown, document_of: Document
+) -> None:
+    report = tmp_path / "out.html"
+    asked = (*ask, "--slo", "p95=0.1", "--slo", "p99.9=0.2", "--worker", f"{machine}:0.0001", "--worker", f"{machine}:100")
+    answer = document_of(*asked, "--provisioned", "--report", str(report))
+    cheap, *others = answer["workers"]
+    assert answer["winner"] == cheap["name"] == "gpu:0.0001" and answer["feasible"] is True
+    assert {"gpu:100", "provisioned, 512 MB", "provisioned, 1769 MB"} == {pool["name"] for pool in others}
+    assert answer["plan"]["function"] == "http://10.0.0.5:8000" and answer["plan"]["policy"]["servers"] == cheap["workers"]
+    assert cheap["cost"]["per_request"] < answer["best"]["cost"]["per_request"]
+    assert cheap["cost"]["terms"]["machines"] == pytest.approx(cheap["workers"] * 0.0001 / 3600 / 100)
+    assert cheap["latency"]["p95"]["low"] <= cheap["latency"]["p95"]["value"] <= cheap["latency"]["p95"]["high"] <= 0.1
+    shown = " ".join(shown_by(*asked).split())
+    assert "Serve with 1 worker (gpu:0.0001); a free one takes" in shown and "│ function " in shown and "workers 1" in shown
+    assert "with 95 % confidence" in shown and "With their buffer the workers cost" in shown
+    html = report.read_text()
+    assert "Serve with 1 worker (gpu:0.0001)" in html and "which is not recommended here" in html
+    assert f'value="{cheap["latency"]["p95"]["value"]}"' in html and f'value="{cheap["cost"]["per_request"]}"' in html
+
+
+def test_workers_may_keep_what_the_function_cannot(
+    profile: str, machine: str, tmp_path: Path, shown_by: Shown, document_of: Document
+) -> None:
+    report = tmp_path / "out.html"
+    asked = ("recommend", "--poisson", "100", "--profile", profile, "--slo", "0.005", "--worker", f"{machine}:1", "--provisioned")
+    answer = document_of(*asked, "--report", str(report))
+    assert answer["winner"] == "gpu:1" and answer["feasible"] is False and answer["no_batching"]["keeps_slos"] is False
+    assert answer["refused_workers"].keys() == {"provisioned, 512 MB", "provisioned, 1769 MB"}
+    shown = " ".join(shown_by(*asked).split())
+    assert "no setting of the function does it" in shown and "provisioned, 512 MB is not in the answer: no number of" in shown
+    assert "No setting of the function keeps the SLO and the budget" in shown
+    assert "gpu:1" in report.read_text()
+
+
+def test_workers_that_cost_more_do_not_win(ask: tuple[str, ...], machine: str, document_of: Document) -> None:
+    answer = document_of(*ask, "--slo", "0.1", "--worker", f"{machine}:100")
+    assert answer["winner"] == "function" and [pool["name"] for pool in answer["workers"]] == ["gpu:100"]
+    assert answer["plan"]["memory_mb"] == answer["best"]["memory_mb"]
+
+
+def test_bytes_price_what_moves_them_and_bound_the_batch(ask: tuple[str, ...], document_of: Document) -> None:
+    light, heavy = (
+        document_of(*ask, "--slo", "0.1", *more) for more in ((), ("--payload-bytes", "2000000", "--answer-bytes", "9"))
+    )
+    assert light["best"]["cost"]["terms"]["network"] == 0 < heavy["best"]["cost"]["terms"]["network"]
+    assert heavy["best"]["batch_size"] <= 3
+
+
+def test_the_page_names_the_command_that_gives_it_again(ask: tuple[str, ...], tmp_path: Path, exit_of: Run) -> None:
+    report = tmp_path / "pages" / "it's out.html"  # in a directory that is new
+    code, out, err = exit_of(*ask, "--slo", "p95=0.1", "--slo", "p99=0.2", "--report", str(report), "--json")
+    assert code == 0 and "wrote" in err
+    html = report.read_text()
+    command = re.search(r"<code>(.*?)</code>", html)
+    assert command is not None
+    words = shlex.split(command[1].replace("&#39;", "'").replace("&#34;", '"'))
+    assert words == [*("sluice", *ask), "--slo", "p95=0.1", "--slo", "p99=0.2", "--report", str(report), "--json"]
+    again = tmp_path / "again.html"
+    words[words.index(str(report))] = str(again)
+    code, same, _ = exit_of(*words[1:])
+    assert code == 0 and json.loads(same)["best"] == json.loads(out)["best"]
+
+
+def test_the_page_shows_the_trace_and_what_was_measured(ask: tuple[str, ...], tmp_path: Path, exit_of: Run) -> None:
+    rng = np.random.default_rng(0)
+    trace, measured, report = tmp_path / "trace.csv", tmp_path / "replay.json", tmp_path / "out.html"
+    trace.write_text("gap\n" + "\n".join(map(str, rng.exponential(0.01, 2000))))
+    n = 1000
+    latency, status = rng.uniform(0.01, 0.1, n), np.where(rng.random(n) < 0.97, 200, 500)
+    replay = Replay(np.arange(n) * 0.01, latency, np.zeros(n), status, {}, 10.0, 1.0, 1.0)
+    for document in (replay.document(), replay.document()["summary"]):  # as --out and as --json write it
+        measured.write_text(json.dumps(document))
+        code, _, err = exit_of(
+            *(*ask, "--slo", "p95=0.1", "--slo", "p99=0.2", "--report", str(report)),
+            *("--trace", str(trace), "--measured", str(measured), "--json"),
+        )
+        assert code == 0, err
+        html = report.read_text()
+        assert "simulated on the trace: 2001 requests" in html and "measured: 1000 requests" in html
+        assert "The trace and its fit" in html
+        row = re.search(r'<th scope="row">p95</th>(.*?)</tr>', html)
+        assert row is not None and f'value="{dict(replay.summary().quantiles)[0.95]}"' in row[1]
+        beyond = re.search(r'<th scope="row">p99</th>(.*?)</tr>', html)  # three per cent were not answered
+        assert beyond is not None and "<td>-</td>" in beyond[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not json", "allowed: what `sluice replay --out FILE` or `--json` wrote"),
+        ("[]", "allowed: what `sluice replay --out FILE` or `--json` wrote"),
+        ('{"summary": {"requests": 5}}', "missing required field `quantiles`"),
+        ('{"requests": 5, "quantiles": [[0.5, "slow"]]}', "Expected `float`, got `str`"),
+        ('{"requests": 5, "quantiles": []}', "measured: quantiles: [] is not allowed; allowed: at least two pairs [q, seconds]"),
+        ('{"requests": 5, "quantiles": [[0.5, 0.2], [0.6, 0.1]]}', "measured: quantiles: [(0.5, 0.2), (0.6, 0.1)] is not allowed"),
+        ('{"requests": 5, "quantiles": [[0.5, 0.1], [1.5, 0.2]]}', "measured: quantiles: [(0.5, 0.1), (1.5, 0.2)] is not allowed"),
+    ],
+)
+def test_a_measurement_that_is_none_exits_2_before_the_search(
+    text: str, message: str, ask: tuple[str, ...], tmp_path: Path, exit_of: Run
+) -> None:
+    measured, report = tmp_path / "measured.json", tmp_path / "out.html"
+    measured.write_text(text)
+    code, out, err = exit_of(*ask, "--slo", "0.1", "--report", str(report), "--measured", str(measured))
+    assert (code, out) == (2, "") and message in err, err
+    assert not report.exists()

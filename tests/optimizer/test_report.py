@@ -1,0 +1,355 @@
+"""The page, its figures and its sentences say what the recommendation says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+import optimizer.report.page as page_module
+from batching import policy as policies
+from batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from batching.errors import InvalidInput
+from optimizer.analysis.cost import SECONDS_PER_MONTH, BatchCost, default_prices
+from optimizer.analysis.service import service_times
+from optimizer.arrivals.map import ArrivalProcess
+from optimizer.arrivals.mmpp import mmpp2
+from optimizer.arrivals.poisson import poisson
+from optimizer.arrivals.trace import Trace
+from optimizer.decision.answer import Recommendation
+from optimizer.decision.recommend import recommend
+from optimizer.decision.workers import WorkerOffer, choose_workers
+from optimizer.report import figures, wording
+from optimizer.report.alternatives import alternatives
+from optimizer.report.evidence import Seen, simulate_setting
+from optimizer.report.page import Subject, report_page
+from optimizer.report.svg import inline_svg
+
+ARRIVALS = mmpp2(150, 20, 2, 4)
+SLOS = (Slo(0.1, 95), Slo(0.15, 99))
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+def profile() -> ServiceProfile:
+    quantiles = ((0.1, 0.9), (0.5, 1.0), (0.9, 1.1), (0.99, 1.5))
+    points = [
+        ProfilePoint(
+            memory_mb,
+            size,
+            ServiceTime(
+                (0.006 + 0.001 * size) * 1769 / memory_mb,
+                [(q, (0.006 + 0.001 * size) * 1769 / memory_mb * x) for q, x in quantiles],
+                99,
+            ),
+            (0.006 + 0.001 * size) * 1769 / memory_mb,
+        )
+        for memory_mb in (885, 1769)
+        for size in (1, 4, 16)
+    ]
+    return ServiceProfile(function="<b>mlp</b>-{memory_mb}", points=points, init={1769: ServiceTime(0.4)}, measured_at="2026-11-01")
+
+
+@pytest.fixture(scope="module")
+def answer() -> Recommendation:
+    return recommend(ARRIVALS, profile(), SLOS, cold_start_probability=0.01)
+
+
+def subject_of(answer: Recommendation, arrivals: ArrivalProcess = ARRIVALS, **others: Any) -> Subject:
+    known: dict[str, Any] = {
+        "profile": profile(),
+        "prices": default_prices(),
+        "model": "mlp",
+        "command": "sluice recommend --out 'a & b.json'",
+        "made_at": datetime(2026, 11, 21, tzinfo=UTC),
+        "cold_start_probability": 0.01,
+    }
+    return Subject(answer, arrivals.document(), **known | others)
+
+
+def drawn(subject: Subject) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_module, "N_SIMULATED", 5000)
+        return report_page(subject, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def html(answer: Recommendation) -> str:
+    trace = Trace(ARRIVALS.sample(1000, np.random.default_rng(1)), "trace.csv")
+    measured = Seen("measured", 300, np.array([0.1, 0.5, 0.9, 0.97]), np.array([0.01, 0.05, 0.1, 0.2]))
+    return drawn(subject_of(answer, trace=trace, measured=measured))
+
+
+class Page(HTMLParser):
+    """Elements that are open or were opened, and the tables of each section as rows of exact values."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.tables: dict[str, list[dict[str, list[str]]]] = {}
+        self.section = "head"
+        self.row, self.cell = "", ""
+        self.exact: str | None = None
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attributes]
+        given = dict(attributes)
+        if tag == "section":
+            self.section = given["id"] or ""
+        elif tag == "tbody":
+            self.tables.setdefault(self.section, []).append({})
+        elif tag == "data":
+            self.exact = given["value"]
+        elif tag in ("td", "th"):
+            self.cell, self.exact = "", None
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attributes]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
+        if tag == "th" and "tbody" in self.open:
+            self.row = self.cell
+            self.tables[self.section][-1][self.row] = []
+        elif tag == "td":
+            self.tables[self.section][-1][self.row].append(self.exact or self.cell)
+
+    def handle_data(self, data: str) -> None:
+        self.cell += data
+
+    def values(self, section: str, table: int = 0) -> dict[str, list[float]]:
+        """The numbers of a table by row; cells without one are left out."""
+        rows = self.tables[section][table]
+        return {name: [float(cell) for cell in cells if re.fullmatch(r"[-+\d.e]*\d", cell)] for name, cells in rows.items()}
+
+
+def test_every_element_is_closed_and_every_identifier_is_unique_and_found(html: str) -> None:
+    page = Page(html)
+    assert page.open == []
+    identifiers = [value for _, name, value in page.attributes if name == "id"]
+    assert len(identifiers) == len(set(identifiers))
+    assert set(re.findall(r"(?:url\(|href=\")#([\w-]+)", html)) <= set(identifiers)
+
+
+def test_nothing_is_loaded_from_elsewhere(html: str) -> None:
+    for tag, name, value in Page(html).attributes:
+        if name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+            assert value.startswith("#"), (tag, name, value)
+    assert "@import" not in html and not re.search(r"url\((?!#)", html) and "<script" not in html and "<link" not in html
+    assert set(re.findall(r"https?://[^\"' )<]+", html)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def test_the_page_is_small_and_the_same_again(answer: Recommendation, html: str) -> None:
+    assert 50_000 < len(html.encode()) < 1_000_000
+    assert drawn(subject_of(answer)) == drawn(subject_of(answer))
+
+
+def test_what_others_named_is_escaped(html: str) -> None:
+    assert "<b>" not in html and "&lt;b&gt;mlp&lt;/b&gt;-{memory_mb}" in html
+    assert "a &amp; b.json" in html
+
+
+def test_the_settings_are_those_of_the_answer(answer: Recommendation, html: str) -> None:
+    rows = Page(html).values("head")
+    settings = {"recommended": answer.best, "no batching": answer.no_batching}
+    settings |= {f"runner-up {i}": setting for i, setting in enumerate(answer.runners_up, 1)}
+    assert rows.keys() == settings.keys()
+    for name, setting in settings.items():
+        latency = [setting.latency.percentile(slo.percentile) for slo in SLOS]
+        assert rows[name] == [*latency, setting.mean_batch_size, setting.cost.per_request]
+    for sentence in (wording.headline(answer), wording.kept(answer), wording.break_even(answer, ARRIVALS.arrival_rate)):
+        assert sentence in html
+    assert all(sentence in html for sentence in wording.proof(answer))
+
+
+def test_every_term_of_the_cost_is_on_the_page(answer: Recommendation, html: str) -> None:
+    page = Page(html)
+    costs = [answer.best.cost, answer.no_batching.cost, answer.runners_up[0].cost]
+    terms, fixed = page.values("cost", 0), page.values("cost", 1)
+    for term in BatchCost().terms():
+        assert terms[wording.named(term)] == [cost.terms()[term] for cost in costs]
+    assert terms["bill of what serves"] == [cost.per_request for cost in costs]
+    assert fixed["in all"] == [cost.fixed_per_month for cost in costs]
+    for part in answer.best.cost.fixed_terms:
+        assert fixed[wording.named_part(part)] == [cost.fixed_terms.get(part, 0.0) for cost in costs]
+
+
+def test_frontier_and_sensitivity_are_those_of_the_answer(answer: Recommendation, html: str) -> None:
+    page = Page(html)
+    costs = [cells[0] for cells in page.values("frontier").values()]
+    assert costs == [point.cost_per_request for point in answer.frontier]
+    shown = list(page.values("sensitivity").values())
+    cases = [[*case.latency.values(), case.mean_batch_size, case.cost_per_request] for case in answer.sensitivity]
+    assert [shown[0], shown[-1]] == cases and len(shown) == 3
+
+
+def test_latency_percentiles_stand_beside_what_was_seen(answer: Recommendation, html: str) -> None:
+    rows = Page(html).tables["latency"][0]
+    for name, level in (("p50", 50), ("p95", 95)):
+        assert float(rows[name][0]) == answer.best.latency.percentile(level)
+    exact, _, simulated, on_trace, measured, unbatched = rows["p99"]
+    assert float(simulated) == pytest.approx(float(exact), rel=0.2) and float(on_trace) > 0
+    assert measured == "-"  # three per cent of the replay failed
+    assert float(unbatched) == answer.no_batching.latency.percentile(99)
+    assert float(rows["p50"][4]) == 0.05
+
+
+def test_a_simulation_contains_the_exact_law(answer: Recommendation) -> None:
+    best = answer.best
+    rng = np.random.default_rng(3)
+    service = service_times(profile(), best.memory_mb, best.batch_size)
+    seen = simulate_setting("simulated", best, service, np.cumsum(ARRIVALS.sample(400_000, rng)), [50.0, 95.0, 99.0], rng)
+    for percentile, (value, low, high) in seen.estimates.items():
+        assert abs(value - best.latency.percentile(percentile)) <= 4 * (high - low) / 2 / 1.96, percentile
+    assert seen.batch_size_pmf is not None and seen.batch_size_pmf.sum() == pytest.approx(1)
+    assert seen.batch_size_pmf == pytest.approx(best.latency.batch_size_pmf, abs=0.005)
+
+
+def test_no_batching_has_a_page_too() -> None:
+    law = ServiceProfile(function="f", service_time=LinearServiceTime(0.0, 0.1), max_batch_size=4)
+    arrivals = poisson(1)
+    answer = recommend(arrivals, law, Slo(0.1, 95), memory_sizes=[1024])
+    assert answer.best.batch_size == 1
+    html = drawn(subject_of(answer, arrivals, profile=law))
+    assert "Call the function directly, with 1024 MB and no buffer." in html and "BATCH&#39;s approximation" not in html
+    assert "of unknown date" in html and "A Poisson process." in html
+    assert "no batching" not in Page(html).tables["head"][0]
+
+
+def line(axes: Axes, label: str) -> tuple[np.ndarray, np.ndarray]:
+    (found,) = [drawn_line for drawn_line in axes.get_lines() if drawn_line.get_label() == label]
+    return np.asarray(found.get_xdata()), np.asarray(found.get_ydata())
+
+
+def test_the_curve_of_the_figure_is_the_cdf_and_promises_are_marked(answer: Recommendation) -> None:
+    best = answer.best.latency
+    (axes,) = figures.latency_cdf(best, None, None, [], SLOS).axes
+    times, percent = line(axes, "predicted, exact")
+    assert percent == pytest.approx(100 * best.cdf(times))
+    corners = {(float(np.asarray(found.get_xdata())[1]), float(np.asarray(found.get_ydata())[1])) for found in axes.get_lines()[1:]}
+    assert corners == {(slo.latency, slo.percentile) for slo in SLOS}
+
+
+def test_the_tail_spans_90_to_three_nines(answer: Recommendation) -> None:
+    best = answer.best.latency
+    (axes,) = figures.latency_tail(best, None, [], SLOS).axes
+    latencies, nines = line(axes, "predicted, exact")
+    assert (latencies[0], latencies[-1]) == pytest.approx((best.quantile(0.9), best.quantile(0.999)))
+    assert (nines[0], nines[-1]) == pytest.approx((1, 3), abs=1e-3)
+
+
+def test_the_frontier_shows_the_settings_of_the_answer(answer: Recommendation) -> None:
+    (axes,) = figures.frontier(answer).axes
+    for label, setting in (("recommended", answer.best), ("no batching", answer.no_batching)):
+        latency, cost = line(axes, label)
+        assert latency[0] == setting.latency.percentile(95) and cost[0] == 1e6 * setting.cost.per_request
+    latency, _ = line(axes, "runners-up")
+    assert len(latency) == len(answer.runners_up)
+
+
+def test_bars_end_where_the_cost_does(answer: Recommendation) -> None:
+    costs = {of.name: of.cost for of in alternatives(answer, runners_up=1)}
+    rate = ARRIVALS.arrival_rate
+    for figure, totals in (
+        (figures.cost_breakdown(costs), [1e6 * (cost.per_request + cost.beside) for cost in costs.values()]),
+        (figures.monthly_bill(costs, rate), [cost.in_all(rate) * rate * SECONDS_PER_MONTH for cost in costs.values()]),
+    ):
+        ends: dict[float, float] = {}
+        for bar in figure.axes[0].patches:
+            x, y = bar.get_xy()  # type: ignore[attr-defined]
+            ends[y] = max(ends.get(y, 0.0), x + bar.get_width())  # type: ignore[attr-defined]
+        assert [ends[y] for y in sorted(ends, reverse=True)] == pytest.approx(totals)
+
+
+def test_workers_stand_beside_the_function_in_every_figure(answer: Recommendation) -> None:
+    offer = WorkerOffer("gpu", service_times(profile(), 1769), price_per_hour=1e-4)
+    pool = choose_workers(ARRIVALS, offer, SLOS)
+    both = replace(answer, workers=(pool,))
+    name = f"{pool.workers} × gpu"
+    (axes,) = figures.latency_cdf(answer.best.latency, None, None, [], SLOS, pool).axes
+    assert f"{name}, simulated" in axes.get_legend_handles_labels()[1]
+    (axes,) = figures.frontier(both).axes
+    latency, cost = line(axes, name)
+    assert latency[0] == pool.latency["p95"].value and cost[0] == 1e6 * pool.cost_per_request
+    first, second, *_ = alternatives(both)
+    assert (first.name, first.runs_on, second.name) == ("recommended", name, "function")
+    assert (first.cost, first.latency["p99"]) == (pool.cost, pool.latency["p99"].value)
+    html = drawn(subject_of(both))
+    assert Page(html).values("head")["recommended"][-1] == pool.cost_per_request
+    assert wording.headline(both) in html and wording.kept(both) in html
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (policies.no_batching(), "one by one"),
+        (policies.size_or_timeout(8, 0.02), "8 or 20 ms"),
+        (policies.size_or_timeout(8, 0.0), "up to 8, at once"),
+        (policies.greedy(8, 2), "up to 8, at once"),
+    ],
+)
+def test_a_policy_is_told_in_a_few_words(policy: policies.Policy, words: str) -> None:
+    assert wording.leaves(policy) == words
+
+
+def test_requests_see_the_larger_batches() -> None:
+    assert figures.by_requests(np.array([0.5, 0.0, 0.5])) == pytest.approx([0.25, 0.0, 0.75])
+
+
+def test_a_latency_without_width_is_drawn() -> None:
+    law = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.0), max_batch_size=1)
+    answer = recommend(poisson(1), law, Slo(0.01, 95), memory_sizes=[128])
+    for figure in (
+        figures.latency_cdf(answer.best.latency, None, None, [], answer.slos),
+        figures.latency_tail(answer.best.latency, None, [], answer.slos),
+        figures.frontier(answer),
+    ):
+        low, high = figure.axes[0].get_xlim()
+        assert low < 0.01 < high
+
+
+def test_a_figure_in_the_page_keeps_its_text_and_takes_the_ink_of_the_page(answer: Recommendation) -> None:
+    root = ElementTree.fromstring(inline_svg(figures.frontier(answer), "frontier", "Least cost"))
+    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"p95 latency", "USD per million requests", "recommended"} <= texts
+    assert root.get("aria-label") == "Least cost" and root.get("width") is None
+    whole = ElementTree.tostring(root, encoding="unicode")
+    assert "currentColor" in whole and "#000000" not in whole and "<ns0:metadata" not in whole
+    assert all(name.startswith("frontier-") for name in re.findall(r'id="([^"]*)"', whole))
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "latencies"),
+    [([0.5], [0.1]), ([0.5, 0.4], [0.1, 0.2]), ([0.5, 0.9], [0.2, 0.1]), ([0.5, 1.1], [0.1, 0.2]), ([0.5, 0.9], [0.1, np.inf])],
+)
+def test_points_of_no_quantile_function_are_refused(quantiles: list[float], latencies: list[float]) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"measured: quantiles: \[.*\] is not allowed; allowed: at least two pairs \[q, seconds\]"
+    ):
+        Seen("measured", 5, np.array(quantiles), np.array(latencies))
+
+
+def test_the_verdict_on_a_buffer_follows_the_arrival_rate(answer: Recommendation) -> None:
+    rate = answer.break_even_arrival_rate
+    assert rate is not None
+    assert "it pays" in wording.break_even(answer, 1.01 * rate) and wording.pays(answer, 1.01 * rate)
+    assert "do not deploy one for this alone" in wording.break_even(answer, 0.99 * rate) and not wording.pays(answer, 0.99 * rate)
+    never = replace(answer, break_even_arrival_rate=None)
+    assert "which no arrival rate earns" in wording.break_even(never, 100.0) and not wording.pays(never, 100.0)
+
+
+def test_a_longest_timeout_and_a_missing_alternative_are_said(answer: Recommendation) -> None:
+    proof = " ".join(wording.proof(replace(answer, at_longest_timeout=True, no_batching_keeps_slo=False)))
+    assert "is the longest allowed" in proof and "Without batching no memory size keeps the SLO." in proof
+    assert "without batching no memory size keeps the SLO" in wording.saving(replace(answer, no_batching_keeps_slo=False))
