@@ -35,6 +35,7 @@ LONGEST_TIMEOUT = 2.0  # of the longest latency promised
 N_RUNNERS_UP = 5
 N_FRONTIER = 12
 FRONTIER_TOLERANCE = 0.005  # of the cost
+DISTINCT = 0.01  # of the cost; a runner-up that costs less than this more says nothing new
 MAX_BATCH_SIZE = 128
 SENSITIVITY = (0.8, 1.2)
 
@@ -311,13 +312,11 @@ class _Question:
 
     def _verified(self, ranked: Sequence[Choice], promises: Sequence[Promise], budget: float) -> list[Setting]:
         """The best setting and the runners-up, those of other functions first, as predictions of their own, each checked again."""
-        first: dict[int, Choice] = {}
-        for choice in ranked:
-            first.setdefault(choice.service, choice)
         settings: list[Setting] = []
-        for choice in [*first.values(), *(choice for choice in ranked if first[choice.service] is not choice)]:
+        for choice in [*_of_each_function(ranked), *_distinct(ranked)]:
             setting = self._setting(choice.service, choice.batch_size, choice.timeout)
-            if setting.keeps(promises) and setting.cost.per_request <= budget * (1 + 1e-9):
+            known = any((s.memory_mb, s.batch_size) == (setting.memory_mb, setting.batch_size) for s in settings)
+            if not known and setting.keeps(promises) and setting.cost.per_request <= budget * (1 + 1e-9):
                 settings.append(setting)
             if len(settings) > N_RUNNERS_UP:
                 break
@@ -419,3 +418,20 @@ class _Question:
             return (none.cost.per_request + none.cost.beside) - (batched.per_request + batched.beside)
 
         return solve_break_even(saving, best.cost.fixed_per_month - none.cost.fixed_per_month, start=here)
+
+
+def _of_each_function(ranked: Sequence[Choice]) -> list[Choice]:
+    """The cheapest choice of every function."""
+    found: dict[int, Choice] = {}
+    for choice in ranked:
+        found.setdefault(choice.service, choice)
+    return list(found.values())
+
+
+def _distinct(ranked: Sequence[Choice]) -> list[Choice]:
+    """The cheapest choice of every step of ``DISTINCT`` in cost, as neighbouring batch sizes may cost the same."""
+    found = list(ranked[:1])
+    for choice in ranked:
+        if choice.cost > found[-1].cost * (1 + DISTINCT):
+            found.append(choice)
+    return found
