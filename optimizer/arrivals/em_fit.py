@@ -1,18 +1,18 @@
 """Fit of a hidden Markov model with Erlang gaps by expectation-maximization (docs/model.md, section 1.3).
 
-Each gap is drawn in a hidden state ``i`` from an Erlang law of ``orders[i]`` stages and mean ``means[i]``; the states form a Markov
-chain from gap to gap. Orders of one make it a MAP with diagonal ``D0`` (two states: an MMPP(2), where one exists); larger orders
-make it smoother than Poisson. E step: scaled forward and backward recursions (Rabiner 1989). M step: with posterior state
-probabilities ``g`` and transition counts ``x``, ``means[i] = sum g_i gap / sum g_i`` and ``transitions[i, j] = x_ij / sum_j x_ij``.
-The sequence is closed to a circle (its last gap is followed by its first), which makes the counts balance, so that the mean gap
-of the fit is exactly that of the data (but for stages held at ``SHORTEST_STAGE``). Stops when an iteration gains less than
-``tolerance`` in log-likelihood per gap.
+M step, from the expected statistics of ``hidden_markov``: ``means[i] = sum_i / weight_i``, ``transitions[i, j] = n_ij / sum_j
+n_ij``; shapes stay, or, where they are left free, solve ``log k - digamma(k) = log means[i] - log_sum_i / weight_i`` (a gamma
+law). Orders of one make the model a MAP with diagonal ``D0`` (two states: an MMPP(2), where one exists).
 
-The recursions run over blocks of the sequence at once: the product of the one-step matrices of every block first, then the
-vectors at the block ends, then all blocks side by side; numpy sees sqrt(n) steps instead of n.
+Plain EM crawls where states overlap. SQUAREM takes two EM steps ``r = F(x) - x``, ``v = F(F(x)) - F(x) - r`` and leaps to ``x -
+2 a r + a^2 v``, ``a = -|r| / |v|``; the leap is kept only where the likelihood is no less than after the first of the two EM
+steps, so it never falls. ``x`` is ``log means``, ``log shapes`` and ``2 sqrt(transitions)``, in which Fisher's information is
+about even. It stops when what is left to gain, extrapolated from the last EM step's gain and its rate of contraction, is below
+``tolerance`` nats.
 
 References: Okamura, Dohi, Trivedi (2009) on EM for MAPs; Horváth and Okamura, A fast EM algorithm for fitting marked Markovian
-arrival processes with a new special structure (2013), whose structure (ErCHMM) this is.
+arrival processes with a new special structure (2013), whose structure (ErCHMM) this is; Varadhan and Roland, Simple and globally
+convergent methods for accelerating the convergence of any EM algorithm (2008), scheme S3.
 """
 
 from __future__ import annotations
@@ -21,34 +21,61 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import digamma, polygamma
 
+from batching.errors import InvalidInput
+from optimizer.arrivals.hidden_markov import expect
 from optimizer.arrivals.map import Array, ArrivalProcess
 from optimizer.arrivals.mmpp import mmpp2_of_hidden_markov
 
-# Of the mean gap: what happens faster does not show in batching, but predictions pay for the fastest rate.
-SHORTEST_STAGE = 1 / 100
-MAX_ORDER = 8  # stages of an Erlang gap: a MAP's phases are their sum, and predictions cost phases squared
+# What happens faster does not show in batching, but predictions pay for the fastest rate: a hundredth of the mean gap, less where
+# most gaps are much shorter than the mean, as in bursts between silences, but not for ever, as some arrive at one time.
+SHORTEST_OF_MEAN = 1 / 100
+SHORTEST_OF_MEDIAN = 1 / 20
+SHORTEST_OF_ALL = 1 / 2000
+LARGEST_SHAPE = 64.0
+RAREST = 1e-12  # transition probability that is kept, so that no gap is impossible
+_FIRST_LEAP = 4.0
+FIRST_LOOK = 10_000  # gaps from which starts are compared
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How an ascent ended: the log-likelihood reached (nats), whether by its own rule, how often the data were gone through, and an
+    estimate of the nats left to gain.
+    """
+
+    value: float
+    converged: bool
+    iterations: int
+    residual: float
 
 
 @dataclass(frozen=True)
 class HiddenMarkovFit:
-    """How a fit ended: the model, its log-likelihood (nats, gaps in s), and whether it converged."""
+    """A hidden Markov model with Erlang gaps, and how its fit to ``n_gaps`` gaps ended (likelihood on the circle, gaps in s)."""
 
     orders: tuple[int, ...]
     means: Array
     transitions: Array
-    log_likelihood: float
     n_gaps: int
-    iterations: int
-    converged: bool
-    residual: float
+    convergence: Convergence
+
+    @property
+    def log_likelihood(self) -> float:
+        """Nats."""
+        return self.convergence.value
 
     @property
     def n_parameters(self) -> int:
         """Free parameters: a mean per state, the transition rows and the integer orders above one."""
         n = len(self.orders)
         return n + n * (n - 1) + sum(order > 1 for order in self.orders)
+
+    @property
+    def bic(self) -> float:
+        """Bayesian information criterion."""
+        return self.n_parameters * float(np.log(self.n_gaps)) - 2 * self.log_likelihood
 
     def arrivals(self) -> ArrivalProcess:
         """The same law as a MAP of ``sum(orders)`` phases, or as an MMPP(2) where there is one."""
@@ -73,13 +100,22 @@ class HiddenMarkovFit:
         return ArrivalProcess(D0, D1, "map")
 
 
+@dataclass(frozen=True)
+class GammaStates:
+    """A point of the ascent: shape and mean (s) of the gap per state, and the transitions from gap to gap."""
+
+    shapes: Array
+    means: Array
+    transitions: Array
+
+
 def fit_hidden_markov(
     interarrivals: Array,
     orders: Sequence[int],
     means: Array | None = None,
     transitions: Array | None = None,
-    max_iterations: int = 300,
-    tolerance: float = 1e-7,
+    max_iterations: int = 600,
+    tolerance: float = 1e-3,
 ) -> HiddenMarkovFit:
     """Hidden Markov model with Erlang gaps of (locally) greatest likelihood.
 
@@ -92,160 +128,187 @@ def fit_hidden_markov(
     means, transitions : array, shape (n_states,) and (n_states, n_states), optional
         Where to start; by default the sorted gaps are cut into ``n_states`` groups that hold equal shares of their logarithm's
         range, and states are sticky.
+    max_iterations : int
+        Times the gaps may be gone through.
+    tolerance : float
+        Nats left to gain, in all, at which to stop.
+
+    Raises
+    ------
+    InvalidInput
+        A gap that is not > 0, or an order below one.
     """
-    gaps = np.asarray(interarrivals, dtype=float)
-    stages = np.asarray(orders, dtype=float)
-    n_states = len(stages)
+    gaps = checked_gaps(interarrivals)
+    if not len(orders) or min(orders) < 1:
+        raise InvalidInput("orders", tuple(orders), "integers >= 1, one per state")
+    n_states = len(orders)
     if means is None:
-        means = _spread_means(gaps, n_states)
+        means = spread_means(gaps, n_states)
     if transitions is None:
         transitions = np.full((n_states, n_states), 0.3 / n_states) + 0.7 * np.eye(n_states)
-    log_gaps = np.log(gaps)
-    shortest = SHORTEST_STAGE * float(gaps.mean()) * stages
-    means = np.maximum(means, shortest)
-    previous, likelihood, gain, iteration = -np.inf, -np.inf, np.inf, 0
-    for iteration in range(1, max_iterations + 1):  # noqa: B007
-        posterior, counts, likelihood = _expectation(gaps, log_gaps, stages, means, transitions)
-        gain = (likelihood - previous) / len(gaps)
-        if gain < tolerance:
-            break
-        previous = likelihood
-        weights = posterior.sum(axis=0)
-        means = np.maximum((gaps @ posterior) / np.maximum(weights, 1e-300), shortest)
-        transitions = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
-        transitions = np.maximum(transitions, 1e-12)
-        transitions /= transitions.sum(axis=1, keepdims=True)
-    return HiddenMarkovFit(
-        tuple(int(r) for r in orders),
-        means,
-        transitions,
-        float(likelihood),
-        len(gaps),
-        iteration,
-        bool(gain < tolerance),
-        float(gain),
-    )
+    start = GammaStates(np.asarray(orders, dtype=float), np.asarray(means, dtype=float), np.asarray(transitions, dtype=float))
+    found, convergence = climb(gaps, start, max_iterations, tolerance)
+    return HiddenMarkovFit(tuple(int(r) for r in orders), found.means, found.transitions, len(gaps), convergence)
 
 
 def fit_mmpp2(interarrivals: Array) -> HiddenMarkovFit:
-    """MMPP(2) of greatest likelihood from two starts; a MAP(2) where its gaps alternate and no MMPP(2) has that law."""
-    gaps = np.asarray(interarrivals, dtype=float)
-    loose = np.array([[0.6, 0.4], [0.4, 0.6]])
-    sticky = np.array([[0.98, 0.02], [0.02, 0.98]])
-    mean = float(gaps.mean())
-    starts = [(_spread_means(gaps, 2), loose), (mean * np.array([0.5, 2.0]), sticky)]
-    return max((fit_hidden_markov(gaps, (1, 1), m, p) for m, p in starts), key=lambda fit: fit.log_likelihood)
+    """MMPP(2) of greatest likelihood; a MAP(2) where its gaps alternate and no MMPP(2) has that law.
 
-
-def fit_erlang_states(interarrivals: Array, n_states: int, max_phases: int = 16) -> HiddenMarkovFit:
-    """Hidden Markov model of ``n_states`` with the Erlang orders found by a search uphill in likelihood.
-
-    Starts from exponential states, then doubles or halves one order at a time, keeping what gains, within ``max_phases`` in all.
+    Starts differ in how far the states are apart and how long they last, one looks for long spells; they are compared on at most
+    10 000 gaps, in stretches spread over the trace, and the best is carried on with all.
     """
-    gaps = np.asarray(interarrivals, dtype=float)
-    best = fit_hidden_markov(gaps, (1,) * n_states, max_iterations=100, tolerance=1e-5)
-    tried = {best.orders}
-    improved = True
-    while improved:
-        improved = False
-        for state in range(n_states):
-            for order in (best.orders[state] * 2, best.orders[state] // 2):
-                orders = (*best.orders[:state], order, *best.orders[state + 1 :])
-                if not 1 <= order <= MAX_ORDER or sum(orders) > max_phases or orders in tried:
-                    continue
-                tried.add(orders)
-                trial = fit_hidden_markov(gaps, orders, best.means, best.transitions, max_iterations=30, tolerance=1e-4)
-                if trial.log_likelihood > best.log_likelihood + 1e-4 * len(gaps):
-                    best, improved = trial, True
-                    break
-    return fit_hidden_markov(gaps, best.orders, best.means, best.transitions)
+    gaps = checked_gaps(interarrivals)
+    sample = stretches(gaps, FIRST_LOOK)
+    one = np.ones(2)
+    starts = [
+        GammaStates(one, spread_means(sample, 2), sticky(2, 0.6)),
+        GammaStates(one, float(sample.mean()) * np.array([0.5, 2.0]), sticky(2, 0.98)),
+        spells(sample, 2),
+    ]
+    found = [climb(sample, start, 30, 0.1) for start in starts]
+    best = max(found, key=lambda pair: pair[1].value)[0]
+    return fit_hidden_markov(gaps, (1, 1), best.means, best.transitions)
 
 
-def _spread_means(gaps: Array, n_states: int) -> Array:
-    """A mean gap per state: those of groups that divide the bulk of log(gap) evenly, each group non-empty."""
-    low, high = np.quantile(gaps, [0.02, 0.995])
+def climb(
+    gaps: Array, start: GammaStates, max_iterations: int, tolerance: float, free_shapes: bool = False
+) -> tuple[GammaStates, Convergence]:
+    """EM with SQUAREM from ``start`` on ``gaps`` (s, > 0): the point reached and how it ended."""
+    log_gaps = np.log(gaps)
+    shortest = shortest_stage(gaps)
+
+    def step(point: GammaStates) -> tuple[float, GammaStates]:
+        """Log-likelihood of a point, and where EM goes from it."""
+        seen = expect(gaps, log_gaps, point.shapes, point.means, point.transitions)
+        weights = np.maximum(seen.weights, 1e-300)
+        means, shapes = seen.sums / weights, point.shapes
+        if free_shapes:
+            shapes = _gamma_shapes(np.log(means) - seen.log_sums / weights)
+        empty = seen.weights < 1e-9  # no gap is drawn in this state: leave it as it is
+        means = np.where(empty, point.means, means)
+        rows = seen.transitions.sum(axis=1, keepdims=True)
+        moves = np.where(empty[:, None], point.transitions, seen.transitions / np.maximum(rows, 1e-300))
+        return seen.log_likelihood, admissible(GammaStates(shapes, means, moves), shortest)
+
+    here = admissible(start, shortest)
+    likelihood, ahead = step(here)
+    iterations, residual, leap = 1, np.inf, _FIRST_LEAP
+    while True:
+        likelihood_ahead, after = step(ahead)
+        iterations += 1
+        x, r, v = _differences(here, ahead, after, free_shapes)
+        length, bend = float(np.sqrt(r @ r)), float(np.sqrt(v @ v))
+        gain = likelihood_ahead - likelihood
+        contraction = min(0.99, float(np.sqrt((r + v) @ (r + v))) / max(length, 1e-300))
+        residual = max(gain, 0.0) / (1 - contraction**2)
+        if residual < tolerance or iterations >= max_iterations:
+            return ahead, Convergence(likelihood_ahead, bool(residual < tolerance), iterations, residual)
+        wanted = length / max(bend, 1e-300)
+        stride = min(max(wanted, 1.0), leap)
+        leapt = admissible(_point(x + 2 * stride * r + stride**2 * v, here, free_shapes), shortest)
+        likelihood_leapt, ahead_leapt = step(leapt)
+        iterations += 1
+        if likelihood_leapt >= likelihood_ahead:
+            here, likelihood, ahead = leapt, likelihood_leapt, ahead_leapt
+            if stride == leap:
+                leap *= 4
+        else:
+            here, likelihood, ahead = ahead, likelihood_ahead, after
+            leap = max(_FIRST_LEAP / 2, leap / 4)
+
+
+def checked_gaps(interarrivals: Array) -> Array:
+    """Gaps as floats, all of them finite and > 0."""
+    gaps = np.ascontiguousarray(interarrivals, dtype=float)
+    bad = np.flatnonzero(~(np.isfinite(gaps) & (gaps > 0)))
+    if len(bad):
+        raise InvalidInput(f"inter-arrival time {bad[0] + 1}", float(gaps[bad[0]]), "a number of seconds > 0 (Trace.dithered)")
+    if len(gaps) < 2:
+        raise InvalidInput("inter-arrival times", len(gaps), "at least 2")
+    return gaps
+
+
+def log_likelihood(interarrivals: Array, orders: Sequence[int], means: Array, transitions: Array) -> float:
+    """Nats of a hidden Markov model with Erlang gaps, on the circle."""
+    gaps = checked_gaps(interarrivals)
+    return expect(gaps, np.log(gaps), np.asarray(orders, dtype=float), means, np.maximum(transitions, RAREST)).log_likelihood
+
+
+def shortest_stage(gaps: Array) -> float:
+    """The shortest mean (s) that a stage of a fit may have."""
+    mean, median = float(gaps.mean()), float(np.median(gaps))
+    return min(SHORTEST_OF_MEAN * mean, max(SHORTEST_OF_MEDIAN * median, SHORTEST_OF_ALL * mean))
+
+
+def stretches(gaps: Array, n: int, count: int = 40) -> Array:
+    """About ``n`` of the gaps: ``count`` stretches of successive ones, spread evenly; all where there are no more than ``n``."""
+    if len(gaps) <= n:
+        return gaps
+    length = n // count
+    starts = np.linspace(0, len(gaps) - length, count).astype(int)
+    return np.concatenate([gaps[start : start + length] for start in starts])
+
+
+def spread_means(gaps: Array, n_states: int, tail: float = 0.005) -> Array:
+    """A mean gap per state: those of groups that divide log(gap) evenly, but for its least 2 % and its largest ``tail``."""
+    low, high = np.quantile(gaps, [0.02, 1 - tail])
+    low = max(low, shortest_stage(gaps))
     edges = np.geomspace(low, max(high, low * 1.5), n_states + 1)[1:-1]
     group = np.searchsorted(edges, gaps)
     fallback = np.quantile(gaps, (np.arange(n_states) + 0.5) / n_states)
     return np.array([gaps[group == i].mean() if (group == i).any() else fallback[i] for i in range(n_states)])
 
 
-def _expectation(gaps: Array, log_gaps: Array, stages: Array, means: Array, transitions: Array) -> tuple[Array, Array, float]:
-    """Posterior state probabilities (n, m), expected transition counts (m, m) and log-likelihood on the circle."""
-    n, m = len(gaps), len(means)
-    rates = stages / means
-    log_density = stages * np.log(rates) - gammaln(stages) + (stages - 1) * log_gaps[:, None] - gaps[:, None] * rates
-    offset = log_density.max(axis=1)
-    length = max(1, int(np.sqrt(n)))
-    blocks = -(-n // length)
-    # the ragged end is filled with steps that change nothing: they are masked out of the recursions below
-    padded = np.ones((blocks * length, m))
-    padded[:n] = np.exp(log_density - offset[:, None])
-    density = padded.reshape(blocks, length, m)
-    real = (np.arange(blocks * length) < n).reshape(blocks, length)
-
-    products = np.broadcast_to(np.eye(m), (blocks, m, m)).copy()
-    for step in range(length):
-        moved = (products @ transitions) * density[:, step, None, :]
-        moved /= moved.max(axis=(1, 2), keepdims=True)
-        products = np.where(real[:, step, None, None], moved, products)
-
-    forward_start, backward_end = _ends(products)
-    forward = np.empty((blocks, length, m))  # state law after each step, normalised
-    before = np.empty((blocks, length, m))
-    norms = np.ones((blocks, length))
-    vector = forward_start
-    for step in range(length):
-        before[:, step] = vector
-        moved = (vector @ transitions) * density[:, step]
-        norm = moved.sum(axis=1)
-        norms[:, step] = np.where(real[:, step], norm, 1.0)
-        vector = np.where(real[:, step, None], moved / norm[:, None], vector)
-        forward[:, step] = vector
-    backward = np.empty((blocks, length, m))
-    vector = backward_end
-    for step in range(length - 1, -1, -1):
-        backward[:, step] = vector
-        moved = (density[:, step] * vector) @ transitions.T
-        vector = np.where(real[:, step, None], moved / moved.sum(axis=1, keepdims=True), vector)
-
-    after, follow, previous, likely = (a.reshape(-1, m)[:n] for a in (forward, backward, before, density))
-    posterior = after * follow
-    posterior /= posterior.sum(axis=1, keepdims=True)
-    ahead = likely * follow
-    weight = np.einsum("ti,ij,tj->t", previous, transitions, ahead, optimize=True)
-    counts = transitions * (previous.T @ (ahead / weight[:, None]))
-    return posterior, counts, float(np.log(norms.reshape(-1)[:n]).sum() + offset.sum())
+def sticky(n_states: int, stay: float) -> Array:
+    """Transitions that stay with that probability and else go anywhere else."""
+    if n_states == 1:
+        return np.ones((1, 1))
+    return np.full((n_states, n_states), (1 - stay) / (n_states - 1)) + (stay - (1 - stay) / (n_states - 1)) * np.eye(n_states)
 
 
-def _ends(products: Array) -> tuple[Array, Array]:
-    """State law before each block and what follows after it, (blocks, m), on the circle: the Perron vectors of the whole turn."""
-    blocks, m, _ = products.shape
-    turn = np.eye(m)
-    for product in products:
-        turn = turn @ product
-        turn /= turn.max()
-    left = _perron_vector(turn)
-    right = _perron_vector(turn.T)
-    start, end = np.empty((blocks, m)), np.empty((blocks, m))
-    for block in range(blocks):
-        start[block] = left
-        left = left @ products[block]
-        left = left / left.sum()
-    for block in range(blocks - 1, -1, -1):
-        end[block] = right
-        right = products[block] @ right
-        right = right / right.sum()
-    return start, end
+def spells(gaps: Array, n_states: int, window: int = 32) -> GammaStates:
+    """States as spells of busy and quiet times: gaps grouped by the mean of the ``window`` around them, in equal shares."""
+    window = max(2, min(window, len(gaps) // 4))
+    total = np.concatenate([[0.0], np.cumsum(gaps)])
+    local = (total[window:] - total[:-window]) / window
+    seen = gaps[window // 2 : window // 2 + len(local)]
+    state = np.searchsorted(np.quantile(local, np.arange(1, n_states) / n_states), local, side="right")
+    means = np.array([seen[state == i].mean() if (state == i).any() else gaps.mean() for i in range(n_states)])
+    counts = np.full((n_states, n_states), 0.5)
+    np.add.at(counts, (state[:-1], state[1:]), 1.0)
+    return GammaStates(np.ones(n_states), means, counts / counts.sum(axis=1, keepdims=True))
 
 
-def _perron_vector(matrix: Array) -> Array:
-    """The left Perron vector of a non-negative matrix, summing to one; by power iteration (a long product has almost rank one)."""
-    vector = np.full(len(matrix), 1 / len(matrix))
-    for _ in range(100):
-        following = vector @ matrix
-        following = following / following.sum()
-        if np.abs(following - vector).max() < 1e-13:
-            break
-        vector = following
-    return vector
+def admissible(point: GammaStates, shortest: float) -> GammaStates:
+    """The point with shapes, stages (at least ``shortest`` s) and transitions moved within their bounds."""
+    shapes = np.clip(point.shapes, 1.0, LARGEST_SHAPE)
+    transitions = np.maximum(point.transitions, RAREST)
+    means = np.maximum(point.means, shortest * shapes)
+    return GammaStates(shapes, means, transitions / transitions.sum(axis=1, keepdims=True))
+
+
+def _differences(here: GammaStates, ahead: GammaStates, after: GammaStates, free_shapes: bool) -> tuple[Array, Array, Array]:
+    """Coordinates of ``here``, their first difference and their second."""
+    x, y, z = (
+        np.concatenate([np.log(p.means), np.log(p.shapes) if free_shapes else [], 2 * np.sqrt(p.transitions).ravel()])
+        for p in (here, ahead, after)
+    )
+    return x, y - x, z - 2 * y + x
+
+
+def _point(coordinates: Array, like: GammaStates, free_shapes: bool) -> GammaStates:
+    """The point at ``coordinates``; shapes of ``like`` where they are not free."""
+    n = len(like.means)
+    spread = np.clip(coordinates, -700.0, 700.0)
+    shapes = np.exp(spread[n : 2 * n]) if free_shapes else like.shapes
+    transitions = np.maximum(coordinates[-n * n :].reshape(n, n) / 2, 0.0) ** 2
+    return GammaStates(shapes, np.exp(spread[:n]), transitions + RAREST)
+
+
+def _gamma_shapes(spread: Array) -> Array:
+    """Shapes of the gamma laws whose log mean exceeds their mean log by ``spread``: two Newton steps on Minka's approximation."""
+    spread = np.maximum(spread, 1e-6)
+    shapes = (3 - spread + np.sqrt((spread - 3) ** 2 + 24 * spread)) / (12 * spread)
+    for _ in range(2):
+        shapes = shapes - (np.log(shapes) - digamma(shapes) - spread) / (1 / shapes - polygamma(1, shapes))
+    return np.asarray(shapes)

@@ -10,7 +10,6 @@ References: Neuts, A versatile Markovian point process, J. Appl. Prob. 16 (1979)
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from math import factorial
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from batching.documents import ArrivalDocument
 from batching.errors import InvalidInput
+from optimizer.compiled import compiled
 
 Array = NDArray[np.float64]
 
@@ -72,6 +72,7 @@ class ArrivalProcess:
                 raise InvalidInput(f"row {i} of D0 + D1", excess, "a sum of 0")
         if not D1.any():
             raise InvalidInput("D1", D1.tolist(), "at least one rate > 0: no arrival ever happens")
+        _check_phases_meet(D0, D1)
         D0.flags.writeable = D1.flags.writeable = False
 
     @property
@@ -127,30 +128,16 @@ class ArrivalProcess:
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """``n`` successive inter-arrival times in seconds, started just after an arrival in equilibrium."""
+        if n < 0:
+            raise InvalidInput("n", n, "an integer >= 0")
         if self.n_phases == 1:
             return rng.exponential(1 / self.D1[0, 0], n)
         rates = -np.diag(self.D0)
         jumps = np.hstack([self.D0, self.D1])
         jumps[np.diag_indices(self.n_phases)] = 0.0
-        cumulative = [list(row) for row in np.cumsum(jumps / rates[:, None], axis=1)]
-        for row in cumulative:
-            row[-1] = 1.0
-        means = list(1 / rates)
-        phase = int(rng.choice(self.n_phases, p=self.embedded))
-        gaps, elapsed = np.empty(n), 0.0
-        filled, n_phases = 0, self.n_phases
-        while filled < n:
-            for hold, uniform in zip(rng.standard_exponential(4096).tolist(), rng.random(4096).tolist(), strict=True):
-                elapsed += hold * means[phase]
-                target = bisect_right(cumulative[phase], uniform)
-                if target >= n_phases:
-                    gaps[filled] = elapsed
-                    filled, elapsed = filled + 1, 0.0
-                    target -= n_phases
-                    if filled == n:
-                        break
-                phase = target
-        return gaps
+        cumulative = np.cumsum(jumps / rates[:, None], axis=1)
+        cumulative /= cumulative[:, -1:]
+        return _sample(1 / rates, cumulative, int(rng.choice(self.n_phases, p=self.embedded)), n, rng)
 
     def sped_up(self, factor: float) -> ArrivalProcess:
         """The same process with time running ``factor`` times as fast: ``factor`` times the arrival rate, the same SCV."""
@@ -176,6 +163,47 @@ class ArrivalProcess:
         if abs(process.arrival_rate - document.arrival_rate) > 1e-6 * process.arrival_rate:
             raise InvalidInput("arrival_rate", document.arrival_rate, f"the rate of D0 and D1, {process.arrival_rate:g}")
         return process
+
+
+def _check_phases_meet(D0: Array, D1: Array) -> None:
+    """Raise ``InvalidInput`` unless the phases end in one class, whatever the first, and arrivals happen in it."""
+    n = len(D0)
+    leads: NDArray[np.bool_] = (D0 > 0) | (D1 > 0) | np.eye(n, dtype=bool)
+    for _ in range(n.bit_length()):
+        leads = leads @ leads
+    closed = [i for i in range(n) if not (leads[i] & ~leads[:, i]).any()]
+    for i in closed:
+        if not leads[i, closed[0]]:
+            raise InvalidInput(
+                "D0 + D1",
+                f"phases {np.flatnonzero(leads[closed[0]]).tolist()} and {np.flatnonzero(leads[i]).tolist()} never meet",
+                "an irreducible chain",
+            )
+    if not D1[closed].any():
+        raise InvalidInput(
+            "D1", D1.tolist(), f"at least one rate > 0 from phases {closed}, which are never left: no arrival ever happens"
+        )
+
+
+@compiled
+def _sample(means: Array, cumulative: Array, phase: int, n: int, rng: np.random.Generator) -> Array:
+    """``n`` gaps from ``phase``; ``cumulative`` (n_phases, 2 n_phases) are laws of the next jump, those with an arrival last."""
+    n_phases = len(means)
+    gaps = np.empty(n)
+    for i in range(n):
+        elapsed = 0.0
+        while True:
+            elapsed += rng.standard_exponential() * means[phase]
+            uniform = rng.random()
+            target = 0
+            while cumulative[phase, target] <= uniform:
+                target += 1
+            if target >= n_phases:
+                phase = target - n_phases
+                break
+            phase = target
+        gaps[i] = elapsed
+    return gaps
 
 
 def stationary_distribution(generator: Array) -> Array:
