@@ -12,16 +12,19 @@ road, for tests, is the first block row of ``expm`` of the block-bidiagonal gene
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import expm
-from scipy.special import gammaln
 
 from batching.errors import InvalidInput
 from optimizer.arrivals.map import Array, ArrivalProcess
+from optimizer.compiled import compiled
 
 _LARGEST = 2**25  # numbers in the uniformized chain: a quarter of a gigabyte
-_GROUP = 8  # neighbouring times that share one band of Poisson weights
+_GROUP = 8  # neighbouring times that read a row of the chain together
+_NO_WEIGHT = 1e-18
 
 
 class CountingProcess:
@@ -83,27 +86,13 @@ class CountingProcess:
 
     def matrices(self, times: Array) -> Array:
         """``C_k(t)`` at ascending ``times`` (s), from ``rows``: shape (len(times), n_counts, len(rows), n_phases)."""
-        return self._mixed(times, self._chain).reshape(len(times), self.n_counts, len(self.rows), self.arrivals.n_phases)
+        mixed = _mixed(self._chain, self.rate * np.asarray(times, dtype=np.float64))
+        return mixed.reshape(len(times), self.n_counts, len(self.rows), self.arrivals.n_phases)
 
     def probabilities(self, times: Array) -> Array:
         """Probability of ``k`` arrivals in ascending ``times`` (s) from every phase: shape (len(times), n_counts, n_phases)."""
-        return self._mixed(times, self._survival).reshape(len(times), self.n_counts, self.arrivals.n_phases)
-
-    def _mixed(self, times: Array, chain: Array) -> Array:
-        """``sum_m poisson(m; rate t) chain[m]``, in bands of neighbouring times."""
-        times = np.asarray(times, dtype=float)
-        result = np.zeros((len(times), chain.shape[1]))
-        for start in range(0, len(times), _GROUP):
-            jumps = self.rate * times[start : start + _GROUP, None]
-            first = max(0, int(jumps.min() - 8 * np.sqrt(jumps.min()) - 20))
-            last = min(len(chain), int(jumps.max() + 8 * np.sqrt(jumps.max()) + 40))
-            if first >= last:
-                continue
-            m = np.arange(first, last)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                log_weights = np.where(jumps > 0, m * np.log(jumps) - jumps - gammaln(m + 1), np.where(m == 0, 0.0, -np.inf))
-            result[start : start + _GROUP] = np.exp(log_weights) @ chain[first:last]
-        return result
+        mixed = _mixed(self._survival, self.rate * np.asarray(times, dtype=np.float64))
+        return mixed.reshape(len(times), self.n_counts, self.arrivals.n_phases)
 
     def integrals(self, matrices: Array) -> Array:
         """``integral_0^t C_k(u) du`` (s) of what ``matrices`` returned, same shape.
@@ -117,6 +106,30 @@ class CountingProcess:
             result[:, k] = np.clip((flow - matrices[:, k]) @ inverse, 0.0, None)
             flow = result[:, k] @ self.arrivals.D1
         return result
+
+
+@compiled
+def _mixed(chain: Array, jumps: Array) -> Array:
+    """``sum_m poisson(m; jumps[i]) chain[m]`` for ascending ``jumps``: (len(jumps), chain.shape[1]).
+
+    Not a product of matrices: the threads of a BLAS wait for each other where another process has one of the cores.
+    """
+    n, width = len(jumps), chain.shape[1]
+    result = np.zeros((n, width))
+    for start in range(0, n, _GROUP):
+        end = min(n, start + _GROUP)
+        low, high = jumps[start], jumps[end - 1]
+        first = max(0, int(low - 8 * math.sqrt(low) - 20))
+        last = min(len(chain), int(high + 8 * math.sqrt(high) + 40))
+        for m in range(first, last):
+            log_factorial = math.lgamma(m + 1.0)
+            for i in range(start, end):
+                none = 1.0 if m == 0 else 0.0  # the law of no jumps at all
+                weight = math.exp(m * math.log(jumps[i]) - jumps[i] - log_factorial) if jumps[i] > 0 else none
+                if weight > _NO_WEIGHT:
+                    for k in range(width):
+                        result[i, k] += weight * chain[m, k]
+    return result
 
 
 def counting_matrices_by_expm(arrivals: ArrivalProcess, n_counts: int, time: float) -> Array:

@@ -39,6 +39,7 @@ from optimizer.compiled import compiled
 # Moments in time that agree to this part of the timeout are one: an atom must not be missed by rounding.
 _SAME = 1e-9
 _NARROW = 1e-6  # of the timeout: a piece of the response's law that is no wider is one moment
+_NO_WEIGHT = 1e-18
 _SMALL = 1e-12  # requests per batch; a Chebyshev series ends where no coefficient is larger
 
 
@@ -151,8 +152,8 @@ class SizeOrTimeout:
         """
         exactly = self._at_timeout.sum(axis=-1)  # c_{n-1}(T): (max_batch_size, n_rows)
         at_least = np.clip(1 - np.cumsum(exactly, axis=0) + exactly, 0.0, None)  # F_{n-1}(T)
-        waits = times - response[..., None]  # those at or beyond the timeout need no series
-        apart = self.timeout > 0 and bool(((waits > 0) & (waits < self.timeout)).any())
+        longest, shortest = times - response[..., :1], times - response[..., -1:]
+        apart = bool(((longest > 0) & (shortest < self.timeout)).any())  # else all is decided by the timeout
         none = np.zeros((self.max_batch_size, 1, 2 * exactly.shape[1]))
         expected = _requests_within(
             np.ascontiguousarray(response, dtype=np.float64),
@@ -216,27 +217,26 @@ def _expected_in_time(here: Array, there: Array, exactly: Array, at_least: Array
     """
     n_nodes, largest, n_rows, n_phases = here.shape
     result = np.zeros((n_nodes, largest, 2 * n_rows))
-    at_once, before = np.empty((n_phases, 2 * largest)), np.empty((n_phases, largest))
-    early, full = np.empty(largest), np.empty(largest)
+    some, late, between = np.empty((n_phases, largest)), np.empty((n_phases, largest)), np.empty((n_phases, largest))
+    early, full, middle = np.empty(largest), np.empty(largest), np.empty(largest)
     for node in range(n_nodes):
         for phase in range(n_phases):
             for k in range(largest):
-                before[phase, k] = at_least[node, k, phase] if k else 0.0
-                at_once[phase, k] = k * exactly[node, k, phase]
-                at_once[phase, largest + k] = (k - 1) * before[phase, k]
-        # every pair (i, k) by a product of matrices, then the sums over i + k = m
-        pairs = np.ascontiguousarray(here[node]).reshape((largest * n_rows, n_phases)) @ at_once
-        middle = np.ascontiguousarray(there[node]).reshape((largest * n_rows, n_phases)) @ before
+                some[phase, k] = k * exactly[node, k, phase]
+                between[phase, k] = at_least[node, k, phase] if k else 0.0
+                late[phase, k] = (k - 1) * between[phase, k]
         for row in range(n_rows):
-            early[:], full[:] = 0.0, 0.0
+            early[:], full[:], middle[:] = 0.0, 0.0, 0.0
             full[1:] = at_least[node, 1:, rows[row]]  # the request that opened it
             for i in range(largest):
-                pair = i * n_rows + row
-                for k in range(largest - i):
-                    early[i + k] += pairs[pair, k]
-                    full[i + k] += pairs[pair, largest + k]
-                for k in range(largest - i - 1):
-                    full[i + k + 1] += middle[pair, k]
+                for phase in range(n_phases):
+                    weight, before = here[node, i, row, phase], there[node, i, row, phase]
+                    if weight + before > _NO_WEIGHT:
+                        for k in range(largest - i):
+                            early[i + k] += weight * some[phase, k]
+                            full[i + k] += weight * late[phase, k]
+                            middle[i + k] += before * between[phase, k]
+            full[1:] += middle[:-1]
             result[node, :, row], result[node, :, n_rows + row] = early, full
     return result
 

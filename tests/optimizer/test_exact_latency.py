@@ -63,6 +63,20 @@ def test_rescaling_time_rescales_the_wait(factor: float, batch_size: int, timeou
     assert predict_waiting_time_cdf(slow, batch_size, timeout, wait) == pytest.approx(there, abs=1e-8)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.floats(0.001, 0.1), st.lists(st.floats(0.001, 0.2), min_size=2, max_size=4), st.floats(5, 200))
+def test_a_probability_does_not_depend_on_what_else_is_asked(
+    batch_size: int, timeout: float, steps: list[float], rate: float
+) -> None:
+    seconds = np.cumsum(steps) * (1 + 0.1 * np.arange(batch_size))[:, None]  # pieces narrower and wider than the timeout
+    law = ServiceTimes(1024, seconds, np.zeros(batch_size), seconds.mean(axis=1))
+    prediction = predict_latency(poisson(rate), law, batch_size, timeout)
+    times = np.linspace(0, prediction.longest * 1.01, 60)
+    together = prediction.cdf(times)
+    assert np.diff(together).min() > -1e-9 and together[-1] == pytest.approx(1, abs=1e-9)
+    assert [prediction.probability_within(t) for t in times] == pytest.approx(together, abs=1e-9)
+
+
 def test_a_batch_of_one_does_not_wait() -> None:
     prediction = predict_latency(THREE_PHASES, service(1), 1, 0.3)
     assert prediction.batch_size_pmf == pytest.approx([1.0])
