@@ -352,8 +352,7 @@ class _Question:
         cheapest = self._setting(choice.service, choice.batch_size, choice.timeout)
         promised = " and ".join(f"p{100 * p.quantile:g} within {p.latency:g} s" for p in self.promises)
         raise Infeasible(
-            f"no setting keeps {promised} for {budget:.4g} USD per request: "
-            f"the cheapest costs {cheapest.cost.per_request:.4g} USD",
+            f"no setting keeps {promised} for {budget:.4g} USD per request: the cheapest costs {cheapest.cost.per_request:.4g} USD",
             self._best_reachable(cheapest) | {"cost_per_request": cheapest.cost.per_request},
         )
 
