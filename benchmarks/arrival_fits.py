@@ -75,36 +75,30 @@ def _known_processes() -> Table:
 
 
 def _traces(files: list[str]) -> Table:
-    table = Table(title="auto: waits predicted from the fit against batching the trace itself (B 4, 8, 16; two timeouts each)")
-    for name in (
-        "trace",
-        "arrivals",
-        "fit",
-        "phases",
-        "seconds",
-        "CPU s",
-        "p95 error, %",
-        "worst, %",
-        "area, % of timeout",
-        "peak MB",
-    ):
-        table.add_column(name, justify="left" if name in ("trace", "fit") else "right")
+    """``n`` gaps (s) of an MMPP(2), and its four rates as they are estimated where the phases are seen."""
+    columns: list[list[str]] = []
     for file in files:
         trace = read_trace(file)
         began, cpu = time.perf_counter(), time.process_time()
         document = fit_arrivals(trace)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
         goodness = document.goodness
-        table.add_row(
-            Path(file).name,
-            str(len(trace)),
-            goodness["chosen"],
-            str(ArrivalProcess.of(document).n_phases),
-            f"{seconds:.1f}",
-            f"{cpu:.1f}",
-            *(f"{100 * goodness[name]:.2f}" for name in ("wait_p95_error", "wait_p95_worst", "wait_error")),
-            f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}",
+        columns.append(
+            [
+                str(len(trace)),
+                goodness["chosen"],
+                str(ArrivalProcess.of(document).n_phases),
+                f"{seconds:.1f}",
+                f"{cpu:.1f}",
+                *(f"{100 * goodness[name]:.2f}" for name in ("wait_p95_error", "wait_p95_worst", "wait_error")),
+                f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}",
+            ]
         )
+    title = "auto: waits predicted from the fit against batching the trace itself (B 4, 8, 16; two timeouts each)"
+    names = ("arrivals", "fit", "phases", "seconds", "CPU s", "p95 error, %", "worst, %", "area, % of timeout", "peak MB")
+    table = Table("", *(Path(file).name for file in files), title=title)
+    for name, *row in zip(names, *columns, strict=True):
+        table.add_row(name, *row)
     return table
 
 
