@@ -24,9 +24,10 @@ from rich.table import Table
 
 from optimizer.arrivals.choice import fit_arrivals
 from optimizer.arrivals.em_fit import fit_mmpp2
-from optimizer.arrivals.map import Array, ArrivalProcess
+from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
 from optimizer.arrivals.trace import Trace, read_trace
+from tests.optimizer.phases_seen import seen_with_phases
 
 PROCESSES = {"A": (100.0, 10.0, 0.1, 0.05), "B": (50.0, 5.0, 1.0, 2.0), "C": (400.0, 20.0, 2.0, 0.2)}
 ARRIVALS = 100_000
@@ -100,27 +101,6 @@ def _traces(files: list[str]) -> Table:
     for name, *row in zip(names, *columns, strict=True):
         table.add_row(name, *row)
     return table
-
-
-def seen_with_phases(rates: tuple[float, float, float, float], n: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """``n`` gaps (s) of an MMPP(2), and its four rates as they are estimated where the phases are seen."""
-    arrival, leave = rates[:2], rates[2:]
-    phase = int(rng.random() < arrival[1] * leave[0] / (arrival[0] * leave[1] + arrival[1] * leave[0]))
-    times, now, count = [], 0.0, 0
-    events, spent = np.zeros((2, 2)), np.zeros(2)
-    while count < n:
-        spell = rng.exponential(1 / leave[phase])
-        within = np.sort(rng.random(rng.poisson(arrival[phase] * spell))) * spell
-        if count + len(within) >= n:
-            within = within[: n - count]
-            spell = within[-1]
-        else:
-            events[1, phase] += 1
-        times.append(now + within)
-        events[0, phase] += len(within)
-        spent[phase] += spell
-        now, count, phase = now + spell, count + len(within), 1 - phase
-    return np.diff(np.concatenate([[0.0], *times])), (events / spent).ravel()
 
 
 def plain_em(gaps: list[float]) -> float:

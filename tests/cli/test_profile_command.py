@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
 import pytest
 
 from batching.documents import ServiceProfile, read
-from cli.main import main
 from cli.profile import _model_of
 from local.functions import Function
 from local.lambda_runtime import LambdaRuntime
 
 
 @pytest.fixture
-def sluice(monkeypatch, capsys, tmp_path):
+def sluice(exit_of, monkeypatch, tmp_path):
     """Run `sluice` with a line of arguments in an empty folder; returns exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     for name, value in {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
 
-    def run(line):
-        monkeypatch.setattr(sys, "argv", ["sluice", *line.split()])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = exit_.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return lambda line: exit_of(*line.split())
 
 
 @pytest.fixture

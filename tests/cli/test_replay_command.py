@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
-import sys
 import threading
 import time
 
 import pytest
-
-from cli.main import main
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -54,22 +51,12 @@ def server():
 
 
 @pytest.fixture
-def sluice(monkeypatch, capsys, tmp_path):
+def sluice(exit_of, monkeypatch, tmp_path):
     """Run `sluice` with arguments beside a trace of 120 arrivals in 12 s; returns exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trace.csv").write_text("time\n" + "".join(f"{1000 + i / 10}\n" for i in range(120)))
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sluice", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = exit_.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return exit_of
 
 
 def test_a_replay_in_fast_motion_keeps_a_loose_slo_and_writes_every_request(server, sluice, tmp_path):

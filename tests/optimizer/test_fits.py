@@ -13,6 +13,7 @@ from optimizer.arrivals.hidden_markov import expect
 from optimizer.arrivals.map import Array
 from optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
 from optimizer.arrivals.moment_fit import fit_mmpp2_moments
+from tests.optimizer.phases_seen import seen_with_phases
 
 KNOWN = {"A": (100.0, 10.0, 0.1, 0.05), "B": (50.0, 5.0, 1.0, 2.0), "C": (400.0, 20.0, 2.0, 0.2)}
 
@@ -130,27 +131,6 @@ def test_expected_statistics_are_the_slopes_of_the_log_likelihood(n: int) -> Non
         assert slope(means, (i,), of_means=True) == pytest.approx(by_mean, abs=1e-4 * n)
         for j in range(3):
             assert slope(transitions, (i, j), of_means=False) == pytest.approx(seen.transitions[i, j], abs=1e-5 * n)
-
-
-def seen_with_phases(rates: tuple[float, float, float, float], n: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """``n`` gaps of an MMPP(2), and its rates as they are estimated where the phases are seen: events over time, per phase."""
-    arrival, leave = rates[:2], rates[2:]
-    phase = int(rng.random() < arrival[1] * leave[0] / (arrival[0] * leave[1] + arrival[1] * leave[0]))
-    times, now, count = [], 0.0, 0
-    events, spent = np.zeros((2, 2)), np.zeros(2)
-    while count < n:
-        spell = rng.exponential(1 / leave[phase])
-        within = np.sort(rng.random(rng.poisson(arrival[phase] * spell))) * spell
-        if count + len(within) >= n:
-            within = within[: n - count]
-            spell = within[-1]
-        else:
-            events[1, phase] += 1
-        times.append(now + within)
-        events[0, phase] += len(within)
-        spent[phase] += spell
-        now, count, phase = now + spell, count + len(within), 1 - phase
-    return np.diff(np.concatenate([[0.0], *times])), (events / spent).ravel()
 
 
 @pytest.mark.parametrize("name", KNOWN)
