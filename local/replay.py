@@ -55,9 +55,9 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay measured; seconds, and ``None`` for a latency that no answer bounds.
 
     ``latency`` counts a failed request as never answered, and so do ``quantiles``, points ``(q, seconds)`` of its quantile
-    function, which therefore end where the failures begin. ``failures`` counts requests by status other than 2xx, ``"0"`` being no answer at
-    all; ``messages`` counts what was said about them. ``lateness`` is the generator's own: where it is not small against
-    the latencies, the generator was the bottleneck and the latencies are too large.
+    function, which therefore end where the failures begin. ``failures`` counts requests by status other than 2xx, ``"0"`` being
+    no answer at all; ``messages`` counts what was said about them. ``lateness`` is the generator's own: where it is not small
+    against the latencies, the generator was the bottleneck and the latencies are too large.
     """
 
     requests: int
