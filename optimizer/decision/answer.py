@@ -76,11 +76,11 @@ class Recommendation:
 
     ``best`` is the best setting of the function; where none keeps SLOs and budget ``feasible`` is false and it is the quickest.
     ``workers`` are the pools that keep them, cheapest first, ``refused_workers`` says why others do not; ``winner`` is what costs
-    least in all. ``no_batching`` is that at its own cheapest memory size that keeps the SLOs, or the quickest one where none does,
-    then ``no_batching_keeps_slo`` is false; ``runners_up`` are the best of other memory sizes, then of other batch sizes;
-    ``break_even_arrival_rate`` (requests/s) is where the buffer's fixed cost is earned, ``None`` where it never is; ``gap`` is the
-    part of the cost by which a timeout between those visited might be cheaper; ``at_longest_timeout`` says that the bound on the
-    timeout binds.
+    least in all, or the quickest where that is the ``objective``. ``no_batching`` is that at its own cheapest memory size that
+    keeps the SLOs, or the quickest one where none does, then ``no_batching_keeps_slo`` is false; ``runners_up`` are the best of
+    other memory sizes, then of other batch sizes; ``break_even_arrival_rate`` (requests/s) is where the buffer's fixed cost is
+    earned, ``None`` where it never is; ``gap`` is the part of the cost by which a timeout between those visited might be
+    cheaper; ``at_longest_timeout`` says that the bound on the timeout binds.
     """
 
     best: Setting
@@ -97,14 +97,22 @@ class Recommendation:
     feasible: bool = True
     workers: tuple[WorkerSetting, ...] = ()
     refused_workers: Mapping[str, str] = field(default_factory=dict)
+    objective: str = "cost"
 
     @property
     def winner(self) -> Setting | WorkerSetting:
-        """The function's best setting or the best pool of workers, whichever costs less with all that stands beside it."""
-        for pool in self.workers[:1]:
-            if not self.feasible or pool.cost.in_all(pool.arrival_rate) < self.best.cost.in_all(pool.arrival_rate):
-                return pool
-        return self.best
+        """The function's best setting or a pool of workers: what costs least with all that is beside it, or what is quickest."""
+        candidates = [*([self.best] if self.feasible else []), *self.workers]
+        rate = self.workers[0].arrival_rate if self.workers else 1.0
+        return min(candidates or [self.best], key=lambda candidate: self._goal(candidate, rate))
+
+    def _goal(self, candidate: Setting | WorkerSetting, arrival_rate: float) -> float:
+        """What ``objective`` minimises: USD per request in all, or the first SLO's percentile (s); for a pool its upper end."""
+        if self.objective == "cost":
+            return candidate.cost.in_all(arrival_rate)
+        if isinstance(candidate, WorkerSetting):
+            return candidate.latency[f"p{self.slo.percentile:g}"].high
+        return candidate.latency.percentile(self.slo.percentile)
 
     @property
     def slo(self) -> Slo:

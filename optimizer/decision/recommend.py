@@ -129,10 +129,7 @@ def recommend(
         if not pools:
             raise
         answer = question.quickest(slos)
-    if objective == "latency":
-        reached = answer.best.latency.percentile(slos[0].percentile) if answer.feasible else np.inf
-        pools = [pool for pool in pools if pool.latency[f"p{slos[0].percentile:g}"].high < reached]
-    return replace(answer, workers=tuple(pools), refused_workers=refused)
+    return replace(answer, workers=tuple(pools), refused_workers=refused, objective=objective)
 
 
 def _pools(

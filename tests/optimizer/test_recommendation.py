@@ -156,6 +156,15 @@ def test_a_machine_answers_where_no_function_can() -> None:
     assert answer.workers[0].latency["p95"].high <= 0.008
 
 
+def test_the_quickest_within_a_budget_may_be_a_machine() -> None:
+    budget = recommend(poisson(200), profile(), Slo(0.06, 95)).best.cost.per_request * 1.05
+    asked = {"objective": "latency", "max_cost": budget}
+    dear, cheap = gpu(3600 * 200 * budget * 2, "dear"), gpu(3600 * 200 * budget / 2, "cheap")
+    answer = recommend(poisson(200), profile(), Slo(0.06, 95), workers=[dear, cheap], **asked)
+    assert isinstance(answer.winner, WorkerSetting) and answer.winner.name == "cheap" and "dear" in answer.refused_workers
+    assert answer.winner.latency["p95"].high < answer.best.latency.percentile(95)
+
+
 def test_a_machine_that_cannot_keep_the_slo_says_why() -> None:
     offers = [WorkerOffer("slow", service_times(profile(), 512), 1.0), gpu(1000.0)]
     answer = recommend(poisson(50), profile(), Slo(0.015, 95), workers=offers, max_cost=1e-5)
