@@ -102,7 +102,7 @@ class Recommendation:
     @property
     def winner(self) -> Setting | WorkerSetting:
         """The function's best setting or a pool of workers: what costs least with all that is beside it, or what is quickest."""
-        candidates = [*([self.best] if self.feasible else []), *self.workers]
+        candidates: list[Setting | WorkerSetting] = [*([self.best] if self.feasible else []), *self.workers]
         rate = self.workers[0].arrival_rate if self.workers else 1.0
         return min(candidates or [self.best], key=lambda candidate: self._goal(candidate, rate))
 
