@@ -62,7 +62,10 @@ def main() -> None:
     except SluiceError as error:
         click.echo(f"sluice: {error}", err=True)
         if isinstance(error, Infeasible) and error.best is not None:
-            click.echo("best found: " + json.dumps(error.best), err="--json" not in sys.argv)
+            if "--json" in sys.argv:
+                click.echo(json.dumps({"version": 1, "infeasible": str(error), "best": error.best}))
+            else:
+                click.echo("best found: " + json.dumps(error.best), err=True)
         sys.exit(exit_code(error))
 
 

@@ -16,7 +16,7 @@ from batching.documents import write
 from batching.errors import FunctionFailed, InvalidInput
 from cli import output
 from lambda_fn import contract
-from optimizer.analysis.cost import default_prices
+from optimizer.analysis.prices import default_prices
 from profiler.invocations import Invocation, LambdaInvocations
 from profiler.samples import Sample, make_sample
 

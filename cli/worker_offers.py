@@ -33,7 +33,8 @@ def read_worker(text: str, prices: Prices) -> WorkerOffer:
     if len(sizes) > 1:
         raise InvalidInput("worker", text, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
     service = service_times(profile, sizes[0])
-    return WorkerOffer(f"{Path(path).stem}:{price}", service, per_hour, function=profile.function)
+    function = profile.function.replace("{memory_mb}", str(sizes[0]))
+    return WorkerOffer(f"{Path(path).stem}:{price}", service, per_hour, function=function)
 
 
 def provisioned_offers(profile: ServiceProfile, memory_sizes: Sequence[int], billing: Billing) -> list[WorkerOffer]:

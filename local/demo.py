@@ -27,7 +27,7 @@ from local.networks import write_network
 from local.redis_server import RedisServer
 from local.replay import Replay, ReplayProgress, replay, run
 from local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
-from optimizer.analysis.cost import default_prices
+from optimizer.analysis.prices import default_prices
 from optimizer.analysis.service import ServiceTimes, service_times
 from optimizer.arrivals.choice import fit_arrivals
 from optimizer.arrivals.map import ArrivalProcess

@@ -28,7 +28,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
-from optimizer.analysis.cost import default_prices, invocation_costs
+from optimizer.analysis.cost import invocation_costs
+from optimizer.analysis.prices import default_prices
 from optimizer.analysis.service import ServiceTimes, service_times
 from optimizer.analysis.waiting_time import SizeOrTimeout
 from optimizer.arrivals.map import Array, ArrivalProcess

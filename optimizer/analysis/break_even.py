@@ -1,4 +1,4 @@
-"""The arrival rate from which on a buffer pays for itself (docs/model.md, section 3.3).
+"""The arrival rate from which on a buffer pays for itself (docs/model.md, section 3.2).
 
 At a rate r a month of r * SECONDS_PER_MONTH requests saves ``saving(r)`` USD each, and costs the buffer's fixed sum. At a lower
 rate batches are emptier and the saving smaller, so the root of
@@ -17,14 +17,16 @@ from math import inf, sqrt
 from batching.errors import require
 from optimizer.analysis.prices import SECONDS_PER_MONTH
 
+LOWEST, HIGHEST = 1e-6, 1e5  # requests/s
+
 
 def solve_break_even(
     saving_per_request: Callable[[float], float],
     fixed_per_month: float,
     *,
     start: float = 1.0,
-    lowest: float = 1e-6,
-    highest: float = 1e5,
+    lowest: float = LOWEST,
+    highest: float = HIGHEST,
     tolerance: float = 1e-3,
 ) -> float | None:
     """Requests/s from which on the saving pays ``fixed_per_month`` (USD); ``None`` where it does not up to ``highest``.

@@ -13,21 +13,9 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from batching.errors import InvalidInput, require
-from optimizer.analysis.prices import SECONDS_PER_MONTH, LambdaPrices, Prices, default_prices, read_prices
+from optimizer.analysis.prices import SECONDS_PER_MONTH, Prices, default_prices
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
-
-__all__ = [
-    "SECONDS_PER_MONTH",
-    "BatchCost",
-    "LambdaPrices",
-    "Prices",
-    "break_even_arrival_rate",
-    "default_prices",
-    "invocation_costs",
-    "predict_cost",
-    "read_prices",
-]
 
 
 @dataclass(frozen=True)
@@ -154,19 +142,6 @@ def predict_cost(
         network=prices.network_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
         fixed_terms=fixed,
     )
-
-
-def break_even_arrival_rate(batched: BatchCost, unbatched: BatchCost) -> float | None:
-    """Requests/s above which the saving per request pays for the buffer; ``None`` where nothing is saved.
-
-    The saving is taken as it is at the present rate; at a lower one batches are emptier, so this is a lower bound below the present
-    rate and an upper bound above it. ``break_even.solve_break_even`` follows the saving along the rate.
-    """
-    before = unbatched.per_request + unbatched.beside
-    saving = before - batched.per_request - batched.beside
-    if saving <= 1e-9 * before:
-        return None
-    return max(batched.fixed_per_month - unbatched.fixed_per_month, 0.0) / SECONDS_PER_MONTH / saving
 
 
 def _gb_seconds(service: ServiceTimes, prices: Prices, granularity: float | None) -> Array:

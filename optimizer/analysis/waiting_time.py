@@ -297,7 +297,7 @@ def _requests_within(
                 elif waits[-1] >= timeout:
                     for row in range(n_rows):
                         early[row], full[row] = (n + 1) * exactly[n, row], (n + 1) * at_least[n, row]
-                elif waits[0] > 0:
+                elif waits[0] >= -_SAME * max(timeout, 1e-6):
                     _integrals_to(waits, timeout, integrated[n], exactly[n], at_least[n], n + 1, values)
                     for piece in range(n_levels - 1):
                         width = waits[piece] - waits[piece + 1]

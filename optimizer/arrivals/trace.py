@@ -30,6 +30,7 @@ from optimizer.arrivals.trace_columns import (
 from optimizer.arrivals.trace_kind import KIND_NAMES, KINDS, Kind, assumed_kind
 
 MIN_ARRIVALS = 100
+LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
 FEWEST_WINDOWS, MOST_WINDOWS = 10, 1_000_000  # that an index of dispersion is estimated from
 
 
@@ -220,6 +221,8 @@ def read_trace(
     found = _column_or_logs(Path(path), column, source)
     if isinstance(found, Column):
         return _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
+    if unit != "s":
+        raise InvalidInput("unit", unit, "none for an access log: its times carry their own")
     if column is not None or kind in ("interarrivals", "counts"):
         given = ("column", column) if column is not None else ("kind", kind)
         raise InvalidInput(*given, "none for an access log: it holds times in a field of its own")
@@ -279,12 +282,16 @@ def _of_column(
         _require_arrivals(len(times), source)
         return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random")
     _require_arrivals(len(values), source, at_least=MIN_ARRIVALS - 1)
+    if found.means and unit != "s":
+        raise InvalidInput("unit", unit, f"none for {found.typed}: they carry their own")
     if found.means:
         reading = f"{KIND_NAMES[found.means]} ({'' if found.typed == ISO_KIND else 'by their type, '}{found.typed})"
         known, scale = found.means, found.tick
     else:
         known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
         reading, scale = f"{KIND_NAMES[known]} in {unit} ({reason})", SECONDS[unit]
+        if known == "timestamps" and values[-1] * scale > LATEST:
+            raise InvalidInput("unit", unit, f"a smaller one of {', '.join(SECONDS)} for times such as {values[-1]:g}")
     negative = np.flatnonzero(values < 0)
     if len(negative) and found.means != "timestamps":
         where, text = found.place(int(negative[0]))

@@ -10,7 +10,7 @@ from batching import policy as policies
 from batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
 from optimizer.analysis.cost import BatchCost
 from optimizer.analysis.latency import LatencyPrediction
-from optimizer.decision.search import Promise
+from optimizer.decision.search import ROUNDING, Promise
 from optimizer.decision.workers import WorkerSetting
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
@@ -33,7 +33,7 @@ class Setting:
 
     def keeps(self, promises: Sequence[Promise]) -> bool:
         """Whether it keeps every promise."""
-        return all(self.latency.probability_within(p.latency) >= p.quantile - 1e-7 for p in promises)
+        return all(self.latency.probability_within(p.latency) >= p.quantile - 2 * ROUNDING for p in promises)
 
     def policy(self) -> policies.Policy:
         """The table that carries it out."""
@@ -80,7 +80,7 @@ class Recommendation:
     keeps the SLOs, or the quickest one where none does, then ``no_batching_keeps_slo`` is false; ``runners_up`` are the best of
     other memory sizes, then of other batch sizes; ``break_even_arrival_rate`` (requests/s) is where the buffer's fixed cost is
     earned, ``None`` where it never is; ``gap`` is the part of the cost by which a timeout between those visited might be
-    cheaper; ``at_longest_timeout`` says that the bound on the timeout binds.
+    cheaper, ``None`` where timeouts were given; ``at_longest_timeout`` says that the bound on the timeout binds.
     """
 
     best: Setting
@@ -91,7 +91,7 @@ class Recommendation:
     frontier: tuple[FrontierPoint, ...]
     sensitivity: tuple[Sensitivity, ...]
     break_even_arrival_rate: float | None
-    gap: float
+    gap: float | None
     at_longest_timeout: bool
     n_settings: int
     feasible: bool = True

@@ -20,9 +20,10 @@ import numpy as np
 
 from batching.documents import ServiceProfile, Slo
 from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.break_even import solve_break_even
-from optimizer.analysis.cost import BatchCost, Prices, default_prices, invocation_costs, predict_cost
+from optimizer.analysis.break_even import HIGHEST, LOWEST, solve_break_even
+from optimizer.analysis.cost import BatchCost, invocation_costs, predict_cost
 from optimizer.analysis.latency import predict_latency
+from optimizer.analysis.prices import Prices, default_prices
 from optimizer.analysis.service import ServiceTimes, service_times
 from optimizer.analysis.waiting_time import predict_batch_size_pmf
 from optimizer.arrivals.map import Array, ArrivalProcess
@@ -116,7 +117,7 @@ def recommend(
     longest = LONGEST_TIMEOUT * max(p.latency for p in promises) if max_timeout is None else max_timeout
     grid = np.linspace(0, longest, N_TIMEOUTS + 1) if timeouts is None else np.unique(np.asarray(timeouts, dtype=float))
     if not len(grid) or not (np.isfinite(grid) & (grid >= 0)).all():
-        raise InvalidInput("timeouts", list(timeouts or ()), "seconds >= 0, at least one")
+        raise InvalidInput("timeouts", grid.tolist(), "seconds >= 0, at least one")
     prices = prices or default_prices()
     functions = _functions(profile, memory_sizes, max_batch_size, payload_bytes, answer_bytes, prices)
     bill = _Bill(prices, architecture, granularity, cold_start_probability, payload_bytes or 0, answer_bytes, profile)
@@ -296,7 +297,7 @@ class _Question:
             frontier=(),
             sensitivity=tuple(self._sensitivity(best, slos, factor) for factor in SENSITIVITY),
             break_even_arrival_rate=None,
-            gap=0.0,
+            gap=None,
             at_longest_timeout=False,
             n_settings=0,
             feasible=False,
@@ -331,7 +332,8 @@ class _Question:
         }
 
     def _refuse_infeasible(self, unbatched: Sequence[Setting]) -> None:
-        if any(setting.keeps(self.promises) for setting in unbatched):
+        alone, _ = self.search.landscape(self.promises, np.zeros(1), n_best=len(self.functions) + 1, refine=False)
+        if alone.ranked():
             return
         for promise in self.promises:
             quickest = min(unbatched, key=lambda setting: setting.latency.quantile(promise.quantile))
@@ -413,7 +415,8 @@ class _Question:
             batched = self.bill.cost(pmf, self.functions[self._index(best)])
             return (none.cost.per_request + none.cost.beside) - (batched.per_request + batched.beside)
 
-        return solve_break_even(saving, best.cost.fixed_per_month - none.cost.fixed_per_month, start=here)
+        fixed = best.cost.fixed_per_month - none.cost.fixed_per_month
+        return solve_break_even(saving, fixed, start=here, lowest=min(LOWEST, here), highest=max(HIGHEST, here))
 
 
 def _of_each_function(ranked: Sequence[Choice]) -> list[Choice]:

@@ -31,7 +31,7 @@ UNREACHED = 1e-9
 RESOLUTION = 1e-5  # of the longest timeout: no cell is cut finer
 MAX_ROUNDS = 20
 CELLS_A_ROUND = 8
-_ROUNDING = 1e-12  # of a probability
+ROUNDING = 1e-9  # of a probability: a promise missed by no more is kept
 _NEVER = 1e300  # seconds; the response of a batch that is not allowed
 
 
@@ -79,7 +79,7 @@ class Landscape:
 
     def kept_cost(self, budget: float = np.inf) -> Array:
         """Cost where every promise and the budget are kept, infinite elsewhere."""
-        return np.where((self.margin >= -_ROUNDING) & (self.cost <= budget), self.cost, np.inf)
+        return np.where((self.margin >= -ROUNDING) & (self.cost <= budget), self.cost, np.inf)
 
     def ranked(self, budget: float = np.inf) -> list[Choice]:
         """The cheapest timeout of each function and batch size that keeps the promises, cheapest first.
@@ -167,15 +167,15 @@ class Search:
         refine: bool = True,
         tolerance: float = TOLERANCE,
         on_progress: Callable[[float], None] = lambda fraction: None,
-    ) -> tuple[Landscape, float]:
+    ) -> tuple[Landscape, float | None]:
         """The cheapest settings over ``timeouts`` and, where asked for, finer around what could be cheapest; and the gap left open.
 
         Visited is what may be the cheapest setting of one of the ``n_best`` cheapest functions that keep promises and budget; with
         ``n_best`` beyond their number, whatever may keep the promises. The gap is the part of the least cost by which a timeout
-        between those given might be cheaper; 0 where nothing keeps the promises.
+        between those given might be cheaper; 0 where nothing keeps the promises, ``None`` without refinement.
         """
         cost = np.array([self.costs(float(timeout)) for timeout in timeouts])
-        possible = np.array([self._ceiling(float(timeout), promises) for timeout in timeouts]) >= -_ROUNDING
+        possible = np.array([self._ceiling(float(timeout), promises) for timeout in timeouts]) >= -ROUNDING
         land = Landscape(np.asarray(timeouts, dtype=np.float64), cost, np.where(possible, np.nan, -np.inf))
         hopeful = np.where(possible & (cost <= budget), cost, np.inf)
         best, limit = np.full(len(self.services), np.inf), np.inf
@@ -184,10 +184,10 @@ class Search:
             if not len(services):
                 break
             land.margin[i, services] = self._margins(float(timeouts[i]), promises, services)
-            best = np.minimum(best, np.where(land.margin[i] >= -_ROUNDING, hopeful[i], np.inf).min(axis=1))
+            best = np.minimum(best, np.where(land.margin[i] >= -ROUNDING, hopeful[i], np.inf).min(axis=1))
             limit = float(np.sort(best)[n_best - 1]) if n_best <= len(best) else np.inf
             on_progress(0.7 * (turn + 1) / len(timeouts))
-        gap = np.inf
+        gap = None
         for turn in range(MAX_ROUNDS if refine else 0):
             gap, middles, services = self._open_cells(land, budget, tolerance)
             if not len(middles):

@@ -26,7 +26,8 @@ from batching import policy as policies
 from batching.documents import Slo
 from batching.errors import Infeasible, InvalidInput, require
 from batching.policy import Policy
-from optimizer.analysis.cost import SECONDS_PER_MONTH, BatchCost
+from optimizer.analysis.cost import BatchCost
+from optimizer.analysis.prices import SECONDS_PER_MONTH
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.dispersion import dispersion_of_counts
 from optimizer.arrivals.map import Array, ArrivalProcess

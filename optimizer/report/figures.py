@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from batching.documents import Slo
-from optimizer.analysis.cost import SECONDS_PER_MONTH, BatchCost
+from optimizer.analysis.cost import BatchCost
 from optimizer.analysis.latency import LatencyPrediction
+from optimizer.analysis.prices import SECONDS_PER_MONTH
 from optimizer.arrivals.map import Array
 from optimizer.decision.answer import Recommendation
 from optimizer.decision.workers import WorkerSetting

@@ -16,8 +16,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from batching.documents import ArrivalDocument, ServiceProfile
-from optimizer.analysis.cost import Prices
 from optimizer.analysis.latency import LatencyPrediction, predict_latency
+from optimizer.analysis.prices import Prices
 from optimizer.analysis.service import service_times
 from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.trace import Trace

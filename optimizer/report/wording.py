@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from batching.documents import Slo
 from batching.policy import INF, Policy
-from optimizer.analysis.cost import SECONDS_PER_MONTH
+from optimizer.analysis.prices import SECONDS_PER_MONTH
 from optimizer.decision.answer import Recommendation
 from optimizer.decision.workers import WorkerSetting
 from optimizer.simulation.batch_means import Estimate
@@ -101,6 +101,8 @@ def saving(answer: Recommendation) -> str:
     if isinstance(winner, WorkerSetting):
         if not answer.feasible:
             return f"{text}; no setting of the function does it."
+        if not 0 < bill < function:
+            return f"{text}, beside {per_million(function)} for the best setting of the function."
         return f"{text}, {function / bill:.2f} times less than the best setting of the function ({per_million(function)})."
     if answer.best.batch_size == 1:
         return f"{text}; no batch size is cheaper."
@@ -138,8 +140,8 @@ def proof(answer: Recommendation) -> list[str]:
     """What the search shows of its own answer."""
     sentences = []
     if answer.feasible:
-        gap = f"no timeout in between is cheaper by more than {100 * answer.gap:.2g} %"
-        sentences.append(f"{answer.n_settings} settings of the function compared; {gap}.")
+        between = "" if answer.gap is None else f"; no timeout in between is cheaper by more than {100 * answer.gap:.2g} %"
+        sentences.append(f"{answer.n_settings} settings of the function compared{between}.")
     else:
         sentences.append("No setting of the function keeps the SLO and the budget; the quickest is shown.")
     if answer.at_longest_timeout:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from batching.errors import InvalidInput
 from batching.policy import INF, Policy
-from optimizer.analysis.cost import BatchCost, Prices, predict_cost
+from optimizer.analysis.cost import BatchCost, predict_cost
+from optimizer.analysis.prices import Prices
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
 from optimizer.compiled import compiled
@@ -136,11 +137,14 @@ def simulate(policy: Policy, arrival_times: Array, service: ServiceTimes, rng: n
     # There are n batches at most; the rest of these arrays is never touched and so takes no memory.
     first, sizes = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     dispatched, responses = np.empty(n), np.empty(n)
+    # The rule is read at completions too: there it matters that a server is free, and that requests grew too old meanwhile. So an
+    # elastic function that drops has as many servers as there can be batches.
+    servers = policy.servers or (0 if policy.drop_after is None else n)
     n_batches = _run(
         times,
         np.array(policy.hold),
         np.array(policy.take, dtype=np.int64),
-        min(policy.servers or 0, n),
+        min(servers, n),
         INF if policy.drop_after is None else policy.drop_after,
         service.quantile_levels,
         np.ascontiguousarray(service.seconds),

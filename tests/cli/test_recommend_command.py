@@ -109,15 +109,24 @@ def test_misuse_exits_2_and_names_the_field(arguments: str, message: str, ask: t
     assert (code, out) == (2, "") and message in err, err
 
 
-def test_an_infeasible_slo_exits_1_with_the_best_on_stdout(profile: str, exit_of: Run) -> None:
-    code, out, err = exit_of("recommend", "--poisson", "9", "--profile", profile, "--slo", "0.001", "--json")
-    assert code == 1 and "the best reachable is 0.007 s at 1769 MB" in err
-    assert json.loads(out.partition(": ")[2])["memory_mb"] == 1769 and '"latency": 0.007' in out
-
-
 def test_a_budget_below_the_cheapest_exits_1_and_names_the_cheapest(ask: tuple[str, ...], exit_of: Run) -> None:
     code, _, err = exit_of(*ask, "--slo", "0.1", "--max-cost", "1e-12")
     assert code == 1 and "for 1e-12 USD per request: the cheapest costs" in err and "best found: {" in err
+
+
+def test_what_is_infeasible_is_one_json_document_too(exit_of: Run, profile: str) -> None:
+    code, out, err = exit_of("recommend", "--poisson", "200", "--profile", profile, "--slo", "0.001", "--json")
+    answer = json.loads(out)
+    assert code == 1 and answer["infeasible"] in err and "the best reachable is 0.007 s at 1769 MB" in err
+    assert answer["best"]["memory_mb"] == 1769 and answer["best"]["latency"] == pytest.approx(0.007)
+
+
+def test_a_machine_that_costs_nothing_is_compared_without_a_ratio(exit_of: Run, profile: str, tmp_path: Path) -> None:
+    worker = tmp_path / "own.json"
+    worker.write_text('{"function": "http://own:80", "service_time": {"intercept": 0.001, "slope": 0.0003}, "max_batch_size": 32}')
+    code, out, err = exit_of("recommend", "--poisson", "200", "--profile", profile, "--slo", "0.06", "--worker", f"{worker}:0")
+    assert code == 0, err
+    assert "beside" in out and "for the best setting of the function" in " ".join(out.split())
 
 
 def test_the_document_proves_its_answer(ask: tuple[str, ...], document_of: Document) -> None:

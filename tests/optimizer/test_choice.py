@@ -14,7 +14,7 @@ from optimizer.arrivals.em_fit import stretches
 from optimizer.arrivals.gate import Gate
 from optimizer.arrivals.map import Array, ArrivalProcess
 from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import fit_poisson, poisson
+from optimizer.arrivals.poisson import poisson
 from optimizer.arrivals.trace import Trace, read_trace
 from optimizer.arrivals.windows import fit_windows
 from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
@@ -32,7 +32,7 @@ def test_auto_beats_poisson_and_predicts_the_waits_of_a_real_trace() -> None:
         seen = np.quantile(waits, 0.95)
         nothing = ServiceTimes(1, np.zeros((batch_size, 1)), np.zeros(batch_size), np.zeros(batch_size))
         errors.append(abs(predict_latency(arrivals, nothing, batch_size, timeout).percentile(95) / seen - 1))
-        predicted = predict_latency(fit_poisson(trace.interarrivals), nothing, batch_size, timeout).percentile(95)
+        predicted = predict_latency(poisson(trace.arrival_rate), nothing, batch_size, timeout).percentile(95)
         by_poisson.append(abs(predicted / seen - 1))
     assert max(errors) < 0.08
     assert np.mean(errors) < np.mean(by_poisson) / 5

@@ -16,15 +16,8 @@ from batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from batching.errors import InvalidInput
 from optimizer.analysis.break_even import solve_break_even
 from optimizer.analysis.cold_starts import cold_start_probability
-from optimizer.analysis.cost import (
-    SECONDS_PER_MONTH,
-    BatchCost,
-    break_even_arrival_rate,
-    default_prices,
-    invocation_costs,
-    predict_cost,
-)
-from optimizer.analysis.prices import Prices, read_prices
+from optimizer.analysis.cost import BatchCost, invocation_costs, predict_cost
+from optimizer.analysis.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
 from optimizer.analysis.service import ServiceTimes, service_times
 
 ROOT = Path(__file__).parents[2]
@@ -402,11 +395,3 @@ def test_what_costs_nothing_pays_at_once() -> None:
 def test_a_break_even_that_makes_no_sense_names_its_field(options: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         solve_break_even(lambda rate: 1e-7, **({"fixed_per_month": 100.0} | options))
-
-
-def test_at_the_present_rate_the_break_even_is_fixed_cost_over_saving() -> None:
-    batched = BatchCost(compute=1e-7, logs=1e-8, network=1e-8, fixed_terms={"cache": 60.0, "snapshot": 10.0})
-    unbatched = BatchCost(compute=4e-7, logs=8e-8, fixed_terms={"snapshot": 10.0})
-    assert break_even_arrival_rate(batched, unbatched) == pytest.approx(60 / SECONDS_PER_MONTH / 3.6e-7)
-    assert break_even_arrival_rate(unbatched, unbatched) is None
-    assert break_even_arrival_rate(unbatched, batched) is None

@@ -83,6 +83,15 @@ def test_a_batch_of_one_does_not_wait() -> None:
     assert prediction.percentile(99) == pytest.approx(np.interp(0.99, [0, 1 / 3, 2 / 3, 1], [0.8, 0.9, 1, 1.3]) * 0.006 + 0.001)
 
 
+@pytest.mark.parametrize(("batch_size", "timeout"), [(1, 0.0), (1, 0.2), (3, 0.0)])
+def test_an_atom_of_the_response_counts_at_its_own_moment(batch_size: int, timeout: float) -> None:
+    seconds = np.tile([0.125, 0.125, 0.25, 0.25], (batch_size, 1))
+    law = ServiceTimes(1024, seconds, np.zeros(batch_size), seconds.mean(axis=1), np.array([0.0, 0.95, 0.99, 1.0]))
+    prediction = predict_latency(poisson(1e-3), law, batch_size, timeout)
+    assert prediction.probability_within(0.125) == pytest.approx(0.95)
+    assert prediction.percentile(95) == pytest.approx(0.125)
+
+
 def test_poisson_batch_sizes_are_those_of_batch_eq_7() -> None:
     rate, timeout, largest = 40.0, 0.1, 6
     expected = poisson_law(rate * timeout).pmf(np.arange(largest))

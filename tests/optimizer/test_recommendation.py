@@ -9,8 +9,9 @@ import pytest
 from batching import policy as policies
 from batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.cost import SECONDS_PER_MONTH, default_prices, predict_cost
+from optimizer.analysis.cost import predict_cost
 from optimizer.analysis.latency import predict_latency
+from optimizer.analysis.prices import SECONDS_PER_MONTH, default_prices
 from optimizer.analysis.service import service_times
 from optimizer.analysis.waiting_time import predict_batch_size_pmf
 from optimizer.arrivals.mmpp import mmpp2
@@ -195,6 +196,29 @@ def test_the_setting_is_predicted_at_other_rates() -> None:
         assert row.arrival_rate == pytest.approx(200 * row.factor)
         assert row.latency["p95"] == pytest.approx(there.percentile(95)) and row.keeps_slos == (there.percentile(95) <= 0.06)
     assert [row.factor for row in answer.sensitivity] == [0.8, 1.2]
+
+
+def test_an_slo_that_is_just_met_or_just_missed_is_answered() -> None:
+    time = ServiceTime(0.15, [(0.0, 0.1), (1.0, 0.2)])
+    one = ServiceProfile(function="f", points=[ProfilePoint(512, 1, time, 0.15)])
+    for missed in (0.0, 1e-12):
+        assert recommend(poisson(10), one, Slo(0.195 - missed, 95)).best.latency.percentile(95) == pytest.approx(0.195)
+    for missed in (5e-9, 1e-7):
+        with pytest.raises(Infeasible, match="the best reachable is 0.195 s"):
+            recommend(poisson(10), one, Slo(0.195 - missed, 95))
+
+
+@pytest.mark.parametrize("rate", [1e-7, 150_000.0])
+def test_rates_beyond_those_of_the_break_even_are_answered(rate: float) -> None:
+    answer = recommend(poisson(rate), profile(), Slo(0.06, 95), max_batch_size=2)
+    assert answer.break_even_arrival_rate is None or answer.break_even_arrival_rate > 0
+
+
+def test_given_timeouts_are_the_only_ones() -> None:
+    answer = recommend(poisson(200), profile(), Slo(0.06, 95), timeouts=np.array([0.03, 0.01, 0.03]))
+    assert answer.best.timeout in (0.01, 0.03) and answer.gap is None
+    with pytest.raises(InvalidInput, match=r"timeouts: \[-1.0, 0.01\] is not allowed"):
+        recommend(poisson(200), profile(), Slo(0.06, 95), timeouts=np.array([0.01, -1.0]))
 
 
 def test_the_bound_on_the_timeout_is_named_where_it_binds() -> None:

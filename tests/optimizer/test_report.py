@@ -17,7 +17,8 @@ import optimizer.report.page as page_module
 from batching import policy as policies
 from batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, Slo
 from batching.errors import InvalidInput
-from optimizer.analysis.cost import SECONDS_PER_MONTH, BatchCost, default_prices
+from optimizer.analysis.cost import BatchCost
+from optimizer.analysis.prices import SECONDS_PER_MONTH, default_prices
 from optimizer.analysis.service import service_times
 from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.mmpp import mmpp2

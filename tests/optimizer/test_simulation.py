@@ -51,6 +51,15 @@ gaps_in_ticks = st.lists(strategies.ticks | st.just(0.0), min_size=1, max_size=6
 any_gaps = st.lists(st.floats(0, 1), min_size=1, max_size=60)
 
 
+def test_what_grows_too_old_is_dropped_at_a_completion_too() -> None:
+    policy = Policy([np.inf, 0.0, 0.0, 47 / 64, 44 / 64], [0, 1, 1, 1, 1], None, 45 / 64)
+    times = np.array([0.0, 0.0, 0.0, 1 / 64])
+    service = ServiceTimes(1024, np.full((4, 1), 1 / 64), np.full(4, 1 / 64), np.ones(4))
+    run = simulate(policy, times, service, np.random.default_rng(0))  # the first batch ends at 46/64: two are dropped, one leaves
+    assert as_batches(run) == run_batcher(policy, times, service, np.random.default_rng(0))
+    assert run.dispatch_times.tolist() == [44 / 64, 46 / 64] and run.batch_of.tolist() == [0, -1, -1, 1]
+
+
 @settings(max_examples=300, deadline=None)
 @given(strategies.policies(), st.none() | st.integers(1, 9), gaps_in_ticks | any_gaps, service_in_ticks)
 def test_every_batch_is_the_batchers_member_by_member(

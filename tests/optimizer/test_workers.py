@@ -9,7 +9,7 @@ import pytest
 from batching import policy as policies
 from batching.documents import Slo
 from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.cost import SECONDS_PER_MONTH
+from optimizer.analysis.prices import SECONDS_PER_MONTH
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.mmpp import mmpp2
