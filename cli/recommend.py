@@ -92,9 +92,9 @@ def command(
     process = ArrivalProcess.of(arrivals)
     seen = read_measured(measured) if measured is not None else None
     observed = read_trace(trace) if trace is not None else None
-    offers = [read_worker(text, billing.prices) for text in worker_texts]
+    offers = [read_worker(text, billing.prices, max_batch_size) for text in worker_texts]
     if provisioned:
-        offers += provisioned_offers(profile, memory_sizes, billing)
+        offers += provisioned_offers(profile, memory_sizes, billing, max_batch_size)
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("searching", total=1.0)
         answer = recommend(

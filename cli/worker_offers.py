@@ -9,11 +9,11 @@ from batching.documents import ServiceProfile
 from batching.errors import InvalidInput
 from cli.arrival_options import Billing, read_profile
 from optimizer.analysis.prices import Prices
-from optimizer.analysis.service import service_times
+from optimizer.analysis.service import service_times_up_to
 from optimizer.decision.workers import WorkerOffer
 
 
-def read_worker(text: str, prices: Prices) -> WorkerOffer:
+def read_worker(text: str, prices: Prices, max_batch_size: int) -> WorkerOffer:
     """The offer of ``PROFILE.json:MACHINE`` or ``PROFILE.json:USD_PER_HOUR``.
 
     Raises
@@ -32,12 +32,14 @@ def read_worker(text: str, prices: Prices) -> WorkerOffer:
     sizes = profile.memory_sizes or [1]  # a linear law holds for all
     if len(sizes) > 1:
         raise InvalidInput("worker", text, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
-    service = service_times(profile, sizes[0])
+    service = service_times_up_to(profile, sizes[0], max_batch_size)
     function = profile.function.replace("{memory_mb}", str(sizes[0]))
     return WorkerOffer(f"{Path(path).stem}:{price}", service, per_hour, function=function)
 
 
-def provisioned_offers(profile: ServiceProfile, memory_sizes: Sequence[int], billing: Billing) -> list[WorkerOffer]:
+def provisioned_offers(
+    profile: ServiceProfile, memory_sizes: Sequence[int], billing: Billing, max_batch_size: int
+) -> list[WorkerOffer]:
     """Provisioned concurrency of the function, by memory size (by default all the profile's): a pool of its environments."""
     prices = billing.prices
     granularity = prices.function.granularity if billing.granularity is None else billing.granularity
@@ -47,7 +49,7 @@ def provisioned_offers(profile: ServiceProfile, memory_sizes: Sequence[int], bil
         offers.append(
             WorkerOffer(
                 name=f"provisioned, {memory_mb} MB",
-                service=service_times(profile, memory_mb),
+                service=service_times_up_to(profile, memory_mb, max_batch_size),
                 price_per_hour=price.reserved_per_hour,
                 price_per_second=price.per_second,
                 price_per_request=prices.function.request,

@@ -76,7 +76,7 @@ class CountingProcess:
                 break
             chain.append(level.ravel())
             ends.append(survival.ravel())
-            if len(chain) * level.size > _LARGEST:
+            if len(chain) * max(level.size, survival.size) > _LARGEST:
                 raise InvalidInput(
                     "timeout",
                     f"{self._n_terms / self.rate:.3g} s",

@@ -218,11 +218,6 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
             + buffer.dashboards * self.monitoring.dashboard_month,
         }
 
-    @property
-    def fixed_infrastructure_per_month(self) -> float:
-        """USD per month that the buffer costs whether it is used or not."""
-        return sum(self.fixed_terms().values())
-
     def cache_per_request(self, payload_bytes: int, answer_bytes: int) -> float:
         """USD of a metered cache: a payload goes in and out, and so do the answers that another task's caller waits for."""
         if self.buffer.cache_mode == "node":

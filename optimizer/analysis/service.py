@@ -1,16 +1,15 @@
 """Service time of every batch size at one memory size, from a profile (docs/model.md, section 2.4).
 
 Rules. The service time of a batch has the quantile function that is linear between the profile's points and constant beyond the
-outermost; without points it is its mean. Each quantile, the overhead and the billed duration are interpolated linearly between the
-measured batch sizes; nothing is extrapolated, neither beyond the largest measured size (or ``max_batch_size``) nor below the
-smallest. A larger batch cannot be quicker: a drop of the mean of at most ``NOISE`` is taken for noise and levelled, a greater one
-is refused.
+outermost; without points it is its mean, also beside batch sizes that have some. Each quantile, the overhead and the billed
+duration are interpolated linearly between the measured batch sizes; nothing is extrapolated, neither beyond the largest measured
+size (or ``max_batch_size``) nor below the smallest. A larger batch cannot be quicker: a mean at most ``NOISE`` below the largest
+before it is taken for noise and levelled, one further below is refused.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -153,6 +152,19 @@ def service_times(profile: ServiceProfile, memory_mb: int, max_batch_size: int |
     return times if max_batch_size is None else times.up_to(max_batch_size)
 
 
+def service_times_up_to(profile: ServiceProfile, memory_mb: int, batch_size: int) -> ServiceTimes:
+    """Service times of a profile for batches as large as it speaks of, and at most ``batch_size``.
+
+    Raises
+    ------
+    InvalidInput
+        As ``service_times``; a linear profile that names no largest batch ends at ``batch_size``.
+    """
+    endless = profile.service_time is not None and profile.max_batch_size is None
+    service = service_times(profile, memory_mb, batch_size if endless else None)
+    return service.up_to(min(batch_size, service.max_batch_size))
+
+
 def _common_levels(points: list[ProfilePoint]) -> Array:
     """Every level at which some point was measured, with 0 and 1; one alone where all are means."""
     levels = {q for point in points for q, _ in point.service_time.quantiles}
@@ -168,13 +180,15 @@ def _quantiles(point: ProfilePoint, levels: Array) -> Array:
 
 
 def _refuse_falling(points: list[ProfilePoint]) -> None:
-    for smaller, larger in pairwise(points):
-        if larger.service_time.mean < (1 - NOISE) * smaller.service_time.mean:
+    slowest = points[0]
+    for point in points:
+        if point.service_time.mean < (1 - NOISE) * slowest.service_time.mean:
             raise InvalidInput(
-                f"service_time.mean at memory_mb {larger.memory_mb}, batch_size {larger.batch_size}",
-                larger.service_time.mean,
-                f"no less than 10 % below that of batch_size {smaller.batch_size} ({smaller.service_time.mean:g} s)",
+                f"service_time.mean at memory_mb {point.memory_mb}, batch_size {point.batch_size}",
+                point.service_time.mean,
+                f"no less than 10 % below that of batch_size {slowest.batch_size} ({slowest.service_time.mean:g} s)",
             )
+        slowest = max(slowest, point, key=lambda candidate: candidate.service_time.mean)
 
 
 def _mean_ceil(quantiles: Array, levels: Array) -> Array:

@@ -76,11 +76,12 @@ class Recommendation:
 
     ``best`` is the best setting of the function; where none keeps SLOs and budget ``feasible`` is false and it is the quickest.
     ``workers`` are the pools that keep them, cheapest first, ``refused_workers`` says why others do not; ``winner`` is what costs
-    least in all, or the quickest where that is the ``objective``. ``no_batching`` is that at its own cheapest memory size that
-    keeps the SLOs, or the quickest one where none does, then ``no_batching_keeps_slo`` is false; ``runners_up`` are the best of
-    other memory sizes, then of other batch sizes; ``break_even_arrival_rate`` (requests/s) is where the buffer's fixed cost is
-    earned, ``None`` where it never is; ``gap`` is the part of the cost by which a timeout between those visited might be
-    cheaper, ``None`` where timeouts were given; ``at_longest_timeout`` says that the bound on the timeout binds.
+    least in all of ``best`` and ``workers``, or the quickest of them where that is the ``objective``. ``no_batching`` is that at
+    its own cheapest memory size that keeps the SLOs, or the quickest one where none does, then ``no_batching_keeps_slo`` is
+    false; ``runners_up`` are the best of other memory sizes, then of other batch sizes; ``break_even_arrival_rate`` (requests/s)
+    is where the buffer's fixed cost is earned, ``None`` where it never is; ``gap`` is the part of the cost by which a timeout
+    between those visited might be cheaper, ``None`` where timeouts were given; ``at_longest_timeout`` says that the bound on the
+    timeout binds.
     """
 
     best: Setting

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from optimizer.analysis.break_even import HIGHEST, LOWEST, solve_break_even
 from optimizer.analysis.cost import BatchCost, invocation_costs, predict_cost
 from optimizer.analysis.latency import predict_latency
 from optimizer.analysis.prices import Prices, default_prices
-from optimizer.analysis.service import ServiceTimes, service_times
+from optimizer.analysis.service import ServiceTimes, service_times_up_to
 from optimizer.analysis.waiting_time import predict_batch_size_pmf
 from optimizer.arrivals.map import Array, ArrivalProcess
 from optimizer.decision.answer import FrontierPoint, Recommendation, Sensitivity, Setting
@@ -39,6 +40,7 @@ FRONTIER_TOLERANCE = 0.005  # of the cost
 DISTINCT = 0.01  # of the cost; a runner-up that costs less than this more says nothing new
 MAX_BATCH_SIZE = 128
 SENSITIVITY = (0.8, 1.2)
+MOST_JUMPS = 4000.0  # of the phases within a timeout, for the break-even rate; more would take seconds
 
 
 def recommend(
@@ -110,12 +112,13 @@ def recommend(
         raise InvalidInput("max_cost", max_cost, "USD per request > 0")
     if max_timeout is not None and not 0 <= max_timeout < np.inf:
         raise InvalidInput("max_timeout", max_timeout, "a number of seconds >= 0")
+    if max_timeout is not None and timeouts is not None:
+        raise InvalidInput("max_timeout", max_timeout, "only without timeouts, which name those considered")
     slos = (slo,) if isinstance(slo, Slo) else tuple(slo)
     if not slos:
         raise InvalidInput("slo", slos, "at least one latency and percentile")
     promises = tuple(Promise(s.latency * (1 - headroom), s.percentile / 100) for s in slos)
-    longest = LONGEST_TIMEOUT * max(p.latency for p in promises) if max_timeout is None else max_timeout
-    grid = np.linspace(0, longest, N_TIMEOUTS + 1) if timeouts is None else np.unique(np.asarray(timeouts, dtype=float))
+    grid = _grid(promises, max_timeout) if timeouts is None else np.unique(np.asarray(timeouts, dtype=float))
     if not len(grid) or not (np.isfinite(grid) & (grid >= 0)).all():
         raise InvalidInput("timeouts", grid.tolist(), "seconds >= 0, at least one")
     prices = prices or default_prices()
@@ -152,6 +155,13 @@ def _pools(
     return sorted(found, key=lambda pool: pool.cost.in_all(pool.arrival_rate)), refused
 
 
+def _grid(promises: Sequence[Promise], max_timeout: float | None) -> Array:
+    """Timeouts (s) up to the longest, evenly spaced on the scale of every promise."""
+    longest = LONGEST_TIMEOUT * max(p.latency for p in promises) if max_timeout is None else max_timeout
+    scales = {min(LONGEST_TIMEOUT * p.latency, longest) for p in promises} | {longest}
+    return np.unique(np.concatenate([np.linspace(0, scale, N_TIMEOUTS + 1) for scale in scales]))
+
+
 def _functions(
     profile: ServiceProfile,
     memory_sizes: Sequence[int] | None,
@@ -172,9 +182,7 @@ def _functions(
     if not 0 <= answer_bytes <= limit:
         raise InvalidInput("answer_bytes", answer_bytes, f"0 to {limit}, what one invocation answers")
     max_batch_size = min(max_batch_size, limit // max(payload_bytes or 1, answer_bytes))
-    linear_end = max_batch_size if profile.service_time is not None and profile.max_batch_size is None else None
-    services = [service_times(profile, memory_mb, linear_end) for memory_mb in sizes]
-    return [service.up_to(min(max_batch_size, service.max_batch_size)) for service in services]
+    return [service_times_up_to(profile, memory_mb, max_batch_size) for memory_mb in sizes]
 
 
 @dataclass(frozen=True)
@@ -380,7 +388,7 @@ class _Question:
         quickest = min(float(function.quantile(quantile)[0]) for function in self.functions)
         timeouts = np.union1d(grid[:: max(1, len(grid) // (N_TIMEOUTS // 16))], [best.timeout])
         points: list[FrontierPoint] = []
-        levels = np.union1d(np.geomspace(quickest, latest, N_FRONTIER), min(self._percentile(none), latest))
+        levels = np.union1d(np.geomspace(max(quickest, latest / 1000), latest, N_FRONTIER), min(self._percentile(none), latest))
         for k, level in enumerate(levels * (1 + 1e-9)):
             land, _ = self.search.landscape([Promise(float(level), quantile)], timeouts, tolerance=FRONTIER_TOLERANCE)
             for choice in land.ranked()[:1]:
@@ -409,9 +417,15 @@ class _Question:
         if best.batch_size == 1:
             return None
         here = self.arrivals.arrival_rate
+        jumps = float(-self.arrivals.D0.diagonal().min()) * best.timeout
+        fullest = here * max(1.0, MOST_JUMPS / jumps)  # beyond it batches, which only grow with the rate, are taken to be as there
+
+        @cache
+        def batch_sizes(rate: float) -> Array:
+            return predict_batch_size_pmf(self.arrivals.sped_up(rate / here), best.batch_size, best.timeout)
 
         def saving(rate: float) -> float:
-            pmf = predict_batch_size_pmf(self.arrivals.sped_up(rate / here), best.batch_size, best.timeout)
+            pmf = batch_sizes(min(rate, fullest))
             batched = self.bill.cost(pmf, self.functions[self._index(best)])
             return (none.cost.per_request + none.cost.beside) - (batched.per_request + batched.beside)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from batching.errors import InvalidInput
 from optimizer.analysis.counting import CountingProcess
 from optimizer.analysis.service import ServiceTimes
 from optimizer.analysis.waiting_time import SizeOrTimeout, counting_from_arrivals
@@ -28,7 +29,7 @@ from optimizer.arrivals.map import Array, ArrivalProcess
 
 TOLERANCE = 1e-4  # of the least cost
 UNREACHED = 1e-9
-RESOLUTION = 1e-5  # of the longest timeout: no cell is cut finer
+RESOLUTION = 1e-5  # of the longest timeout, or of twice the shortest latency promised: no cell is cut finer
 MAX_ROUNDS = 20
 CELLS_A_ROUND = 8
 ROUNDING = 1e-9  # of a probability: a promise missed by no more is kept
@@ -121,8 +122,11 @@ class Search:
     _costs: dict[float, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
-        self._counting = counting_from_arrivals(self.arrivals, self.max_batch_size, self.max_timeout)
+        try:
+            self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
+            self._counting = counting_from_arrivals(self.arrivals, self.max_batch_size, self.max_timeout)
+        except InvalidInput as error:
+            raise InvalidInput("max_timeout", self.max_timeout, error.allowed) from None
         self.compute = self.compute[:, : self.max_batch_size]
         self.levels = np.unique(np.concatenate([service.quantile_levels for service in self.services]))
         self.response = np.full((len(self.services), self.max_batch_size, len(self.levels)), _NEVER)
@@ -188,8 +192,9 @@ class Search:
             limit = float(np.sort(best)[n_best - 1]) if n_best <= len(best) else np.inf
             on_progress(0.7 * (turn + 1) / len(timeouts))
         gap = None
+        finest = RESOLUTION * min(self.max_timeout, 2 * min(promise.latency for promise in promises))
         for turn in range(MAX_ROUNDS if refine else 0):
-            gap, middles, services = self._open_cells(land, budget, tolerance)
+            gap, middles, services = self._open_cells(land, budget, tolerance, finest)
             if not len(middles):
                 break
             margin = np.full((len(middles), *self.allowed.shape), -np.inf)
@@ -217,18 +222,19 @@ class Search:
             ceilings.append(1 - promise.quantile - late @ by_timeout.T / law.mean_batch_size)
         return np.asarray(np.min(ceilings, axis=0))
 
-    def _open_cells(self, land: Landscape, budget: float, tolerance: float) -> tuple[float, Array, NDArray[np.intp]]:
+    def _open_cells(self, land: Landscape, budget: float, tolerance: float, finest: float) -> tuple[float, Array, NDArray[np.intp]]:
         """The gap, the middles of the cells that may hold a cheaper setting, most promising first, and the functions of those."""
         best = float(land.kept_cost(budget).min(initial=np.inf))
-        if not np.isfinite(best) or len(land.timeouts) < 2:
+        limit = min(best * (1 - tolerance), budget)  # where nothing is kept yet, a cell may still hold what is
+        if not np.isfinite(limit) or len(land.timeouts) < 2:
             return 0.0, np.empty(0), np.empty(0, dtype=np.intp)
         with np.errstate(invalid="ignore"):
             least = np.minimum(land.cost[:-1], land.cost[1:]) - _sway(land.timeouts, land.cost)
             most = np.maximum(land.margin[:-1], land.margin[1:]) + _sway(land.timeouts, land.margin)
-            wide = (np.diff(land.timeouts) > RESOLUTION * self.max_timeout)[:, None, None]
-            may = wide & ~(most < 0) & (least < best * (1 - tolerance))
+            wide = (np.diff(land.timeouts) > finest)[:, None, None]
+            may = wide & ~(most < 0) & (least < limit)
         lower = np.where(may, least, np.inf).min(axis=(1, 2))
-        gap = max(0.0, 1 - float(lower.min()) / best) if may.any() else tolerance
+        gap = max(0.0, 1 - float(lower.min()) / best) if may.any() and np.isfinite(best) else tolerance
         chosen = [i for i in np.argsort(lower, kind="stable") if np.isfinite(lower[i])][:CELLS_A_ROUND]
         middles = np.sort((land.timeouts[:-1] + land.timeouts[1:])[chosen] / 2)
         return gap, middles, np.flatnonzero(may[chosen].any(axis=(0, 2)))

@@ -22,7 +22,7 @@ def machine(tmp_path: Path) -> str:
 
 
 def test_a_machine_has_the_price_of_the_list_or_the_one_given(machine: str) -> None:
-    listed, given = (read_worker(f"{machine}:{price}", default_prices()) for price in ("ml.g4dn.xlarge", "0.5"))
+    listed, given = (read_worker(f"{machine}:{price}", default_prices(), 128) for price in ("ml.g4dn.xlarge", "0.5"))
     assert listed.price_per_hour == default_prices().machine("ml.g4dn.xlarge") and given.price_per_hour == 0.5
     assert (listed.name, given.name) == ("gpu:0:ml.g4dn.xlarge", "gpu:0:0.5") and listed.function == "mlp"
     assert listed.service.max_batch_size == 32 and listed.service.mean_response[31] == pytest.approx(0.0003 + 32 * 0.001)
@@ -32,9 +32,9 @@ def test_a_machine_has_the_price_of_the_list_or_the_one_given(machine: str) -> N
 def test_provisioned_concurrency_costs_its_reservation_its_duration_and_the_fee(profile: str) -> None:
     prices = default_prices()
     measured = read(ServiceProfile, Path(profile).read_bytes())
-    offers = provisioned_offers(measured, (), Billing(prices, "arm64", None, 0.0))
+    offers = provisioned_offers(measured, (), Billing(prices, "arm64", None, 0.0), 128)
     assert [offer.service.memory_mb for offer in offers] == [512, 1769]
-    (one,) = provisioned_offers(measured, (512,), Billing(prices, "arm64", 0.1, 0.0))
+    (one,) = provisioned_offers(measured, (512,), Billing(prices, "arm64", 0.1, 0.0), 128)
     price = prices.provisioned(512, "arm64")
     assert (one.price_per_hour, one.price_per_second) == (price.reserved_per_hour, price.per_second)
     assert one.price_per_request == prices.function.request and one.granularity == 0.1
@@ -56,4 +56,4 @@ def test_provisioned_concurrency_costs_its_reservation_its_duration_and_the_fee(
 def test_what_is_no_offer_is_refused_by_name(text: str, message: str, machine: str, profile: str) -> None:
     text = text.replace("{machine}", machine.replace(":0", "") if text == "{machine}" else machine).replace("{profile}", profile)
     with pytest.raises(InvalidInput, match=message):
-        read_worker(text, default_prices())
+        read_worker(text, default_prices(), 128)

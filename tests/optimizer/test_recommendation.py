@@ -9,11 +9,12 @@ import pytest
 from batching import policy as policies
 from batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.cost import predict_cost
+from optimizer.analysis.cost import invocation_costs, predict_cost
 from optimizer.analysis.latency import predict_latency
 from optimizer.analysis.prices import SECONDS_PER_MONTH, default_prices
 from optimizer.analysis.service import service_times
-from optimizer.analysis.waiting_time import predict_batch_size_pmf
+from optimizer.analysis.waiting_time import SizeOrTimeout, predict_batch_size_pmf
+from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.mmpp import mmpp2
 from optimizer.arrivals.poisson import poisson
 from optimizer.decision.recommend import recommend
@@ -74,7 +75,7 @@ def test_at_the_break_even_rate_the_saving_pays_for_the_buffer() -> None:
     service = service_times(profile(), best.memory_mb)
     batched = predict_cost(predict_batch_size_pmf(poisson(rate), best.batch_size, best.timeout), service)
     saving = none.cost.per_request + none.cost.beside - batched.per_request - batched.beside
-    assert saving * rate * SECONDS_PER_MONTH == pytest.approx(default_prices().fixed_infrastructure_per_month, rel=2e-3)
+    assert saving * rate * SECONDS_PER_MONTH == pytest.approx(sum(default_prices().fixed_terms().values()), rel=2e-3)
 
 
 def test_the_plan_is_ready_for_the_buffer() -> None:
@@ -92,13 +93,45 @@ def test_headroom_keeps_a_tighter_slo() -> None:
     assert answer.plan(profile(), "mlp").slo == Slo(0.06, 95)
 
 
-def test_least_latency_within_a_budget() -> None:
+@pytest.mark.parametrize("arrivals", [poisson(50), poisson(200), mmpp2(300, 20, 2, 0.5)])
+@pytest.mark.parametrize("factor", [1.002, 1.1, 1.5, 2.5])
+def test_no_setting_within_the_budget_is_quicker(arrivals: ArrivalProcess, factor: float) -> None:
     slo = Slo(0.1, 95)
-    cheapest = recommend(poisson(200), profile(), slo).best
-    budget = cheapest.cost.per_request * 1.5
-    quickest = recommend(poisson(200), profile(), slo, objective="latency", max_cost=budget).best
-    assert quickest.cost.per_request <= budget
-    assert quickest.latency.percentile(95) < cheapest.latency.percentile(95)
+    budget = recommend(arrivals, profile(), slo).best.cost.per_request * factor
+    quickest = recommend(arrivals, profile(), slo, objective="latency", max_cost=budget).best
+    assert quickest.cost.per_request <= budget * (1 + 1e-9)
+    least = math.inf
+    for memory_mb in (512, 1769):
+        service = service_times(profile(), memory_mb)
+        compute, fee = invocation_costs(service, default_prices())
+        for timeout in np.linspace(0, 0.1, 401):
+            law = SizeOrTimeout(arrivals, 8, timeout)
+            cost = (law.batch_size_pmf @ compute + fee) / law.mean_batch_size
+            for n in np.flatnonzero(cost <= budget):
+                times = np.linspace(0, min(least, 0.2), 3)[1:]
+                within = law.fraction_within(service.response[None], service.quantile_levels, times)[0, n]
+                if within[-1] >= 0.95:  # quicker than the least so far
+                    least = min(least, predict_latency(arrivals, service, int(n) + 1, timeout).percentile(95))
+    assert quickest.latency.percentile(95) <= least * (1 + 1e-4)
+
+
+def test_a_budget_that_only_a_narrow_stretch_of_timeouts_keeps_is_kept() -> None:
+    fixed = ServiceProfile(function="f", service_time=LinearServiceTime(0.006, 0.001), max_batch_size=16)
+    asked = {"memory_sizes": [1769]}
+    cheapest = recommend(poisson(50), fixed, Slo(0.5, 95), **asked).best.cost.per_request
+    for factor in (1.0002, 1.001, 1.005):
+        assert (
+            recommend(poisson(50), fixed, Slo(0.5, 95), max_cost=cheapest * factor, **asked).best.cost.per_request
+            <= cheapest * factor
+        )
+
+
+def test_promises_on_different_scales_are_both_searched_finely() -> None:
+    slos = [Slo(20.0, 99), Slo(0.04, 90)]
+    fixed = ServiceProfile(function="f", service_time=LinearServiceTime(0.006, 0.001), max_batch_size=16)
+    far = recommend(poisson(200), fixed, slos, memory_sizes=[1769]).best
+    near = recommend(poisson(200), fixed, [slos[1], Slo(0.08, 99)], memory_sizes=[1769]).best
+    assert far.cost.per_request <= near.cost.per_request * (1 + 2e-4)
 
 
 def test_an_slo_below_the_fastest_is_infeasible_and_says_the_best() -> None:
