@@ -34,6 +34,7 @@ class Billing:
     cold_start_probability: float
     payload_bytes: int | None = None
     answer_bytes: int = 0
+    snap_start: bool = False
 
 
 def arrival_options(command: Command) -> Command:
@@ -75,6 +76,7 @@ def cost_options(command: Command) -> Command:
         show_default=True,
         help="Share of the invocations that start cold, and are billed the profile's INIT.",
     )
+    @click.option("--snap-start", is_flag=True, help="A cold start restores a snapshot, which is kept and restored for a price.")
     @click.option(
         "--payload-bytes", type=int, help="Size of one request: a batch must fit into one invocation, and moving it costs."
     )
@@ -88,10 +90,11 @@ def cost_options(command: Command) -> Command:
         cold_start_probability: float,
         payload_bytes: int | None,
         answer_bytes: int,
+        snap_start: bool,
         **others: Any,
     ) -> Any:
         price_list = default_prices() if prices is None else read_prices(read_file(prices), prices)
-        billing = Billing(price_list, architecture, granularity, cold_start_probability, payload_bytes, answer_bytes)
+        billing = Billing(price_list, architecture, granularity, cold_start_probability, payload_bytes, answer_bytes, snap_start)
         return command(billing=billing, **others)
 
     return with_billing

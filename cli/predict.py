@@ -10,6 +10,7 @@ from batching.documents import ArrivalDocument, ServiceProfile
 from cli import output
 from cli.arrival_options import Billing, arrival_options, cost_options, profile_option
 from cli.costs import cost_document, cost_table
+from optimizer.analysis.cold_starts import cold_start_probability
 from optimizer.analysis.cost import predict_cost
 from optimizer.analysis.latency import METHODS, predict_latency
 from optimizer.analysis.service import service_times
@@ -43,16 +44,21 @@ def command(
 ) -> None:
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
     process = ArrivalProcess.of(arrivals)
-    prediction = predict_latency(process, service_times(profile, memory_mb, batch_size), batch_size, timeout, method)
+    service = service_times(profile, memory_mb, batch_size)
+    prediction = predict_latency(process, service, batch_size, timeout, method)
+    invocation_rate = process.arrival_rate / prediction.mean_batch_size
+    busy = max(float(prediction.batch_size_pmf @ service.mean_response), 1e-6)
+    cold = cold_start_probability(invocation_rate, busy)
     init = profile.init.get(memory_mb)
     cost = predict_cost(
         prediction.batch_size_pmf,
-        service_times(profile, memory_mb, batch_size),
+        service,
         billing.prices,
         architecture=billing.architecture,
         granularity=billing.granularity,
         cold_start_probability=billing.cold_start_probability,
         init_duration=init.mean if init else 0.0,
+        snap_start=billing.snap_start,
         payload_bytes=billing.payload_bytes or 0,
         answer_bytes=billing.answer_bytes,
         buffered=batch_size > 1,
@@ -72,6 +78,7 @@ def command(
                 "cdf": [[float(t), float(p)] for t, p in zip(times, prediction.cdf(times), strict=True)],
                 "batch_size_pmf": prediction.batch_size_pmf.tolist(),
                 "mean_batch_size": prediction.mean_batch_size,
+                "estimated_cold_start_probability": cold,
                 "cost": cost_document(cost) | {"in_all": cost.in_all(process.arrival_rate)},
                 "prices": {"region": billing.prices.region, "read_on": billing.prices.read_on},
             }
@@ -82,7 +89,8 @@ def command(
     for name, value in latency.items():
         table.add_row(f"latency {name}", milliseconds(value))
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
-    table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
+    table.add_row("invocations/s", f"{invocation_rate:.4g}")
+    table.add_row("cold starts, at least", f"{100 * cold:.2g} %")
     output.stdout.print(table)
     output.stdout.print(cost_table({f"at {process.arrival_rate:.4g} requests/s": cost}))
     output.stdout.print(f"prices: {billing.prices.region}, read {billing.prices.read_on}")

@@ -114,6 +114,7 @@ def command(
             architecture=billing.architecture,
             granularity=billing.granularity,
             cold_start_probability=billing.cold_start_probability,
+            snap_start=billing.snap_start,
             workers=offers,
             on_progress=lambda fraction: progress.update(task, completed=fraction),
         )

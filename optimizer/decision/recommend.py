@@ -61,6 +61,7 @@ def recommend(
     architecture: str = "x86_64",
     granularity: float | None = None,
     cold_start_probability: float = 0.0,
+    snap_start: bool = False,
     workers: Sequence[WorkerOffer] = (),
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> Recommendation:
@@ -91,6 +92,8 @@ def recommend(
         Part of the SLOs' latencies kept free for what the model does not know: the search keeps ``(1 - headroom) * slo.latency``.
     cold_start_probability : float
         Share of the invocations that start cold; what the profile's INIT then costs is part of the bill.
+    snap_start : bool
+        Whether a cold start restores a snapshot, which is kept and restored for a price.
     workers : sequence of WorkerOffer
         Machines or provisioned concurrency that compete with the function; their latencies are found by simulation.
     on_progress : callable
@@ -123,7 +126,7 @@ def recommend(
         raise InvalidInput("timeouts", grid.tolist(), "seconds >= 0, at least one")
     prices = prices or default_prices()
     functions = _functions(profile, memory_sizes, max_batch_size, payload_bytes, answer_bytes, prices)
-    bill = _Bill(prices, architecture, granularity, cold_start_probability, payload_bytes or 0, answer_bytes, profile)
+    bill = _Bill(prices, architecture, granularity, cold_start_probability, snap_start, payload_bytes or 0, answer_bytes, profile)
     budget = np.inf if max_cost is None else max_cost
     question = _Question(arrivals, functions, promises, bill, float(grid.max()))
     pools, refused = _pools(arrivals, workers, promises, bill, budget)
@@ -193,6 +196,7 @@ class _Bill:
     architecture: str
     granularity: float | None
     cold_start_probability: float
+    snap_start: bool
     payload_bytes: int
     answer_bytes: int
     profile: ServiceProfile
@@ -208,6 +212,7 @@ class _Bill:
             granularity=self.granularity,
             cold_start_probability=self.cold_start_probability,
             init_duration=init.mean if init else 0.0,
+            snap_start=self.snap_start,
             buffered=len(batch_size_pmf) > 1,
             payload_bytes=self.payload_bytes,
             answer_bytes=self.answer_bytes,

@@ -42,6 +42,14 @@ def test_every_term_of_the_cost_is_in_the_document_and_they_sum_up(profile: str,
     assert cost["in_all"] > cost["per_request"] + cost["beside"]
 
 
+def test_rare_invocations_start_cold_and_snapshots_are_priced(profile: str, document_of: Document) -> None:
+    often, seldom = (document_of("predict", "--poisson", r, "--profile", profile, *SETTING) for r in ("100", "0.001"))
+    assert often["estimated_cold_start_probability"] < 0.01 < 0.5 < seldom["estimated_cold_start_probability"]
+    cold = ("--cold-start-probability", "0.01", "--snap-start")
+    cost = document_of("predict", "--poisson", "100", "--profile", profile, *SETTING, *cold)["cost"]
+    assert cost["terms"]["restore"] > 0 and cost["fixed_terms"]["snapshot"] > 0
+
+
 def test_a_cold_start_is_billed_the_inits_of_the_profile(profile: str, tmp_path: Path, document_of: Document) -> None:
     ask = ("predict", "--poisson", "100", *SETTING, "--cold-start-probability", "0.01")
     with_init = document_of(*ask, "--profile", profile)

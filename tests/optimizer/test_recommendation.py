@@ -264,6 +264,8 @@ def test_cold_starts_and_payloads_enter_the_bill() -> None:
     answer = recommend(poisson(200), warm, Slo(0.06, 95), cold_start_probability=0.01, payload_bytes=10_000, answer_bytes=100)
     assert answer.best.cost.init > 0 and answer.best.cost.beside > answer.best.cost.logs
     assert answer.best.cost.per_request > recommend(poisson(200), warm, Slo(0.06, 95)).best.cost.per_request
+    snapped = recommend(poisson(200), warm, Slo(0.06, 95), cold_start_probability=0.01, snap_start=True).best.cost
+    assert snapped.restore > 0 and snapped.fixed_terms["snapshot"] > 0
 
 
 @pytest.mark.parametrize(
