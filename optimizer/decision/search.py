@@ -27,7 +27,8 @@ from optimizer.analysis.service import ServiceTimes
 from optimizer.analysis.waiting_time import SizeOrTimeout, counting_from_arrivals
 from optimizer.arrivals.map import Array, ArrivalProcess
 
-TOLERANCE = 1e-4  # of the least cost
+TOLERANCE = 5e-5  # of the least cost
+SAME = 5e-5  # of the cost: of timeouts that cost no more than this above the cheapest, the shortest is taken
 UNREACHED = 1e-9
 RESOLUTION = 1e-5  # of the longest timeout, or of twice the shortest latency promised: no cell is cut finer
 MAX_ROUNDS = 20
@@ -85,10 +86,11 @@ class Landscape:
     def ranked(self, budget: float = np.inf) -> list[Choice]:
         """The cheapest timeout of each function and batch size that keeps the promises, cheapest first.
 
-        Of equally cheap settings the one of the earlier function, then of the smaller batch, then of the shorter timeout.
+        Of timeouts that cost the same to ``SAME`` it is the shortest; of equally cheap settings the one of the earlier function,
+        then of the smaller batch, comes first.
         """
         cost = self.kept_cost(budget)
-        at = cost.argmin(axis=0)
+        at = (cost <= cost.min(axis=0) * (1 + SAME)).argmax(axis=0)
         found = []
         for j, n in np.argwhere(np.isfinite(cost.min(axis=0))):
             timeout = 0.0 if n == 0 else float(self.timeouts[at[j, n]])
@@ -203,7 +205,7 @@ class Search:
             land.add(middles, np.array([self.costs(float(timeout)) for timeout in middles]), margin)
             on_progress(0.7 + 0.3 * (turn + 1) / MAX_ROUNDS)
         on_progress(1.0)
-        return land, gap
+        return land, None if gap is None else gap + SAME
 
     def _margins(self, timeout: float, promises: Sequence[Promise], services: NDArray[np.intp]) -> Array:
         """Least over the promises of the probability of keeping it less what was promised: (len(services), max_batch_size)."""

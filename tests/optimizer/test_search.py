@@ -74,6 +74,13 @@ def test_what_the_search_passes_over_is_not_among_the_best_asked_for() -> None:
     assert np.isnan(few.margin).any() and not np.isnan(every.margin).any()
 
 
+def test_of_timeouts_that_cost_the_same_the_shortest_is_taken() -> None:
+    services, compute = functions(False, 0.001)
+    search = Search(poisson(5000), services, compute, np.full(3, 2e-7), 1.0)  # twelve come in 2.4 ms
+    best = search.landscape((Promise(0.5, 0.95),), np.linspace(0, 1.0, 65))[0].ranked()[0]
+    assert best.batch_size == 12 and best.timeout == 1 / 64
+
+
 def test_batches_that_no_timeout_can_fill_are_one() -> None:
     services, compute = functions(False, 0.001)
     search = Search(ERLANG_GAPS, services, compute, np.zeros(3), 0.02)  # 0.8 arrivals in the longest timeout
