@@ -61,8 +61,9 @@ class TraceOptions:
     def _stream(self) -> Trace:
         from buffer_service.arrival_stream import read_arrivals, split_url
 
-        if self.column is not None or self.kind not in ("auto", "timestamps") or self.bin_width is not None:
-            raise InvalidInput("trace", self.trace.partition("://")[0], "a file where --column, --kind or --bin is given")
+        told = self.column is not None or self.kind not in ("auto", "timestamps") or self.bin_width is not None or self.unit != "s"
+        if told:
+            raise InvalidInput("trace", self.trace.partition("://")[0], "a file where --column, --kind, --bin or --unit is given")
         url, model = split_url(self.trace)
         times = np.asarray(read_arrivals(url, model))
         return Trace(np.diff(times), f"arrival stream of model {model}", "timestamps (the buffer's own)")

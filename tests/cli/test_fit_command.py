@@ -163,8 +163,9 @@ def test_a_stream_that_is_not_there_or_is_asked_for_a_column_is_refused(redis_se
     assert code == 2 and "no arrivals seen yet for model 'nobody'" in err
     code, _, err = exit_of("fit", redis_server.url)
     assert code == 2 and "names one model" in err
-    code, _, err = exit_of("fit", url, "--column", "time")
-    assert code == 2 and "a file where --column, --kind or --bin is given" in err
+    for option in (("--column", "time"), ("--unit", "ms")):
+        code, _, err = exit_of("fit", url, *option)
+        assert code == 2 and "a file where --column, --kind, --bin or --unit is given" in err
     code, _, err = exit_of("fit", "redis://127.0.0.1:1/0?model=m")
     assert code == 1 and "Redis does not answer" in err
 
