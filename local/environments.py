@@ -130,7 +130,7 @@ class Environment:
 
     def deadline_ms(self) -> int:
         """When the present invocation times out, in ms since 1970, as ``Lambda-Runtime-Deadline-Ms`` has it."""
-        return round((time.time() + self.function.timeout) * 1e3)
+        return int((time.time() + self.function.timeout) * 1e3)  # down, so that a function is never told more than its timeout
 
     def answer(self, request_id: str, payload: bytes, error: str | None = None) -> bool:
         """``POST …/response`` or ``…/error``; false when that invocation is not the present one."""
