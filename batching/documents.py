@@ -200,8 +200,8 @@ class Prediction(_Part, frozen=True):
 class Plan(Document, frozen=True, kw_only=True):
     """What the buffer is to do for one model.
 
-    ``function`` is a Lambda function (name, ``name:alias`` or ARN) or the ``http://`` address of a worker; ``slo`` is what the
-    buffer reports on, ``other_slos`` are kept beside it.
+    ``function`` is a Lambda function (name, ``name:alias`` or ARN) or the ``http://`` address of a worker, or those of several
+    identical workers with commas between; ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it.
     """
 
     model: str

@@ -13,13 +13,14 @@ from typing import Any
 
 import uvicorn
 import uvloop
+from msgspec import structs
 
 from batching.documents import Plan
 from batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
 from buffer_service.callers import Callers, new_process_name
 from buffer_service.dispatcher import Dispatcher, deliver, describe
 from buffer_service.http_protocol import limited_protocol
-from buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction
+from buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction, named_functions
 from buffer_service.memory_store import MemoryBackend, MemoryStore
 from buffer_service.plans import PlanFollower, PlanSource, plan_source
 from buffer_service.redis_store import RedisStore
@@ -128,6 +129,10 @@ class BufferService:
 
     async def _check_function(self, plan: Plan) -> None:
         """Refuse a plan whose function does not exist or serves another model; one that is only away may come back."""
+        for function in named_functions(plan.function):
+            await self._check_one(structs.replace(plan, function=function))
+
+    async def _check_one(self, plan: Plan) -> None:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
                 served = (await describe(plan, self._invoker)).get("name", plan.model)

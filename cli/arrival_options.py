@@ -45,7 +45,7 @@ def arrival_options(command: Command) -> Command:
     @click.option("--mmpp2", "mmpp2_rates", metavar="L1,L2,W1,W2", help="MMPP(2): arrival rates and rates of leaving, 1/s.")
     @wraps(command)
     def with_arrivals(*, arrivals: str | None, poisson_rate: float | None, mmpp2_rates: str | None, **others: Any) -> Any:
-        return command(arrivals=_read_arrivals(arrivals, poisson_rate, mmpp2_rates), **others)
+        return command(arrivals=read_arrivals(arrivals, poisson_rate, mmpp2_rates), **others)
 
     return with_arrivals
 
@@ -105,7 +105,8 @@ def read_profile(path: str) -> ServiceProfile:
     return read(ServiceProfile, read_file(path), path)
 
 
-def _read_arrivals(arrivals: str | None, poisson_rate: float | None, mmpp2_rates: str | None) -> ArrivalDocument:
+def read_arrivals(arrivals: str | None, poisson_rate: float | None, mmpp2_rates: str | None) -> ArrivalDocument:
+    """The arrivals of exactly one of a file, a rate and the four rates of an MMPP(2)."""
     given = [value for value in (arrivals, poisson_rate, mmpp2_rates) if value is not None]
     if len(given) != 1:
         raise InvalidInput("arrivals", given, "exactly one of --arrivals, --poisson and --mmpp2")

@@ -33,7 +33,7 @@ from optimizer.simulation.batch_means import Estimate
 @click.command("recommend")
 @arrival_options
 @profile_option
-@slo_options
+@slo_options()
 @click.option("--objective", type=click.Choice(["cost", "latency"]), default="cost", show_default=True, help="What to minimise.")
 @click.option("--max-cost", type=float, metavar="USD", help="Most USD per request (1e-6: 1 USD per million).")
 @click.option("--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this size; may be repeated.")

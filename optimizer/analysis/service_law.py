@@ -1,7 +1,7 @@
 """Laws of the service time of a batch, as a server with memoryless arrivals meets them (docs/model.md, section 4.1).
 
-``G_b`` is the service time of a batch of ``b``, with mean ``l(b)``. What queueing needs of it is its first two moments and the number of
-events of a Poisson process of rate ``r`` that fall into it,
+``G_b`` is the service time of a batch of ``b``, with mean ``l(b)``. What queueing needs of it is its first two moments and the
+number of events of a Poisson process of rate ``r`` that fall into it,
 
     p_k^[b] = E[ e^{-r G_b} (r G_b)^k / k! ],                                                                        (4.1)
 
@@ -267,7 +267,7 @@ def gamma(mean: ArrayLike, shape: float) -> ScaledLaw:
 def hyperexponential(
     mean: ArrayLike, probabilities: Sequence[float] = (2 / 3, 1 / 3), means: Sequence[float] = (0.5, 2.0)
 ) -> ScaledLaw:
-    """Hyperexponential service times with these means (s); by default of squared coefficient of variation 2, as the paper has it."""
+    """Hyperexponential service times with these means (s); by default the paper's, of squared coefficient of variation 2."""
     return ScaledLaw(np.asarray(mean, dtype=np.float64), Hyperexponential(tuple(probabilities), tuple(means)))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batching.documents import ArrivalDocument
-from batching.errors import InvalidInput
+from batching.errors import InvalidInput, require
 from optimizer.compiled import compiled
 
 Array = NDArray[np.float64]
@@ -100,6 +100,17 @@ class ArrivalProcess:
         """Phase probabilities just after an arrival, shape (n_phases,)."""
         flow = self.stationary @ self.D1
         return np.asarray(flow / flow.sum())
+
+    def scaled(self, factor: float) -> ArrivalProcess:
+        """The same process ``factor`` times as fast.
+
+        Raises
+        ------
+        InvalidInput
+            A factor that is not positive.
+        """
+        require(0 < factor < np.inf, "factor", factor, "a number > 0")
+        return ArrivalProcess(factor * self.D0, factor * self.D1, self.model)
 
     def moment(self, order: int) -> float:
         """Raw moment of the inter-arrival time, in s^order."""

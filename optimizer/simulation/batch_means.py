@@ -66,6 +66,25 @@ def estimate_share(happened: NDArray[np.bool_], confidence: float = 0.95, blocks
     return Estimate(share, max(0.0, share - half), min(1.0, share + half))
 
 
+def estimate_mean(values: Array, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
+    """Mean in equilibrium of ``values``, shape (n,), in the order in which they came.
+
+    Raises
+    ------
+    InvalidInput
+        Fewer than two values per block; a confidence that is none.
+    """
+    require(0 < confidence < 1, "confidence", confidence, "a number strictly between 0 and 1")
+    n = len(values)
+    require(n >= 2 * (blocks + 1), "n_values", n, f"at least {2 * (blocks + 1)} for an interval")
+    length = n // (blocks + 1)
+    means = values[n - blocks * length :].reshape(blocks, length).mean(axis=1)
+    value = float(means.mean())
+    merged = _merged(means)
+    half = float(stdtrit(len(merged) - 1, (1 + confidence) / 2)) * float(merged.std(ddof=1)) / sqrt(len(merged))
+    return Estimate(value, value - half, value + half)
+
+
 def estimate_quantile(values: Array, quantile: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
     """Quantile of ``values``, shape (n_requests,), in order of arrival; ``nan`` is taken as larger than any.
 

@@ -1,14 +1,14 @@
 """First descents of the queue while full batches are served (docs/model.md, section 4.3).
 
-Above the last row of a table the server takes ``b`` requests at a time, and the number waiting moves by ``K - b`` per service, ``K``
-being the arrivals meanwhile. ``descents[i - 1]`` is the probability that the queue, from any length up there, first falls below that
-length by ``i``, 1 <= i <= b: the descending ladder height of a random walk. It turns what lies above into an average of what lies
-below, h(s) = sum_i descents[i] h(s - i), without an end of the state space and without an error.
+Above the last row of a table the server takes ``b`` requests at a time, and the number waiting moves by ``K - b`` per service,
+``K`` being the arrivals meanwhile. ``descents[i - 1]`` is the probability that the queue, from any length up there, first falls
+below that length by ``i``, 1 <= i <= b: the descending ladder height of a random walk. It turns what lies above into an average of
+what lies below, h(s) = sum_i descents[i] h(s - i), without an end of the state space and without an error.
 
-Wiener-Hopf: ``1 - z^-b A(z) = (1 - sum_i descents[i] z^-i) * (a function without zeros inside)``, A(z) = E z^K, the zeros of the first
-factor being the b zeros of ``z^b - A(z)`` in the closed unit disc. It is read off the logarithm on a circle that separates
-those from the next: just outside the unit circle, unless the load is so high that the next is there as well; then just inside, with the
-zero at 1 divided out.
+Wiener-Hopf: ``1 - z^-b A(z) = (1 - sum_i descents[i] z^-i) * (a function without zeros inside)``, A(z) = E z^K, the zeros of the
+first factor being the b zeros of ``z^b - A(z)`` in the closed unit disc. It is read off the logarithm on a circle that separates
+those from the next: just outside the unit circle, unless the load is so high that the next is there as well; then just inside, with
+the zero at 1 divided out.
 
 Reference: Feller, An Introduction to Probability Theory II, section XII.3; Bini, Latouche, Meini, Numerical Methods for Structured
 Markov Chains, section 3.3.

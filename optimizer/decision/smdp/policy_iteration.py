@@ -1,7 +1,8 @@
 """Policy iteration with an exact tail, for Poisson arrivals (docs/model.md, section 4.3): the default solver.
 
-Evaluate the table exactly (``queue``), take in every state the action of least value, and go on until no action changes. The table ends
-where from there on the largest batch is best; whether it is, is looked at half a table further, and the table grown if not.
+Evaluate the table exactly (``queue``), take in every state the action of least value, and go on until no action changes. The table
+ends where from there on the largest batch is best; whether it is, is looked at a quarter of a table further, and the table grown if
+not.
 
 Stopping rule: no action improves the value of its state by more than rounding; or for some iterations all improvements together
 have been worth next to nothing, because the states where they are made are next to never seen.
@@ -20,8 +21,10 @@ from optimizer.decision.smdp.solution import Actions, Performance, SmdpSolution
 METHOD = "policy-iteration"
 
 _MOST_ITERATIONS = 200
+_MOST_ROWS = 12_000  # the linear system then takes a gigabyte
 _ROUNDING = 1e-11
 _WORTH = 1e-11  # part of the gain for which no row is added
+_UNSEEN = 1e-9  # part of the gain that rows left out may be worth
 _SETTLED = 1e-13  # part of the gain that is next to nothing
 _SETTLED_FOR = 4  # iterations
 
@@ -73,10 +76,10 @@ def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None
     largest = problem.max_batch_size
     table = _long_enough(checked_actions(problem, greedy(problem) if start is None else start), problem)
     settled = 0
-    for iteration in range(1, _MOST_ITERATIONS + 1):
+    for iteration in range(1, _MOST_ITERATIONS + 1):  # noqa: B007
         values = queue.evaluate(table)
         gain = float(values.gains @ np.array(weights))
-        beyond = max(largest, len(table) // 2)  # states above the last row in which it is seen whether that may stand for them
+        beyond = max(largest, len(table) // 4)  # states above the last row in which it is seen whether that may stand for them
         n_states = len(table) + beyond
         action_values = queue.action_values(values, *weights, n_states)
         current = np.append(table, np.full(beyond, table[-1]))
@@ -89,7 +92,7 @@ def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None
         worth = rates * np.where(gained > slack, gained, 0.0)
         rows = len(table) - 1  # the last one speaks for longer queues too, and changes only into more rows
         above = np.flatnonzero(np.cumsum(worth[: rows - 1 : -1])[::-1] > _WORTH * gain)
-        rows += int(above[-1]) + 1 if len(above) else 0
+        rows = min(rows + (int(above[-1]) + 1 if len(above) else 0), _MOST_ROWS - 1)
         residual = float(worth[:rows].sum()) / gain
         settled = settled + 1 if residual < _SETTLED else 0
         if end == table[-1] and ((better[:rows] == current[:rows]).all() or settled > _SETTLED_FOR):
@@ -99,7 +102,9 @@ def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None
         raise NotConverged("policy iteration", table.tolist(), residual)
     bias = values.relative(len(table)) @ np.array(weights)
     performance = queue.performance(table)
-    return SmdpSolution(problem, METHOD, table[None, :], gain, bias[None, :], performance, iteration, True, residual)
+    unseen = float(worth[rows:].sum()) / gain
+    converged, residual = unseen < _UNSEEN, residual + unseen
+    return SmdpSolution(problem, METHOD, table[None, :], gain, bias[None, :], performance, iteration, converged, residual)
 
 
 def _last_action(limits: np.ndarray[tuple[int, ...], np.dtype[np.float64]], current: int, slack: float) -> int:

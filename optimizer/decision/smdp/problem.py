@@ -1,8 +1,9 @@
 """One server whose service time depends on the batch, and what its owner wants (docs/model.md, section 4.1).
 
-Requests arrive, wait in one queue without bound, and are served in batches of ``min_batch_size`` to ``max_batch_size``, oldest first.
-A decision is taken when a batch is done, when a request arrives at the idle server, and, where the arrivals have phases, when the
-phase shifts while the server is idle. With ``s`` waiting the server takes ``a`` of them, or 0: it waits. Wanted is the least
+Requests arrive, wait in one queue without bound, and are served in batches of ``min_batch_size`` to ``max_batch_size``, oldest
+first. A decision is taken when a batch is done, when a request arrives at the idle server, and, where the arrivals have phases,
+when the phase shifts while the server is idle. With ``s`` waiting the server takes ``a`` of them, or 0: it waits. Wanted is the
+least
 
     latency_weight * mean latency + power_weight * mean power.                                                       (4.2)
 
@@ -108,9 +109,7 @@ class SmdpProblem:
                 allowed = f"at least that of batch size {b - 1} ({mean[b - 2]:.6g} s): a larger batch is not quicker"
                 raise InvalidInput(f"service.mean at batch size {b}", float(mean[b - 1]), allowed)
             if throughput[b - 1] < throughput[b - 2] * (1 - _EQUAL):
-                allowed = (
-                    f"at most {b / throughput[b - 2]:.6g} s, else smaller batches serve more; a largest batch of {b - 1} would do"
-                )
+                allowed = f"at most {b / throughput[b - 2]:.6g} s, else fewer serve more; a largest batch of {b - 1} would do"
                 raise InvalidInput(f"service.mean at batch size {b}", float(mean[b - 1]), allowed)
 
     def _check_energy(self) -> None:
@@ -163,6 +162,6 @@ def checked_actions(problem: SmdpProblem, actions: ArrayLike) -> np.ndarray[tupl
         raise InvalidInput(
             f"actions[{len(table) - 1}]",
             last,
-            f"a batch size that serves more than {problem.arrival_rate:.6g} requests/s (not {served:.6g})",
+            f"a batch size that serves more than {problem.arrival_rate:.6g} requests/s, not {served:.6g}",
         )
     return table

@@ -8,7 +8,7 @@ are those of a finite linear system: above the last row S
     D = [ zeta(b) - g L ] / d,  A = 0                     for the energy,
 
 where ``e`` has no cost of its own and tends to 0, so that it is the average ``e(s) = sum_i descents[i] e(s - i)`` of those
-below (``ladder``). Every ``e`` above S is thereby a combination of the last ``b`` below, and nothing is cut off or approximated. The
+below (``ladder``). Every ``e`` above S is thereby a combination of the last ``b`` below: nothing is cut off or approximated. The
 unknowns are e(0) ... e(S) and the gain. Holding cost and energy are solved side by side: both are properties of the table, and the
 weights only combine them.
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batching import policy as policies
+from batching.errors import NotConverged
 from batching.policy import Policy
 from optimizer.arrivals.map import Array
 from optimizer.decision.smdp.problem import SmdpProblem
@@ -105,8 +106,18 @@ class SmdpSolution:
         return limit if (table == greedy).all() else None
 
     def policy(self, phase: int = 0, servers: int | None = 1) -> Policy:
-        """The table as a policy; rows that repeat the one before the end are left out."""
+        """The table as a policy; rows that repeat the one before the end are left out.
+
+        Raises
+        ------
+        NotConverged
+            A table that waits for ever in a long queue, as a cut queue may lead to.
+        """
         table = self.actions[phase].tolist()
+        if table[-1] == 0:
+            raise NotConverged(
+                f"{self.method}: with {len(table) - 1} waiting or more its table waits for ever", table, self.residual
+            )
         while len(table) > 2 and table[-2] == table[-1]:
             table.pop()
         return policies.smdp(table, servers)

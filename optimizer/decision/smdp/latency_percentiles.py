@@ -1,0 +1,66 @@
+"""Percentiles of the latency under a solved table: exact where the service law allows it, else simulated.
+
+Deterministic and phase-type service have an exact law (``optimizer.analysis.server_latency``). Any other service law is simulated,
+and what counts of a percentile is then the upper end of its confidence interval, so that an SLO said to be kept is kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from batching.policy import smdp
+from optimizer.analysis.server_latency import ServerLatency, server_latency
+from optimizer.analysis.service_law import EmpiricalLaw, ScaledLaw
+from optimizer.decision.smdp.problem import SmdpProblem
+from optimizer.decision.smdp.solution import Actions, SmdpSolution
+from optimizer.simulation.batch_means import Estimate
+from optimizer.simulation.event_loop import SimulationResult, simulate
+
+N_REQUESTS = 1 << 20
+
+
+class LatencyPercentiles:
+    """Percentiles of the latency under tables for one server with Poisson arrivals; each table is worked out once.
+
+    Parameters
+    ----------
+    problem : SmdpProblem
+        Its weights do not matter.
+    seed : int
+        Of the simulations; all tables meet the same arrivals and the same luck.
+    """
+
+    def __init__(self, problem: SmdpProblem, seed: int = 0) -> None:
+        self.problem, self.seed = problem, seed
+        law = problem.service
+        self.exact = (isinstance(law, ScaledLaw) and (law.shape.scv == 0 or law.shape.phases is not None)) or (
+            isinstance(law, EmpiricalLaw) and law.measured.deterministic
+        )
+        self._known: dict[bytes, ServerLatency | SimulationResult] = {}
+
+    def __call__(self, solution: SmdpSolution, percentile: float) -> float:
+        """The percentile (0 to 100), s, or the upper end of its confidence interval."""
+        return self.estimate(solution.actions[0], percentile).high
+
+    def estimate(self, actions: Actions, percentile: float) -> Estimate:
+        """The percentile under a table, s, and its confidence interval: a point where it is exact."""
+        law = self._law(actions)
+        if isinstance(law, SimulationResult):
+            return law.estimate_percentile(percentile)
+        exact = law.percentile(percentile)
+        return Estimate(exact, exact, exact)
+
+    def _law(self, actions: Actions) -> ServerLatency | SimulationResult:
+        key = actions.tobytes()
+        if key not in self._known:
+            self._known[key] = (
+                server_latency(self.problem.arrival_rate, self.problem.service, actions.tolist())
+                if self.exact
+                else self._run(actions)
+            )
+        return self._known[key]
+
+    def _run(self, actions: Actions) -> SimulationResult:
+        rng = np.random.default_rng(self.seed)
+        times = np.cumsum(self.problem.arrivals.sample(N_REQUESTS, rng))
+        return simulate(smdp(actions.tolist()), times, self.problem.service.service_times(), rng)

@@ -1,0 +1,152 @@
+"""`sluice smdp` as its users meet it: documents, tables, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batching.documents import Plan, PolicyDocument, read, write
+from optimizer.arrivals.mmpp import mmpp2
+
+Run = Callable[..., tuple[int, str, str]]
+Document = Callable[..., dict[str, Any]]
+GOOGLENET = ("smdp", "--unit", "ms", "--service", "1.0524,0.3051", "--energy", "19.603,19.899", "--batch-max", "32")
+SMALL = ("smdp", "--service", "0.001,0.0005", "--energy", "1,0.1", "--batch-max", "4")
+
+
+def test_the_basic_scenario_of_the_papers(document_of: Document) -> None:
+    answer = document_of(*GOOGLENET, "--rho", "0.9")
+    assert answer["gain"] == pytest.approx(66.1307, abs=6e-5) and answer["converged"] and answer["load"] == pytest.approx(0.9)
+    (policy,) = answer["policies"]
+    assert policy["take"][:9] == [0, 0, 0, 0, 0, 0, 0, 7, 8] and policy["hold"][:8] == [None] * 7 + [0.0] and policy["servers"] == 1
+    assert answer["optimal"]["cost"] < min(other["cost"] for other in answer["compared"].values())
+    assert answer["latency"]["optimal"]["p95"] > answer["optimal"]["mean_latency"] and answer["latency_is_exact"]
+
+
+def test_units_do_not_change_the_answer(document_of: Document) -> None:
+    in_ms = document_of(*GOOGLENET, "--rate", "1.5")
+    in_s = document_of(
+        *("smdp", "--service", "0.0010524,0.0003051", "--energy", "0.019603,0.019899", "--batch-max", "32"),
+        *("--rate", "1500", "--w1", "1000"),
+    )
+    assert in_ms["gain"] == pytest.approx(in_s["gain"]) and in_ms["policies"] == in_s["policies"]
+
+
+def test_the_largest_weight_that_keeps_an_slo(document_of: Document, shown_by: Callable[..., str]) -> None:
+    ask = (*GOOGLENET, "--rho", "0.7", "--slo", "0.01", "--percentile", "95")
+    answer = document_of(*ask)
+    low, high = answer["power_weights"]
+    assert low < answer["power_weight"] < high and answer["latency"]["optimal"]["p95"] <= 0.01
+    assert 1.6 < high < 2.2  # the paper finds p95 9.96 ms at 1.6 and 11.24 ms at 2.2
+    assert "keeps the SLO with the least power" in shown_by(*ask)
+
+
+def test_an_slo_out_of_reach_exits_with_one(exit_of: Run) -> None:
+    code, _, stderr = exit_of(*GOOGLENET, "--rho", "0.7", "--slo", "0.003")
+    assert code == 1 and "no weight keeps p95 within 0.003 s" in stderr
+
+
+def test_the_frontier_runs_from_least_latency_to_least_power(document_of: Document, shown_by: Callable[..., str]) -> None:
+    corners = document_of(*GOOGLENET, "--rho", "0.7", "--frontier")["frontier"]
+    assert corners[0]["power_weights"][0] == 0 and corners[-1]["power_weights"][1] is None
+    assert corners[-1]["policy"]["take"][-1] == 32
+    latencies = [corner["mean_latency"] for corner in corners]
+    assert latencies == sorted(latencies) and len(latencies) > 10
+    assert "what the weights can buy" in shown_by(*GOOGLENET, "--rho", "0.7", "--frontier")
+
+
+@pytest.mark.parametrize("method", ["value-iteration", "linear-program"])
+def test_the_other_methods_agree(method: str, document_of: Document) -> None:
+    best = document_of(*SMALL, "--rho", "0.5", "--w1", "1000")
+    other = document_of(*SMALL, "--rho", "0.5", "--w1", "1000", "--method", method, "--max-state", "60")
+    assert other["method"] == method and other["gain"] == pytest.approx(best["gain"], rel=1e-4)
+    assert other["policies"][0]["take"][:8] == best["policies"][0]["take"][:8]
+
+
+@pytest.mark.parametrize("law", ["erlang:2", "exponential", "hyperexponential", "gamma:0.7"])
+def test_every_distribution_is_understood(law: str, document_of: Document) -> None:
+    answer = document_of(*SMALL, "--rho", "0.5", "--distribution", law)
+    assert answer["latency_is_exact"] is (law != "gamma:0.7")
+    assert answer["gain"] > document_of(*SMALL, "--rho", "0.5")["gain"]  # variance costs latency
+
+
+def test_lists_from_files(tmp_path: Path, document_of: Document) -> None:
+    (tmp_path / "service.json").write_text(json.dumps([0.0015, 0.002, 0.0025, 0.003]))
+    (tmp_path / "energy.json").write_text(json.dumps([1.1, 1.2, 1.3, 1.4]))
+    files = ("--service", f"@{tmp_path}/service.json", "--energy", f"@{tmp_path}/energy.json")
+    assert document_of("smdp", *files, "--rho", "0.5")["gain"] == pytest.approx(document_of(*SMALL, "--rho", "0.5")["gain"])
+
+
+def test_measured_service_times(profile: str, document_of: Document) -> None:
+    answer = document_of("smdp", "--profile", profile, "--memory", "1769", "--energy", "1,0.1", "--batch-max", "4", "--rho", "0.4")
+    assert answer["load"] == pytest.approx(0.4) and len(answer["policies"]) == 1
+
+
+def test_arrivals_with_phases_get_a_table_each(document_of: Document, tmp_path: Path, exit_of: Run) -> None:
+    answer = document_of(*SMALL, "--mmpp2", "900,200,5,5", "--w1", "1000")
+    assert len(answer["policies"]) == 2
+    arrivals = tmp_path / "arrivals.json"
+    arrivals.write_bytes(write(mmpp2(900, 200, 5, 5).document()))
+    assert document_of(*SMALL, "--arrivals", str(arrivals), "--w1", "1000")["policies"] == answer["policies"]
+    code, _, stderr = exit_of(*SMALL, "--mmpp2", "900,200,5,5", "--out", str(tmp_path / "policy.json"))
+    assert code == 2 and "a policy document holds one table" in stderr
+
+
+def test_several_workers_share_a_queue(document_of: Document, shown_by: Callable[..., str]) -> None:
+    answer = document_of(*GOOGLENET, "--rho", "0.5", "--servers", "3")
+    assert answer["policies"][0]["servers"] == 3 and answer["arrival_rate"] == pytest.approx(3 * 0.5 * 2958.69, rel=1e-5)
+    low, high = answer["optimal"]["mean_latency_interval"]
+    assert low < answer["optimal"]["mean_latency"] < high
+    assert "3 workers" in shown_by(*GOOGLENET, "--rho", "0.5", "--servers", "3")
+
+
+def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
+    policy, plan = tmp_path / "policy.json", tmp_path / "plan.json"
+    assert exit_of(*GOOGLENET, "--rho", "0.7", "--out", str(policy))[0] == 0
+    table = json.loads(policy.read_bytes())
+    assert PolicyDocument(**table).policy().servers == 1
+    address = ("--model", "googlenet", "--function", "http://127.0.0.1:8500")
+    assert exit_of(*GOOGLENET, "--rho", "0.7", "--slo", "p95=0.01", "--slo", "p99=0.02", "--out", str(plan), *address)[0] == 0
+    written = read(Plan, plan.read_bytes())
+    assert (
+        written.model == "googlenet" and written.slo is not None and len(written.other_slos) == 1 and written.predicted is not None
+    )
+    code, _, stderr = exit_of(*GOOGLENET, "--rho", "0.7", "--out", str(plan), "--model", "googlenet")
+    assert code == 2 and "both, for a plan, or neither" in stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--rho", "1.2"), "load: '1.2' is not allowed; allowed: below 1"),
+        (("--rho", "0"), "rho: 0.0 is not allowed"),
+        ((), "exactly one of --rho, --rate, --arrivals and --mmpp2"),
+        (("--rho", "0.5", "--rate", "3"), "exactly one of --rho, --rate, --arrivals and --mmpp2"),
+        (("--rho", "0.5", "--profile", "x.json"), "exactly one of --service and --profile"),
+        (("--rho", "0.5", "--distribution", "pareto:1.5"), "distribution: 'pareto:1.5' is not allowed"),
+        (("--rho", "0.5", "--distribution", "erlang"), "erlang with its shape, as in erlang:2"),
+        (("--rho", "0.5", "--distribution", "erlang:1.5"), "erlang with a whole number of stages"),
+        (("--rho", "0.5", "--energy", "1"), "energy: '1' is not allowed; allowed: two numbers, intercept and slope, or @FILE"),
+        (("--rho", "0.5", "--energy", "-1,2"), "batching never pays|number >= 0"),
+        (("--rho", "0.5", "--w2", "1", "--slo", "0.1"), "w2: 1.0 is not allowed; allowed: only without --slo"),
+        (("--rho", "0.5", "--servers", "0"), "servers: 0 is not allowed"),
+        (("--rho", "0.5", "--servers", "2", "--frontier"), "servers: 2 is not allowed; allowed: 1, with --slo and --frontier"),
+        (("--rho", "0.5", "--percentile", "95"), "percentile: 95.0 is not allowed; allowed: only beside --slo SECONDS"),
+        (("--rho", "0.5", "--epsilon", "0.1"), "epsilon: 0.1 is not allowed; allowed: none with policy-iteration"),
+        (("--rho", "0.5", "--batch-min", "9"), "min_batch_size: 9 is not allowed; allowed: an integer from 1 to 4"),
+    ],
+)
+def test_misuse_is_named(options: tuple[str, ...], message: str, exit_of: Run) -> None:
+    code, stdout, stderr = exit_of(*SMALL, *options)
+    assert code == 2 and not stdout
+    assert re.search(message, stderr), stderr
+
+
+def test_a_line_needs_an_end(exit_of: Run) -> None:
+    code, _, stderr = exit_of("smdp", "--service", "0.001,0.0005", "--rho", "0.5")
+    assert code == 2 and "batch_max: None is not allowed; allowed: the largest batch, as a line has no end" in stderr
