@@ -7,7 +7,6 @@ Each group is a decorator that reads its options and gives the command one argum
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -16,25 +15,13 @@ import click
 from batching.documents import ArrivalDocument, ServiceProfile, read
 from batching.errors import InvalidInput
 from cli.output import read_file
-from optimizer.analysis.prices import Prices, default_prices, read_prices
+from optimizer.analysis.cost import Billing
+from optimizer.analysis.prices import default_prices, read_prices
 from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.mmpp import mmpp2
 from optimizer.arrivals.poisson import poisson
 
 Command = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Billing:
-    """What an invocation is billed by: ``granularity`` in seconds, ``None`` for the price list's; bytes of one request."""
-
-    prices: Prices
-    architecture: str
-    granularity: float | None
-    cold_start_probability: float
-    payload_bytes: int | None = None
-    answer_bytes: int = 0
-    snap_start: bool = False
 
 
 def arrival_options(command: Command) -> Command:

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from batching.documents import ArrivalDocument, ServiceProfile
 from cli import output
-from cli.arrival_options import Billing, arrival_options, cost_options, profile_option
+from cli.arrival_options import arrival_options, cost_options, profile_option
 from cli.costs import cost_document, cost_table
 from optimizer.analysis.cold_starts import cold_start_probability
-from optimizer.analysis.cost import predict_cost
+from optimizer.analysis.cost import Billing
 from optimizer.analysis.latency import METHODS, predict_latency
 from optimizer.analysis.service import service_times
 from optimizer.arrivals.map import ArrivalProcess
@@ -49,20 +49,7 @@ def command(
     invocation_rate = process.arrival_rate / prediction.mean_batch_size
     busy = max(float(prediction.batch_size_pmf @ service.mean_response), 1e-6)
     cold = cold_start_probability(invocation_rate, busy)
-    init = profile.init.get(memory_mb)
-    cost = predict_cost(
-        prediction.batch_size_pmf,
-        service,
-        billing.prices,
-        architecture=billing.architecture,
-        granularity=billing.granularity,
-        cold_start_probability=billing.cold_start_probability,
-        init_duration=init.mean if init else 0.0,
-        snap_start=billing.snap_start,
-        payload_bytes=billing.payload_bytes or 0,
-        answer_bytes=billing.answer_bytes,
-        buffered=batch_size > 1,
-    )
+    cost = billing.cost(prediction.batch_size_pmf, service, profile)
     latency = {f"p{p:g}": prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
     if as_json:
         times = np.linspace(0, prediction.longest, N_POINTS)

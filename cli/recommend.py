@@ -13,12 +13,13 @@ from rich.table import Column, Table
 from batching.documents import ArrivalDocument, Plan, PolicyDocument, ServiceProfile, Slo, write
 from batching.errors import InvalidInput
 from cli import output
-from cli.arrival_options import Billing, arrival_options, cost_options, profile_option
+from cli.arrival_options import arrival_options, cost_options, profile_option
 from cli.command_line import command_line
 from cli.costs import cost_document, cost_table
 from cli.measured import read_measured
 from cli.slo_options import slo_options
 from cli.worker_offers import provisioned_offers, read_worker
+from optimizer.analysis.cost import Billing
 from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.trace import read_trace
 from optimizer.decision.answer import PERCENTILES, Recommendation, Setting

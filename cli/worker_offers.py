@@ -7,7 +7,8 @@ from pathlib import Path
 
 from batching.documents import ServiceProfile
 from batching.errors import InvalidInput
-from cli.arrival_options import Billing, read_profile
+from cli.arrival_options import read_profile
+from optimizer.analysis.cost import Billing
 from optimizer.analysis.prices import Prices
 from optimizer.analysis.service import service_times_up_to
 from optimizer.decision.workers import WorkerOffer

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from batching.documents import ServiceProfile
 from batching.errors import InvalidInput, require
 from optimizer.analysis.prices import SECONDS_PER_MONTH, Prices, default_prices
 from optimizer.analysis.service import ServiceTimes
@@ -142,6 +143,44 @@ def predict_cost(
         network=prices.network_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
         fixed_terms=fixed,
     )
+
+
+@dataclass(frozen=True)
+class Billing:
+    """What an invocation is billed by.
+
+    Parameters
+    ----------
+    granularity : float or None
+        Seconds that a duration is rounded up to; ``None`` for the price list's.
+    cold_start_probability, payload_bytes, answer_bytes, snap_start
+        As ``predict_cost`` has them; ``payload_bytes`` may be unknown.
+    """
+
+    prices: Prices
+    architecture: str
+    granularity: float | None
+    cold_start_probability: float
+    payload_bytes: int | None = None
+    answer_bytes: int = 0
+    snap_start: bool = False
+
+    def cost(self, batch_size_pmf: Array, function: ServiceTimes, profile: ServiceProfile) -> BatchCost:
+        """Of a request whose batch has the sizes of ``batch_size_pmf``; the profile knows the INIT of the function."""
+        init = profile.init.get(function.memory_mb)
+        return predict_cost(
+            batch_size_pmf,
+            function,
+            self.prices,
+            architecture=self.architecture,
+            granularity=self.granularity,
+            cold_start_probability=self.cold_start_probability,
+            init_duration=init.mean if init else 0.0,
+            snap_start=self.snap_start,
+            payload_bytes=self.payload_bytes or 0,
+            answer_bytes=self.answer_bytes,
+            buffered=len(batch_size_pmf) > 1,
+        )
 
 
 def _gb_seconds(service: ServiceTimes, prices: Prices, granularity: float | None) -> Array:

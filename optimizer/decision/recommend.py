@@ -22,7 +22,7 @@ import numpy as np
 from batching.documents import ServiceProfile, Slo
 from batching.errors import Infeasible, InvalidInput
 from optimizer.analysis.break_even import HIGHEST, LOWEST, solve_break_even
-from optimizer.analysis.cost import BatchCost, invocation_costs, predict_cost
+from optimizer.analysis.cost import BatchCost, Billing, invocation_costs
 from optimizer.analysis.latency import predict_latency
 from optimizer.analysis.prices import Prices, default_prices
 from optimizer.analysis.service import ServiceTimes, service_times_up_to
@@ -126,7 +126,8 @@ def recommend(
         raise InvalidInput("timeouts", grid.tolist(), "seconds >= 0, at least one")
     prices = prices or default_prices()
     functions = _functions(profile, memory_sizes, max_batch_size, payload_bytes, answer_bytes, prices)
-    bill = _Bill(prices, architecture, granularity, cold_start_probability, snap_start, payload_bytes or 0, answer_bytes, profile)
+    billing = Billing(prices, architecture, granularity, cold_start_probability, payload_bytes, answer_bytes, snap_start)
+    bill = _Bill(billing, profile)
     budget = np.inf if max_cost is None else max_cost
     question = _Question(arrivals, functions, promises, bill, float(grid.max()))
     pools, refused = _pools(arrivals, workers, promises, bill, budget)
@@ -147,7 +148,7 @@ def _pools(
     found, refused = [], {}
     for offer in offers:
         try:
-            pool = choose_workers(arrivals, offer, slos, fixed_terms=bill.prices.fixed_terms())
+            pool = choose_workers(arrivals, offer, slos, fixed_terms=bill.billing.prices.fixed_terms())
         except Infeasible as error:
             refused[offer.name] = str(error)
             continue
@@ -192,35 +193,16 @@ def _functions(
 class _Bill:
     """What an invocation is charged by."""
 
-    prices: Prices
-    architecture: str
-    granularity: float | None
-    cold_start_probability: float
-    snap_start: bool
-    payload_bytes: int
-    answer_bytes: int
+    billing: Billing
     profile: ServiceProfile
 
     def cost(self, batch_size_pmf: Array, function: ServiceTimes) -> BatchCost:
         """Of a request whose batch has the sizes of ``batch_size_pmf``."""
-        init = self.profile.init.get(function.memory_mb)
-        return predict_cost(
-            batch_size_pmf,
-            function,
-            self.prices,
-            architecture=self.architecture,
-            granularity=self.granularity,
-            cold_start_probability=self.cold_start_probability,
-            init_duration=init.mean if init else 0.0,
-            snap_start=self.snap_start,
-            buffered=len(batch_size_pmf) > 1,
-            payload_bytes=self.payload_bytes,
-            answer_bytes=self.answer_bytes,
-        )
+        return self.billing.cost(batch_size_pmf, function, self.profile)
 
     def beside(self, cost: BatchCost, offer: WorkerOffer, mean_batch_size: float) -> BatchCost:
         """The cost of a pool with what a request costs beside it: only a function's batches are logged and leave the network."""
-        prices, moved = self.prices, (self.payload_bytes, self.answer_bytes)
+        prices, moved = self.billing.prices, (self.billing.payload_bytes or 0, self.billing.answer_bytes)
         return replace(
             cost,
             logs=prices.logs_per_invocation / mean_batch_size if offer.provisioned else 0.0,
@@ -231,7 +213,7 @@ class _Bill:
 
     def by_batch(self, function: ServiceTimes) -> tuple[Array, float]:
         """USD of compute for a batch of 1, 2, ..., and USD of an invocation whatever its batch."""
-        compute, _ = invocation_costs(function, self.prices, self.architecture, self.granularity)
+        compute, _ = invocation_costs(function, self.billing.prices, self.billing.architecture, self.billing.granularity)
         alone = self.cost(np.ones(1), function)
         return compute, alone.per_request - alone.compute
 

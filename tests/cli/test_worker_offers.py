@@ -8,8 +8,8 @@ import pytest
 
 from batching.documents import LinearServiceTime, ServiceProfile, read, write
 from batching.errors import InvalidInput
-from cli.arrival_options import Billing
 from cli.worker_offers import provisioned_offers, read_worker
+from optimizer.analysis.cost import Billing
 from optimizer.analysis.prices import default_prices
 
 
