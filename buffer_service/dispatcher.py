@@ -3,8 +3,9 @@
 It decides nothing about batching: the queue's rule does. While one call to the queue is under way, everything that happens is
 collected for the next, so that the cost of a call is shared by all requests that came meanwhile.
 
-Guarantees. A batch's answers are handed out before the batch is declared complete; whoever dies in between leaves a lease that
-expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer (the first).
+Guarantees. Answers for callers at other processes are sent before their batch is declared complete; whoever dies in between leaves
+a lease that expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer (the
+first). Callers at this process end with it, and are answered right after.
 A batch that fails is split in halves until the item that fails stands alone.
 """
 
@@ -32,6 +33,7 @@ from lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, d
 
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10
+PORTION = 2  # answers that callers get between two looks at the network
 LARGEST_CALL = 512  # arrivals that one call carries at most: bounds the time a script holds the server
 
 _log = logging.getLogger(__name__)
@@ -276,17 +278,21 @@ class Dispatcher:
                 items.append(caller.item)
             elif self._wanted(_id(member)):
                 items.append(decode_member(member))
+        here: list[Answer] = []
         try:
             try:
                 answers = await self._answer(items)
             except Exception as error:  # a defect; who waits is told, and the log has it
                 _log.exception("%s: a batch of %d failed", self.plan.model, len(items))
                 answers = [failed(item.id, 500, "Internal error", f"an error inside the buffer: {error}") for item in items]
-            await self._hand_out(answers)
+            here, elsewhere = self._by_process(answers)
+            for process, theirs in elsewhere.items():
+                await self._send(process, _encode(theirs))
             self._completed.append(batch.batch_id)
-        finally:  # where handing out failed, the batch is not complete, and the next sweep takes it back
+        finally:  # where sending failed, the batch is not complete, and the next sweep takes it back
             del self._serving[batch.batch_id]
             self._kick()
+            await self._answer_here(here)
 
     async def _answer(self, items: list[Item]) -> list[Answer]:
         """An answer for every item, in order."""
@@ -316,15 +322,27 @@ class Dispatcher:
 
     async def _hand_out(self, answers: list[Answer]) -> None:
         """Answers to their callers, here or at other processes: one message a process."""
-        elsewhere: defaultdict[str, list[Answer]] = defaultdict(list)
-        for answer in answers:
-            process = answer.id[:PROCESS_LENGTH]
-            if process == self._callers.process:
-                self._callers.answer(answer)
-            else:
-                elsewhere[process].append(answer)
+        here, elsewhere = self._by_process(answers)
+        for answer in here:
+            self._callers.answer(answer)
         for process, theirs in elsewhere.items():
             await self._send(process, _encode(theirs))
+
+    async def _answer_here(self, answers: list[Answer]) -> None:
+        """Answers to their callers at this process, whose death would end these as well: the batch need not wait for them."""
+        bounded = self.plan.policy.servers is not None
+        for index, answer in enumerate(answers):
+            if bounded and index % PORTION == 0:
+                # A server is free now: the queue must hear of it, and its next batch be sent, before all callers are answered.
+                await asyncio.sleep(0)
+            self._callers.answer(answer)
+
+    def _by_process(self, answers: list[Answer]) -> tuple[list[Answer], dict[str, list[Answer]]]:
+        """The answers whose callers wait here, and the others by the process where they do."""
+        by_process: defaultdict[str, list[Answer]] = defaultdict(list)
+        for answer in answers:
+            by_process[answer.id[:PROCESS_LENGTH]].append(answer)
+        return by_process.pop(self._callers.process, []), by_process
 
     async def _send(self, process: str, message: bytes) -> None:
         for _ in range(SENDINGS - 1):
