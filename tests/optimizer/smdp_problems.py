@@ -42,4 +42,6 @@ def random_problem(rng: np.random.Generator, law: Callable[[Array], ServiceLaw],
     energy = rng.uniform(0, 3) + rng.uniform(0, 1) * sizes ** rng.uniform(0.3, 1)
     smallest = int(rng.integers(1, max_batch_size + 1)) if rng.random() < 0.3 else 1
     rate = rng.uniform(0.1, 0.95) * max_batch_size / mean[-1]
-    return SmdpProblem(rate, law(mean), energy, smallest, float(rng.uniform(100, 2000)), float(rng.uniform(0, 3) / energy[-1] / 100))
+    return SmdpProblem(
+        rate, law(mean), energy, smallest, float(rng.uniform(100, 2000)), float(rng.uniform(0, 3) / energy[-1] / 100)
+    )

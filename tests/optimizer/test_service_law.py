@@ -57,7 +57,9 @@ def test_the_moments_of_the_counts_are_those_of_the_service(name: str) -> None:
 def test_the_counts_of_a_gamma_law_are_the_integral_they_stand_for() -> None:
     law, rate = gamma([2.0], 0.6), 1.5
     for k in (0, 1, 5, 20):
-        value = quad(lambda t, k=k: poisson.pmf(k, rate * t) * gamma_law.pdf(t, 0.6, scale=2.0 / 0.6), 0, np.inf, epsabs=1e-13, limit=400)[0]
+        value = quad(
+            lambda t, k=k: poisson.pmf(k, rate * t) * gamma_law.pdf(t, 0.6, scale=2.0 / 0.6), 0, np.inf, epsabs=1e-13, limit=400
+        )[0]
         assert law.counts(rate, 21)[0, k] == pytest.approx(value, rel=1e-6)
 
 

@@ -99,7 +99,11 @@ def test_the_upper_end_of_a_simulated_percentile_counts() -> None:
     problem = googlenet(0.6, 1.0, 8, lambda mean: gamma(mean, 0.7))
     percentile = LatencyPercentiles(problem)
     solution = solve(problem)
-    assert percentile(solution, 95) == percentile.estimate(solution.actions[0], 95).high > percentile.estimate(solution.actions[0], 95).value
+    assert (
+        percentile(solution, 95)
+        == percentile.estimate(solution.actions[0], 95).high
+        > percentile.estimate(solution.actions[0], 95).value
+    )
 
 
 def test_greedy_has_a_shorter_median_and_the_optimal_table_less_power() -> None:

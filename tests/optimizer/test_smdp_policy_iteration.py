@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.optimizer.smdp_problems import LAWS, googlenet, random_problem
 
 from batching.errors import InvalidInput
 from optimizer.analysis.service_law import deterministic, exponential
@@ -15,6 +14,7 @@ from optimizer.decision.smdp import SmdpProblem, affine, evaluate, solve
 from optimizer.decision.smdp.policy_iteration import greedy, solve_by_policy_iteration
 from optimizer.simulation.batch_means import estimate_mean
 from optimizer.simulation.event_loop import simulate
+from tests.optimizer.smdp_problems import LAWS, googlenet, random_problem
 
 
 @pytest.mark.parametrize(("rho", "gain"), [(0.9, 66.1307), (0.5, 38.8599)])
@@ -109,7 +109,9 @@ def test_the_predicted_latency_and_power_are_those_of_simulation(name: str) -> N
 def test_rescaling_time_rescales_the_answer() -> None:
     slow = solve(googlenet(0.6))
     problem = googlenet(0.6)
-    quick = solve(SmdpProblem(1000 * problem.arrival_rate, deterministic(problem.service.mean / 1000), problem.energy / 1000, 1, 1e6, 1.0))
+    quick = solve(
+        SmdpProblem(1000 * problem.arrival_rate, deterministic(problem.service.mean / 1000), problem.energy / 1000, 1, 1e6, 1.0)
+    )
     assert quick.gain == pytest.approx(slow.gain, rel=1e-10)
     assert quick.mean_latency == pytest.approx(slow.mean_latency / 1000, rel=1e-10)
     assert quick.policy() == slow.policy()

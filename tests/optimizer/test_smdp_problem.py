@@ -45,9 +45,18 @@ def test_a_load_of_one_or_more_says_by_how_much_and_what_would_be_stable() -> No
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"service": deterministic([2e-3, 1e-3, 3e-3])}, "service.mean at batch size 2: 0.001 is not allowed; allowed: at least that of"),
-        ({"service": deterministic([1e-3, 1.9e-3, 4e-3])}, r"service.mean at batch size 3: 0.004 .* at most 0.00285 s.*a largest batch of 2"),
-        ({"service": ScaledLaw(np.full(3, 1e-3), Pareto())}, "service.second_moment at batch size 1: inf is not allowed; allowed: finite"),
+        (
+            {"service": deterministic([2e-3, 1e-3, 3e-3])},
+            "service.mean at batch size 2: 0.001 is not allowed; allowed: at least that of",
+        ),
+        (
+            {"service": deterministic([1e-3, 1.9e-3, 4e-3])},
+            r"service.mean at batch size 3: 0.004 .* at most 0.00285 s.*a largest batch of 2",
+        ),
+        (
+            {"service": ScaledLaw(np.full(3, 1e-3), Pareto())},
+            "service.second_moment at batch size 1: inf is not allowed; allowed: finite",
+        ),
         ({"energy": np.array([1.0, 2.5, 4.0])}, "energy per request: .*from 1.25.* at most 1, .* batching never pays"),
         ({"energy": np.array([1.0, 2.0])}, r"energy: \(2,\) is not allowed; allowed: a number for each batch size from 1 to 3"),
         ({"energy": np.array([1.0, np.nan, 1.0])}, "energy at batch size 2: nan is not allowed"),
