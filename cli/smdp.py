@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import groupby
 
 import click
+import msgspec
 import numpy as np
 from rich.table import Column, Table
 
@@ -199,11 +199,12 @@ def _service(
 def _per_batch(text: str, largest: int | None, field: str) -> Array:
     """Values for batches of 1, 2, ...: of an intercept and a slope, or of a file."""
     if text.startswith("@"):
+        content = output.read_file(text[1:])
         try:
-            values = np.array(json.loads(output.read_file(text[1:])), dtype=np.float64)
-        except (ValueError, TypeError):
-            raise InvalidInput(field, text, "a file with a JSON list of numbers for batches of 1, 2, ...") from None
-        require(values.ndim == 1 and len(values) >= (largest or 1), field, text, f"a list of at least {largest or 1} numbers")
+            values = np.array(msgspec.json.decode(content, type=list[float]))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(field, text, f"a file with a JSON list of numbers for batches of 1, 2, ... ({error})") from None
+        require(len(values) >= (largest or 1), field, text, f"a list of at least {largest or 1} numbers")
         return values[:largest]
     try:
         intercept, slope = (float(part) for part in text.split(","))
@@ -335,7 +336,7 @@ def _table(
     title = f"{problem.arrival_rate:.4g} requests/s, load {problem.load:.3g}, {weights}"
     table = Table(Column("", no_wrap=True), title=title, caption=None if exact or not latency else "percentiles are simulated")
     names = list(next(iter(latency.values()), {}))
-    for name in ("mean\nms", *(f"{name}\nms" for name in names), "power\nW", "batches\nper s", "mean\nbatch", "cost"):
+    for name in ("mean\nms", *(f"{name}\nms" for name in names), "power\nW", "mean\nbatch", "cost"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = {"optimal": solution.performance} | {name: evaluate(problem, actions) for name, actions in compared.items()}
     for name, performance in rows.items():
@@ -344,7 +345,6 @@ def _table(
             f"{1e3 * performance.mean_latency:.4g}",
             *(f"{1e3 * latency[name][percentile]:.4g}" for percentile in names),
             f"{performance.power:.4g}",
-            f"{performance.batch_rate:.4g}",
             f"{performance.mean_batch_size:.2f}",
             f"{problem.cost(performance.mean_latency, performance.power):.6g}",
             style="bold" if name == "optimal" else None,

@@ -147,6 +147,19 @@ def test_misuse_is_named(options: tuple[str, ...], message: str, exit_of: Run) -
     assert re.search(message, stderr), stderr
 
 
+@pytest.mark.parametrize("content", ["[1, 2", '[1, "2", 3, 4]', "[1, true, 3, 4]", '{"1": 2}', "[[1, 2]]", "", "[1, 2]"])
+def test_a_file_that_holds_no_list_of_numbers_is_refused(content: str, tmp_path: Path, exit_of: Run) -> None:
+    path = tmp_path / "service.json"
+    path.write_text(content)
+    code, _, stderr = exit_of("smdp", "--service", f"@{path}", "--energy", "1,0.1", "--batch-max", "4", "--rho", "0.5")
+    assert code == 2 and re.search("a file with a JSON list of numbers|a list of at least 4 numbers", stderr)
+
+
+def test_a_file_that_is_not_there_is_named(exit_of: Run) -> None:
+    code, _, stderr = exit_of("smdp", "--service", "@/no/such/file", "--batch-max", "4", "--rho", "0.5")
+    assert code == 2 and "file: '/no/such/file' is not allowed; allowed: a readable file (No such file or directory)" in stderr
+
+
 def test_a_line_needs_an_end(exit_of: Run) -> None:
     code, _, stderr = exit_of("smdp", "--service", "0.001,0.0005", "--rho", "0.5")
     assert code == 2 and "batch_max: None is not allowed; allowed: the largest batch, as a line has no end" in stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def test_the_corners_are_best_between_their_weights_and_equal_at_them() -> None:
         problem = random_problem(rng, law)
         corners = solve_frontier(problem)
         assert corners[0].least_weight == 0 and corners[-1].largest_weight == np.inf
-        for one, next_one in zip(corners, corners[1:], strict=False):
+        for one, next_one in pairwise(corners):
             edge = one.largest_weight
             assert edge == next_one.least_weight
             both = [problem.latency_weight * c.solution.mean_latency + edge * c.solution.power for c in (one, next_one)]

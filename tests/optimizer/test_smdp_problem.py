@@ -30,8 +30,8 @@ def test_a_load_of_one_or_more_says_by_how_much_and_what_would_be_stable() -> No
     with pytest.raises(InvalidInput) as raised:
         SmdpProblem(3000.0, deterministic(mean), energy)
     assert str(raised.value) == (
-        "load: '1.01396' is not allowed; allowed: below 1: 3000 requests/s are 41.31 more than the 2958.69 that batches of 32 serve; "
-        "a largest batch of 38 would, if the service time grows on as it does there"
+        "load: '1.01396' is not allowed; allowed: below 1: 3000 requests/s are 41.31 more than the 2958.69 that batches of 32 "
+        "serve; a largest batch of 38 would, if the service time grows on as it does there"
     )
     assert SmdpProblem(3000.0, deterministic(affine(1.0524e-3, 0.3051e-3, 38)), np.ones(38)).load < 1
     with pytest.raises(InvalidInput, match="below 1"):

@@ -53,12 +53,11 @@ def first_descents(counts: Array, batch_size: int, mean: float, variance: float)
     drift = batch_size - mean
     outside = 2 / batch_size if variance == 0 else min(drift / variance, 2 / batch_size)
     inside = 0.0 if variance == 0 else ((drift - np.sqrt(drift**2 - 4j * np.pi * variance)).real / variance) / 2
-    for _ in range(_HALVINGS):
-        for log_radius in sorted((outside, inside), key=abs, reverse=True):
-            descents = _factor(counts, batch_size, log_radius)
-            if descents is not None:
-                return descents
-        outside, inside = outside / 2, inside / 2
+    radii = (radius / 2**n for n in range(_HALVINGS) for radius in (outside, inside) if radius)
+    for log_radius in sorted(radii, key=abs, reverse=True):  # the nearer to the unit circle, the more it costs
+        descents = _factor(counts, batch_size, log_radius)
+        if descents is not None:
+            return descents
     raise NotConverged("the first descents of the queue", None, float("nan"))
 
 

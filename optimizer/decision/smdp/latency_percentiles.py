@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from batching.errors import NotConverged
 from batching.policy import smdp
 from optimizer.analysis.server_latency import ServerLatency, server_latency
 from optimizer.analysis.service_law import EmpiricalLaw, ScaledLaw
@@ -36,6 +37,7 @@ class LatencyPercentiles:
         self.exact = (isinstance(law, ScaledLaw) and (law.shape.scv == 0 or law.shape.phases is not None)) or (
             isinstance(law, EmpiricalLaw) and law.measured.deterministic
         )
+        """Whether every table so far had an exact law."""
         self._known: dict[bytes, ServerLatency | SimulationResult] = {}
 
     def __call__(self, solution: SmdpSolution, percentile: float) -> float:
@@ -53,12 +55,16 @@ class LatencyPercentiles:
     def _law(self, actions: Actions) -> ServerLatency | SimulationResult:
         key = actions.tobytes()
         if key not in self._known:
-            self._known[key] = (
-                server_latency(self.problem.arrival_rate, self.problem.service, actions.tolist())
-                if self.exact
-                else self._run(actions)
-            )
+            self._known[key] = self._work_out(actions)
         return self._known[key]
+
+    def _work_out(self, actions: Actions) -> ServerLatency | SimulationResult:
+        if self.exact:
+            try:
+                return server_latency(self.problem.arrival_rate, self.problem.service, actions.tolist())
+            except NotConverged:  # a load next to 1
+                self.exact = False
+        return self._run(actions)
 
     def _run(self, actions: Actions) -> SimulationResult:
         rng = np.random.default_rng(self.seed)
