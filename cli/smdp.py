@@ -105,6 +105,8 @@ def command(
     share = process.scaled(1 / servers) if servers > 1 else process
     require(w2 is None or not slos, "w2", w2, "only without --slo, for which it is sought")
     require(servers == 1 or not (slos or frontier), "servers", servers, "1, with --slo and --frontier")
+    exact_only = "policy-iteration with --slo, --frontier and --servers"
+    require(method == METHODS[0] or (servers == 1 and not slos and not frontier), "method", method, exact_only)
     weight = 1.0 if w2 is None else w2
     problem = SmdpProblem(share, law, _per_batch(energy, largest, "energy") * scale, batch_min, w1 / scale, weight)
     percentiles = LatencyPercentiles(problem)
@@ -113,7 +115,8 @@ def command(
     if slos:
         chosen = choose_weight(problem, slos, percentiles, corners)
         problem = problem.weighted(problem.latency_weight, _inside(chosen))
-    solution = solve(problem, method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
+    options = {"max_state": max_state, "overflow_cost": overflow_cost, "epsilon": epsilon}
+    solution = chosen.solution if chosen is not None else solve(problem, method, **options)
     pool = solve_pool(problem, servers) if servers > 1 else None
     policies = [pool.policy] if pool else [solution.policy(phase) for phase in range(len(solution.actions))]
     if out is not None:

@@ -136,6 +136,10 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
         (("--rho", "0.5", "--w2", "1", "--slo", "0.1"), "w2: 1.0 is not allowed; allowed: only without --slo"),
         (("--rho", "0.5", "--servers", "0"), "servers: 0 is not allowed"),
         (("--rho", "0.5", "--servers", "2", "--frontier"), "servers: 2 is not allowed; allowed: 1, with --slo and --frontier"),
+        (
+            ("--rho", "0.5", "--slo", "0.1", "--method", "value-iteration"),
+            "method: 'value-iteration' is not allowed; allowed: policy-it",
+        ),
         (("--rho", "0.5", "--percentile", "95"), "percentile: 95.0 is not allowed; allowed: only beside --slo SECONDS"),
         (("--rho", "0.5", "--epsilon", "0.1"), "epsilon: 0.1 is not allowed; allowed: none with policy-iteration"),
         (("--rho", "0.5", "--batch-min", "9"), "min_batch_size: 9 is not allowed; allowed: an integer from 1 to 4"),

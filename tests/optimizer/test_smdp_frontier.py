@@ -10,7 +10,7 @@ import pytest
 from batching.documents import Slo
 from batching.errors import Infeasible, InvalidInput
 from optimizer.analysis.service_law import erlang, exponential, gamma
-from optimizer.decision.smdp import SmdpProblem, evaluate, solve
+from optimizer.decision.smdp import SmdpProblem, SmdpSolution, evaluate, solve
 from optimizer.decision.smdp.frontier import choose_weight, solve_frontier, solve_weights
 from optimizer.decision.smdp.latency_percentiles import LatencyPercentiles
 from optimizer.decision.smdp.policy_iteration import greedy
@@ -113,3 +113,25 @@ def test_greedy_has_a_shorter_median_and_the_optimal_table_less_power() -> None:
     solution, percentile = solve(problem), LatencyPercentiles(problem)
     assert percentile.estimate(greedy(problem), 50).value < percentile(solution, 50)
     assert solution.power < evaluate(problem, greedy(problem)).power
+
+
+def test_corners_far_beyond_the_first_weights_are_found() -> None:
+    nearly_proportional = 1e-3 + 19.899e-3 * np.arange(1.0, 9.0)  # so that power weighs little until its weight is huge
+    basic = googlenet(0.3, 1.0, 8)
+    problem = SmdpProblem(basic.arrivals, basic.service, nearly_proportional, 1, 1e3, 1.0)
+    corners = solve_frontier(problem)
+    full = evaluate(problem, np.array([0] * 8 + [8]))
+    assert len(corners) > 2 and corners[-1].solution.power == pytest.approx(full.power, rel=1e-7)
+    first = corners[0].solution
+    assert corners[0].largest_weight > 8 * 1e3 * first.mean_latency / first.power
+
+
+def test_an_exception_to_the_growth_of_a_percentile_with_the_weight_is_no_obstacle() -> None:
+    problem = googlenet(0.7)
+    corners = solve_frontier(problem)
+    slowest = corners[-3].solution  # the only one that keeps the SLO, say
+
+    def percentile(solution: SmdpSolution, p: float) -> float:
+        return 0.001 if solution is slowest else 1.0
+
+    assert choose_weight(problem, [Slo(0.01)], percentile, corners) is corners[-3]

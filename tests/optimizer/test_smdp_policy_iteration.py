@@ -174,3 +174,18 @@ def test_costs_need_not_be_affine() -> None:
     sizes = np.arange(1.0, 17.0)
     problem = SmdpProblem(2000.0, deterministic(affine(1e-3, 0.2e-3, 16)), 0.105 * np.log(sizes) + 0.06, 1, 1e3, 1.0)
     assert bellman_gaps(problem).max() < 1e-12
+
+
+def test_tables_with_two_regimes_on_the_way_do_not_hinder() -> None:
+    """A greedy table, long, under a dear energy: tables come by under which a queue of 60 never falls, nor one of 5 ever grows."""
+    sizes = np.arange(1.0, 17.0)
+    problem = SmdpProblem(2000.0, deterministic(affine(1e-3, 0.2e-3, 16)), 0.105 * np.log(sizes) + 0.06, 1, 1e3, 1.0)
+    long = np.append(greedy(problem), np.full(192, 16))
+    assert solve_by_policy_iteration(problem, long).gain == pytest.approx(solve(problem).gain, rel=1e-12)
+
+
+def test_energy_in_steps_at_a_large_weight_needs_no_thousands_of_rows() -> None:
+    energy = np.ceil(np.arange(1, 14) / 4)
+    problem = SmdpProblem(0.9 * 13 / 4.9e-3, deterministic(affine(1e-3, 0.3e-3, 13)), energy, 1, 1e3, 1000.0)
+    solution = solve(problem)
+    assert solution.converged and set(solution.actions[0][20:60].tolist()) <= {12, 13}

@@ -19,15 +19,12 @@ from math import inf, isclose
 from batching.documents import Slo
 from batching.errors import Infeasible, require
 from optimizer.arrivals.map import Array
-from optimizer.decision.smdp.policy_iteration import solve_by_policy_iteration
+from optimizer.decision.smdp.policy_iteration import solve_by_policy_iteration, static
 from optimizer.decision.smdp.problem import SmdpProblem
 from optimizer.decision.smdp.queue import BatchQueue
 from optimizer.decision.smdp.solution import SmdpSolution
 
 _CHEAPER = 1e-7  # part of the cost by which another corner must be cheaper
-_DOUBLINGS = 40
-_UNCHANGED = 3  # doublings of the weight after which no larger one is tried
-_LOOKED_BEYOND = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +82,10 @@ def solve_frontier(problem: SmdpProblem) -> list[Corner]:
         return solve_by_policy_iteration(weighted, None if start is None else start.actions[0], queue)
 
     corners = [solve(0.0)]
-    weight = problem.latency_weight * corners[0].mean_latency / corners[0].power
-    last, same = solve(weight, corners[0]), 0
-    for _ in range(_DOUBLINGS):  # until larger weights change nothing
-        weight *= 2
-        heavier = solve(weight, last)
-        same = same + 1 if _same(heavier, last) else 0
-        last = heavier
-        if same == _UNCHANGED:
-            break
+    # So large that no latency between the least and that of full batches outweighs a difference of power that counts.
+    full = queue.performance(static(problem)).mean_latency
+    slower = max(full - corners[0].mean_latency, corners[0].mean_latency)
+    last = solve(problem.latency_weight * slower / (_CHEAPER * corners[0].power), corners[0])
     breaks = []
     if not _same(corners[0], last):
         for corner, crossing in _corners_between(problem, corners[0], last, solve):
@@ -111,9 +103,6 @@ def choose_weight(
 ) -> Corner:
     """The corner of largest weight, and so of least power, that keeps every SLO.
 
-    The corner is found by halving, as a percentile grows with the weight but for exceptions between neighbours; some more corners
-    are therefore looked at beyond it.
-
     Parameters
     ----------
     slos : sequence of Slo
@@ -125,37 +114,27 @@ def choose_weight(
     Raises
     ------
     Infeasible
-        When the table of least mean latency, and its neighbours, do not keep the SLOs; carries the best found.
+        When no corner keeps the SLOs; carries the best found.
     InvalidInput
         No SLO.
     """
     require(len(slos) > 0, "slos", 0, "at least one")
     corners = solve_frontier(problem) if corners is None else corners
 
-    def excess(index: int) -> float:
-        return max(percentile(corners[index].solution, slo.percentile) / slo.latency for slo in slos)
+    def excess(corner: Corner) -> float:
+        return max(percentile(corner.solution, slo.percentile) / slo.latency for slo in slos)
 
-    low, high = -1, len(corners)  # low keeps the SLOs, high does not, as far as is known
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if excess(middle) <= 1 else (low, middle)
-    beyond = range(min(high + _LOOKED_BEYOND, len(corners) - 1), high, -1)
-    low = next((index for index in beyond if excess(index) <= 1), low)
-    if low >= 0:
-        return corners[low]
-    best = min(range(min(_LOOKED_BEYOND, len(corners))), key=excess)
-    solution = corners[best].solution
+    for corner in reversed(corners):  # a percentile mostly grows with the weight, but not always: each is asked
+        if excess(corner) <= 1:
+            return corner
+    best = min(corners, key=excess)
+    solution = best.solution
     reached = {f"p{slo.percentile:g}": percentile(solution, slo.percentile) for slo in slos}
     wanted = " and ".join(f"p{slo.percentile:g} within {slo.latency:g} s" for slo in slos)
     found = ", ".join(f"{name} {seconds:.6g} s" for name, seconds in reached.items())
     raise Infeasible(
         f"no weight keeps {wanted}: the best reached is {found}",
-        {
-            "latency": reached,
-            "power": solution.power,
-            "power_weight": corners[best].least_weight,
-            "policy": solution.actions[0].tolist(),
-        },
+        {"latency": reached, "power": solution.power, "power_weight": best.least_weight, "policy": solution.actions[0].tolist()},
     )
 
 

@@ -53,6 +53,11 @@ def greedy(problem: SmdpProblem) -> Actions:
     return np.where(states >= problem.min_batch_size, states, 0)
 
 
+def static(problem: SmdpProblem) -> Actions:
+    """The table that serves full batches alone, long enough to be evaluated."""
+    return _long_enough(np.append(np.zeros(problem.max_batch_size, dtype=np.int64), problem.max_batch_size), problem)
+
+
 def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None, queue: BatchQueue | None = None) -> SmdpSolution:
     """The optimal table.
 

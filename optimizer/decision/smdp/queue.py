@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import lu_factor, lu_solve
+from scipy.linalg.lapack import dgbtrf, dgbtrs
 
+from batching.errors import NotConverged
 from optimizer.arrivals.map import Array
 from optimizer.compiled import compiled
 from optimizer.decision.smdp.ladder import first_descents
@@ -31,6 +32,7 @@ from optimizer.decision.smdp.solution import Actions, Performance
 
 _NEGLIGIBLE = 1e-18  # probability of so many arrivals, or more
 _ROWS = 64  # of a table whose moves beyond it are worked on together
+_FAR, _RETURN = 1e12, 1e-13
 _FORGOTTEN = 1e-16  # by how much a value high above may depend on one value below
 
 
@@ -84,9 +86,10 @@ class Tail:
         self.linear = np.array([second / 2 + self.quadratic[0] * (self.drift**2 + variance), energy]) / self.drift
         self.gain_slope = self.service_time / self.drift
         self.descents = first_descents(counts[batch_size - 1], batch_size, rate * self.service_time, variance)
-        # P(a descent is by more than i): e, the part that tends to 0, is orthogonal to it
-        self.survival = 1 - np.concatenate([[0.0], np.cumsum(self.descents)[:-1]])
-        self.weights = _weights(self.descents, self.survival / self.survival.sum(), counts.shape[1], _FORGOTTEN)
+        survival = 1 - np.concatenate([[0.0], np.cumsum(self.descents)[:-1]])  # P(a descent is by more than i)
+        self.limit = (survival / survival.sum())[::-1]
+        """What the b values up to a row, in their order, say of one high above it."""
+        self.weights = _weights(self.descents, self.limit, counts.shape[1], _FORGOTTEN)
 
 
 class BatchQueue:
@@ -122,10 +125,11 @@ class BatchQueue:
         tail = self.tail(int(actions[-1]))
         equations = _Equations(self, actions, tail)
         gains, rest = equations.solve(equations.sides(self.costs, tail.quadratic, tail.linear))
+        rest = rest - tail.limit @ rest[len(rest) - tail.batch_size :]  # so that it tends to 0
         rest = np.vstack([rest, tail.weights @ rest[len(rest) - tail.batch_size :]])
         linear = tail.linear - tail.gain_slope * gains
         rates = equations.rates()
-        return Values(gains, tail.quadratic, linear, rest, rates[:-1], float(rates[:-1] @ equations.leaves))
+        return Values(gains, tail.quadratic, linear, rest, rates, max(0.0, float(rates @ equations.leaves)))
 
     def performance(self, actions: Actions) -> Performance:
         """Mean latency, power, and the batches of each size per second, of a table (n_states,)."""
@@ -190,50 +194,87 @@ class BatchQueue:
 
 
 class _Equations:
-    """The linear system of a table: a row per state and one for the tail; unknown are e(0) ... e(S) and the gain."""
+    """The linear system of a table, in which the gain stands where the value of one state, often seen, is 0.
+
+    Let N be the system with that state's column replaced by a unit: solved for costs it gives those of a cycle from the state back
+    to it, solved for durations the time of one, and their ratio is the gain. N is a band: a row reaches down by a batch, and up by
+    what may arrive in a service.
+
+    A table may have states between which the queue changes over next to never; rounding then decides whether it ever does. Where
+    the origin is farther than ``_FAR`` decisions from some state, the queue is returned to it with a probability of ``_RETURN``.
+    """
 
     def __init__(self, queue: BatchQueue, actions: Actions, tail: Tail) -> None:
         n_states = len(actions)
         s = np.arange(n_states)
         self._waits = actions == 0
         self._row = np.maximum(actions - 1, 0)
-        self._next = s - actions + np.where(self._waits, 1.0, queue.arrived[self._row])  # mean number waiting then
+        left = s - actions
+        self._next = left + np.where(self._waits, 1.0, queue.arrived[self._row])  # mean number waiting then
         self._variance = np.where(self._waits, 0.0, queue.variance[self._row])
         self._duration = np.where(self._waits, 1 / queue.rate, queue.service_time[self._row])
         self._holding = s * self._duration / queue.rate
-        matrix = np.zeros((n_states + 1, n_states + 1))
-        matrix[:n_states, n_states] = self._duration + tail.gain_slope * (self._next - s)
-        matrix[n_states, n_states - tail.batch_size : n_states] = tail.survival[::-1]
-        self.leaves = _fill(matrix, queue.counts, queue.reach, actions)  # probability of a move beyond the last row
-        last = matrix[:, n_states - tail.batch_size : n_states]
-        farthest = np.where(self._waits, s + 1, s - actions + queue.reach[self._row] - 1) - n_states + 1
+        self._cycle_time = self._duration + tail.gain_slope * (self._next - s)
+        farthest = np.where(self._waits, s + 1, left + queue.reach[self._row] - 1)
+        self._lower = int(actions.max())
+        self._upper = int(min((farthest - s).max(), n_states - 1))
+        self._origin = self._often_seen()
+        self._factor(queue, actions, tail, farthest, 0.0)
+        steps = self._solved(np.ones((n_states, 1)), 0)  # decisions until the origin is seen
+        if not np.abs(steps).max() < _FAR:
+            self._factor(queue, actions, tail, farthest, _RETURN)
+
+    def _factor(self, queue: BatchQueue, actions: Actions, tail: Tail, farthest: Actions, back: float) -> None:
+        """Factor N, with a probability ``back`` to return to the origin at once."""
+        n_states, diagonal = len(actions), self._lower + self._upper
+        band = np.zeros((self._lower + diagonal + 1, n_states), order="F")
+        self.leaves = _fill(band, diagonal, queue.counts, queue.reach, actions)  # probability of a move beyond the last row
         for first in range(0, n_states, _ROWS):
-            above = min(int(farthest[first : first + _ROWS].max()), len(tail.weights))
+            rows = slice(first, min(first + _ROWS, n_states))
+            above = min(int(farthest[rows].max()) - n_states + 1, len(tail.weights))
             if above > 0:
-                rows = slice(first, min(first + _ROWS, n_states))
-                last[rows] -= _moves_above(queue.counts, actions, rows.start, rows.stop, above) @ tail.weights[:above]
-        # The transpose has LAPACK's order and is factored in place.
-        self._factors = lu_factor(matrix.T, overwrite_a=True, check_finite=False)
+                moves = _moves_above(queue.counts, actions, rows.start, rows.stop, above)
+                hangs = moves @ tail.weights[:above] + np.outer(self.leaves[rows], tail.limit)
+                _subtract(band, diagonal, hangs, rows.start, n_states - tail.batch_size)
+        band[diagonal] += back
+        _unit_column(band, self._lower, self._upper, self._origin)
+        self._factors, self._pivots, _ = dgbtrf(band, self._lower, self._upper, overwrite_ab=True)
+
+    def _often_seen(self) -> int:
+        """The state most often seen on the way from the empty queue where as many arrive as are expected."""
+        state, seen = 0, np.zeros(len(self._next), dtype=np.int64)
+        for _ in range(4 * self._lower + 64):
+            state = min(round(float(self._next[state])), len(seen) - 1)
+            seen[state] += 1
+        return int(seen.argmax())
 
     def sides(self, costs: Array, quadratic: Array, linear: Array) -> Array:
-        """Right sides, (n_states + 1, n), for ``n`` costs of a service, the first with the holding cost s / lambda beside."""
+        """Right sides, (n_states, n), for ``n`` costs of a service, the first with the holding cost s / lambda beside."""
         s = np.arange(len(self._next))
-        sides = np.zeros((len(s) + 1, len(quadratic)))
-        sides[:-1] = np.where(self._waits[:, None], 0.0, costs[self._row])
-        sides[:-1, 0] += self._holding
-        sides[:-1] += np.outer(self._next**2 + self._variance - s**2, quadratic) + np.outer(self._next - s, linear)
-        return sides
+        sides = np.where(self._waits[:, None], 0.0, costs[self._row])
+        sides[:, 0] += self._holding
+        return np.asarray(sides + np.outer(self._next**2 + self._variance - s**2, quadratic) + np.outer(self._next - s, linear))
 
     def solve(self, sides: Array) -> tuple[Array, Array]:
-        """Gains (n,) and e(0) ... e(S), (n_states, n)."""
-        solved = lu_solve(self._factors, sides, trans=1, check_finite=False)
-        return solved[-1], solved[:-1]
+        """Gains (n,) and e(0) ... e(S) but for a constant, (n_states, n)."""
+        cycles = self._solved(np.column_stack([sides, self._cycle_time]), 0)
+        cost, time = cycles[:, :-1], cycles[:, -1]
+        gains = cost[self._origin] / time[self._origin]
+        if not np.isfinite(gains).all():
+            raise NotConverged("the values of the table, whose states hardly reach each other", None, float("nan"))
+        rest = cost - np.outer(time, gains)
+        return gains, rest
 
     def rates(self) -> Array:
-        """What a unit of each right side adds to the gain, (n_states + 1,): for a state, decisions taken in it per second."""
-        unit = np.zeros(len(self._next) + 1)
-        unit[-1] = 1.0
-        return np.asarray(lu_solve(self._factors, unit, check_finite=False))
+        """What a unit of each right side adds to the gain, (n_states,): decisions taken in the state per second."""
+        unit = np.zeros((len(self._next), 1))
+        unit[self._origin] = 1.0
+        visits = self._solved(unit, 1)[:, 0]
+        return np.asarray(visits / (visits @ self._cycle_time))
+
+    def _solved(self, sides: Array, transposed: int) -> Array:
+        solved, _ = dgbtrs(self._factors, self._lower, self._upper, sides, self._pivots, trans=transposed)
+        return np.asarray(solved)
 
 
 def _counts(problem: SmdpProblem) -> Array:
@@ -248,25 +289,44 @@ def _counts(problem: SmdpProblem) -> Array:
 
 
 @compiled
-def _fill(matrix: Array, counts: Array, reach: Actions, actions: Actions) -> Array:
-    """Set the upper left of ``matrix`` to one less the probabilities of moves, and return those of moves beyond, (n_states,)."""
+def _fill(band: Array, diagonal: int, counts: Array, reach: Actions, actions: Actions) -> Array:
+    """Set ``band`` to one less the probabilities of moves, and return those of moves beyond the last row, (n_states,).
+
+    Row ``i`` and column ``j`` of the matrix are at ``band[diagonal + i - j, j]``, as LAPACK has it.
+    """
     n_states = len(actions)
     leaves = np.zeros(n_states)
     for s in range(n_states):
-        matrix[s, s] += 1.0
+        band[diagonal, s] += 1.0
         a = actions[s]
         if a == 0:
             if s + 1 < n_states:
-                matrix[s, s + 1] -= 1.0
+                band[diagonal - 1, s + 1] -= 1.0
             else:
                 leaves[s] = 1.0
         else:
             inside = min(reach[a - 1], n_states - s + a)
             for k in range(inside):
-                matrix[s, s - a + k] -= counts[a - 1, k]
+                band[diagonal + a - k, s - a + k] -= counts[a - 1, k]
             for k in range(inside, reach[a - 1]):
                 leaves[s] += counts[a - 1, k]
     return leaves
+
+
+@compiled
+def _subtract(band: Array, diagonal: int, block: Array, row: int, column: int) -> None:
+    """Take a block off the matrix; rows of zeros, which may lie outside the band, are left out."""
+    for i in range(block.shape[0]):
+        for j in range(block.shape[1]):
+            if block[i, j] != 0.0:
+                band[diagonal + row + i - column - j, column + j] -= block[i, j]
+
+
+@compiled
+def _unit_column(band: Array, lower: int, upper: int, column: int) -> None:
+    n_states = band.shape[1]
+    for i in range(max(0, column - upper), min(n_states, column + lower + 1)):
+        band[lower + upper + i - column, column] = 1.0 if i == column else 0.0
 
 
 @compiled
@@ -305,12 +365,12 @@ def _weights(descents: Array, limit: Array, most: int, forgotten: float) -> Arra
         if j >= b and j % 16 == 0:
             spread = 0.0
             for n in range(b):
-                spread = max(spread, abs(weights[j, n] - limit[b - 1 - n]))
+                spread = max(spread, abs(weights[j, n] - limit[n]))
             if spread < forgotten:
                 most = j
                 break
     result = weights[:most].copy()
     for j in range(most):
         for n in range(b):
-            result[j, n] -= limit[b - 1 - n]
+            result[j, n] -= limit[n]
     return result

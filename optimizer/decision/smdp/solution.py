@@ -65,8 +65,8 @@ class SmdpSolution:
     converged : bool
         Whether the method ended by its own stopping rule.
     residual : float
-        Largest amount by which the optimality equation is missed at a state, relative to the gain's cost of a service; what a
-        value iteration stopped at: its span.
+        Of policy iteration the part of the gain that all improvements not made are worth; of value iteration the span at which it
+        stopped; of linear programming by how much the prices miss the optimality equation, over the cost of a service.
     overflow_cost : float
         Part of the gain that comes from states beyond the last, the paper's Delta; 0 where the tail is exact.
     """
