@@ -4,8 +4,8 @@ It decides nothing about batching: the queue's rule does. While one call to the 
 collected for the next, so that the cost of a call is shared by all requests that came meanwhile.
 
 Guarantees. Answers for callers at other processes are sent before their batch is declared complete; whoever dies in between leaves
-a lease that expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer (the
-first). Callers at this process end with it, and are answered right after.
+a lease that expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer,
+the first. Callers at this process end with it, and are answered right after.
 A batch that fails is split in halves until the item that fails stands alone.
 """
 

@@ -1,7 +1,7 @@
 """The ways to a function: AWS Lambda, an HTTP worker, a Python callable. Bytes of the wire contract in, bytes out.
 
-Which one serves is written in a plan's ``function``: an ``http://`` or ``https://`` address is a worker, anything else is a Lambda
-function. What an invoker raises says what helps:
+Which one serves is written in a plan's ``function``: an ``http://`` or ``https://`` address is a worker, several of them with a
+comma between are identical workers, anything else is a Lambda function. What an invoker raises says what helps:
 
     FunctionUnavailable    no answer came, and no item is to blame: the whole batch fails, splitting it would not help
     UnknownFunction        the plan is wrong
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 from urllib.parse import quote
@@ -156,13 +157,34 @@ class LambdaInvoker:
 
 
 class HttpInvoker:
-    """A worker that takes the batch document by POST (``lambda_fn/worker.py``, or anything that speaks the contract)."""
+    """Workers that take the batch document by POST (``lambda_fn/worker.py``, or anything that speaks the contract).
+
+    Of several workers a batch goes to the one with the fewest batches in flight from this process, the earliest named of equals;
+    where it cannot be connected to, to the next. With as many ``servers`` in the policy as there are workers, and one process of
+    the buffer, each batch therefore finds an idle one.
+    """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._http: aiohttp.ClientSession | None = None
+        self._in_flight: Counter[str] = Counter()
 
     async def invoke(self, function: str, payload: bytes) -> bytes:
+        untried = worker_addresses(function)
+        while True:
+            address = min(untried, key=self._in_flight.__getitem__)
+            untried.remove(address)
+            self._in_flight[address] += 1
+            try:
+                return await self._ask(address, payload)
+            except FunctionUnavailable as error:
+                # One that is gone refuses at once and is always the idlest: it must not draw every batch to itself.
+                if not untried or not isinstance(error.__cause__, aiohttp.ClientConnectorError):
+                    raise
+            finally:
+                self._in_flight[address] -= 1
+
+    async def _ask(self, function: str, payload: bytes) -> bytes:
         try:
             try:
                 status, headers, body = await self._post(function, payload)
@@ -210,6 +232,23 @@ class LocalInvoker:
 
     async def close(self) -> None:
         return None
+
+
+def worker_addresses(function: str) -> list[str]:
+    """The workers that a plan's ``function`` names, one or several with commas between; raises ``UnknownFunction``."""
+    addresses = function.split(",")
+    for address in addresses:
+        if not address.startswith(("http://", "https://")):
+            allowed = "http:// or https:// addresses with commas between; a comma within one is %2C"
+            raise UnknownFunction(f"function: {address!r} in {function!r} is not allowed; allowed: {allowed}")
+        if addresses.count(address) > 1:
+            raise UnknownFunction(f"function: {address!r} is named twice in {function!r}; allowed: each worker once")
+    return addresses
+
+
+def named_functions(function: str) -> list[str]:
+    """Each function that a plan's ``function`` names: every worker, or the one Lambda function."""
+    return worker_addresses(function) if function.startswith(("http://", "https://")) else [function]
 
 
 class InvokerBySyntax:

@@ -115,8 +115,9 @@ def command(
     if slos:
         chosen = choose_weight(problem, slos, percentiles, corners)
         problem = problem.weighted(problem.latency_weight, _inside(chosen))
-    options = {"max_state": max_state, "overflow_cost": overflow_cost, "epsilon": epsilon}
-    solution = chosen.solution if chosen is not None else solve(problem, method, **options)
+    solution = solve(problem, method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
+    if chosen is not None and any(percentiles(solution, slo.percentile) > slo.latency for slo in slos):
+        solution = chosen.solution  # another table of the same cost, all but
     pool = solve_pool(problem, servers) if servers > 1 else None
     policies = [pool.policy] if pool else [solution.policy(phase) for phase in range(len(solution.actions))]
     if out is not None:

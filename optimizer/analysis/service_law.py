@@ -255,7 +255,7 @@ def exponential(mean: ArrayLike) -> ScaledLaw:
 
 def erlang(mean: ArrayLike, stages: int) -> ScaledLaw:
     """Erlang service times of ``stages`` stages with these means (s)."""
-    require(stages >= 1 and stages == int(stages), "stages", stages, "an integer >= 1")
+    require(1 <= stages < np.inf and stages == int(stages), "stages", stages, "an integer >= 1")
     return gamma(mean, float(stages))
 
 
@@ -273,6 +273,7 @@ def hyperexponential(
 
 def _checked_mean(mean: Array) -> Array:
     mean = np.array(mean, dtype=np.float64, ndmin=1)
+    require(mean.ndim == 1, "service.mean", mean.shape, "one number for each batch size")
     if not len(mean):
         raise InvalidInput("service.mean", 0, "the mean service time of at least a batch of 1")
     for b, seconds in enumerate(mean, 1):

@@ -1,8 +1,9 @@
 """The event loop: any policy table, run over given arrivals (docs/model.md, section 6).
 
 It interprets the table as ``batching.Batcher``, the executable specification, does, and adds what a batcher leaves out: the clock
-and the service. Events are arrivals, completions and wake times; those of one moment are handled as one, completions first. While
-every server is busy nothing can leave, so arrivals then wait unseen for the next completion.
+and the service. Events are arrivals, completions, wake times, and swaps of the table, after which the new one rules over those as
+well who wait already; those of one moment are handled as one: completions, arrivals, the swap, the rule. While every server is busy
+nothing can leave, so arrivals and swaps then wait unseen for the next completion.
 
 Requests leave or are dropped oldest first. So those that wait are a range of the arrivals, a batch is one as well, and the loop
 writes four numbers per batch and none per request. Service times are drawn by inverse transform, the k-th batch to leave having the
@@ -25,6 +26,7 @@ from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
 from optimizer.compiled import compiled
 from optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
+from optimizer.simulation.schedule import Schedule
 
 Indices = NDArray[np.int64]
 
@@ -129,23 +131,33 @@ def simulate(policy: Policy, arrival_times: Array, service: ServiceTimes, rng: n
         Draws the service times: one number per request is taken from it, however many batches there are, so that what is drawn
         from it next does not depend on the policy. None is taken where service times are deterministic.
     """
+    return simulate_schedule(Schedule([policy], np.empty(0), np.empty(0, dtype=np.int64)), arrival_times, service, rng)
+
+
+def simulate_schedule(
+    schedule: Schedule, arrival_times: Array, service: ServiceTimes, rng: np.random.Generator
+) -> SimulationResult:
+    """As ``simulate``, with tables that are swapped on the way, as ``batching.Batcher.swap`` does."""
     times = np.ascontiguousarray(arrival_times, dtype=np.float64)
     n = len(times)
     if n == 0 or not np.isfinite(times).all() or (times[1:] < times[:-1]).any():
         raise InvalidInput("arrival_times", f"{n} times", "finite times in ascending order, at least one")
-    service = service.up_to(min(policy.max_batch_size, n))
+    service = service.up_to(min(schedule.max_batch_size, n))
     # There are n batches at most; the rest of these arrays is never touched and so takes no memory.
     first, sizes = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     dispatched, responses = np.empty(n), np.empty(n)
     # The rule is read at completions too: there it matters that a server is free, and that requests grew too old meanwhile. So an
     # elastic function that drops has as many servers as there can be batches.
-    servers = policy.servers or (0 if policy.drop_after is None else n)
+    servers = schedule.servers or (0 if schedule.drop_after is None else n)
     n_batches = _run(
         times,
-        np.array(policy.hold),
-        np.array(policy.take, dtype=np.int64),
+        schedule.hold,
+        schedule.take,
+        schedule.first,
+        schedule.swap_times,
+        schedule.swap_to,
         min(servers, n),
-        INF if policy.drop_after is None else policy.drop_after,
+        INF if schedule.drop_after is None else schedule.drop_after,
         service.quantile_levels,
         np.ascontiguousarray(service.seconds),
         service.overhead,
@@ -156,7 +168,7 @@ def simulate(policy: Policy, arrival_times: Array, service: ServiceTimes, rng: n
         responses,
     )
     by_batch = (first[:n_batches], sizes[:n_batches], dispatched[:n_batches], responses[:n_batches])
-    return SimulationResult(times, *by_batch, policy.servers)
+    return SimulationResult(times, *by_batch, schedule.servers)
 
 
 @compiled
@@ -164,6 +176,9 @@ def _run(
     arrivals: Array,
     hold: Array,
     take: Indices,
+    rule: int,
+    swap_times: Array,
+    swap_to: Indices,
     servers: int,
     drop_after: float,
     levels: Array,
@@ -176,11 +191,14 @@ def _run(
     responses: Array,
 ) -> int:
     """Fill the last four arrays, by batch, and return the number of batches. ``servers`` 0 is elastic."""
-    n, last_row = len(arrivals), len(hold) - 1
+    n, last_row = len(arrivals), hold.shape[1] - 1
+    swap = 0
+    held, taken = hold[rule], take[rule]
+    swap_at = swap_times[0] if len(swap_times) else np.inf
     completions = np.empty(servers)  # a heap of those in flight
     in_flight = 0
     head, tail = 0, 0  # requests head to tail - 1 wait
-    wake_at = np.inf
+    wake_at = swap_at
     n_batches = 0
     while True:
         arrival = arrivals[tail] if tail < n else np.inf
@@ -197,7 +215,11 @@ def _run(
             _remove_earliest(completions, in_flight)
         while tail < n and arrivals[tail] <= now:
             tail += 1
-        wake_at = np.inf
+        while swap_at <= now:
+            held, taken = hold[swap_to[swap]], take[swap_to[swap]]
+            swap += 1
+            swap_at = swap_times[swap] if swap < len(swap_times) else np.inf
+        wake_at = swap_at
         while head < tail:
             oldest = arrivals[head]
             if now > oldest + drop_after:
@@ -206,11 +228,11 @@ def _run(
             if servers > 0 and in_flight == servers:
                 break
             row = min(tail - head, last_row)
-            ends = oldest + hold[row]
+            ends = oldest + held[row]
             if now < ends:
-                wake_at = ends
+                wake_at = min(ends, swap_at)
                 break
-            size = take[row]
+            size = taken[row]
             response = _quantile(levels, seconds[size - 1], uniforms[n_batches] if len(uniforms) else 0.0) + overhead[size - 1]
             first[n_batches] = head
             sizes[n_batches] = size

@@ -637,6 +637,62 @@ async def test_answers_are_not_compressed_where_the_worker_would(http):
         assert await http.invoke(url, b"{}") == b"x" * 10_000
 
 
+async def test_of_several_workers_the_one_with_the_fewest_batches_in_flight_is_asked_and_the_earliest_named_of_equals(http):
+    gate = asyncio.Event()
+
+    async def held(_):
+        await gate.wait()
+        return web.Response(body=b"held")
+
+    async with scripted(held, status(200, b"a")) as (a, to_a), scripted(*[status(200, b"b")] * 2) as (b, to_b):
+        first = asyncio.create_task(http.invoke(f"{a},{b}", b"{}"))
+        while not to_a:
+            await asyncio.sleep(0)
+        assert [await http.invoke(f"{a},{b}", b"{}") for _ in range(2)] == [b"b", b"b"]
+        gate.set()
+        assert await first == b"held"
+        assert await http.invoke(f"{a},{b}", b"{}") == b"a"
+        assert (len(to_a), len(to_b)) == (2, 2)
+
+
+async def test_a_batch_that_failed_leaves_its_worker_as_idle_as_before(http):
+    async with scripted(status(500), status(200, b"a")) as (a, _), scripted(status(200, b"b")) as (b, _):
+        await refusal(http, FunctionFailed, function=f"{a},{b}")
+        assert await http.invoke(f"{a},{b}", b"{}") == b"a"
+
+
+async def test_a_worker_that_is_gone_is_passed_over_and_with_all_gone_the_last_is_named(http):
+    gone = "http://127.0.0.1:1"
+    async with scripted(*[status(200, b"{}")] * 3) as (url, requests):
+        for _ in range(3):
+            assert await http.invoke(f"{gone},{url}", b"{}") == b"{}"
+    assert len(requests) == 3
+    message = await refusal(http, FunctionUnavailable, function=f"{gone},{gone}/")
+    assert message.startswith(f"worker {gone}/ does not answer: Cannot connect to host 127.0.0.1:1")
+
+
+async def test_a_batch_that_one_worker_may_have_computed_is_not_given_to_another(http):
+    async with scripted(lost, lost) as (a, _), scripted() as (b, to_b):
+        assert await refusal(http, FunctionUnavailable, function=f"{a},{b}") == f"worker {a} does not answer: Server disconnected"
+    assert to_b == []
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("http://a,,http://b", "function: '' in 'http://a,,http://b' is not allowed; "),
+        ("http://a, http://b", "function: ' http://b' in 'http://a, http://b' is not allowed; "),
+        ("http://a,nap", "function: 'nap' in 'http://a,nap' is not allowed; "),
+        ("http://a/?x=1,2", "function: '2' in 'http://a/?x=1,2' is not allowed; "),
+        ("http://a,http://a", "function: 'http://a' is named twice in 'http://a,http://a'; allowed: each worker once"),
+    ],
+)
+async def test_a_list_that_does_not_name_workers_is_unknown(http, function, message):
+    if message.endswith("; "):
+        message += "allowed: http:// or https:// addresses with commas between; a comma within one is %2C"
+    assert await refusal(http, UnknownFunction, function=function) == message
+
+
 # -- the others
 
 

@@ -1,5 +1,6 @@
 """The event loop against the specification it interprets, against closed forms in standard errors, and its intervals."""
 
+import heapq
 import math
 from dataclasses import replace
 
@@ -9,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import poisson as poisson_law
 
-from batching import Policy
+from batching import Batcher, Policy
 from batching import policy as policies
 from batching.errors import InvalidInput
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.mmpp import mmpp2
 from optimizer.arrivals.poisson import poisson
 from optimizer.simulation.batch_means import estimate_quantile, estimate_share
-from optimizer.simulation.event_loop import SimulationResult, simulate
+from optimizer.simulation.event_loop import SimulationResult, simulate, simulate_schedule
+from optimizer.simulation.schedule import Schedule
 from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
 from tests.batching import strategies
 from tests.optimizer.batcher_loop import run_batcher
@@ -110,6 +112,110 @@ def test_the_kth_batch_meets_the_same_luck_under_every_policy() -> None:
     )
     assert np.array_equal(alone.response_times[: len(greedy.batch_sizes)], greedy.response_times)
     assert rngs[0].random() == rngs[1].random()
+
+
+# --- tables that are swapped
+
+
+def run_swapped_batcher(
+    schedule: Schedule, arrival_times: np.ndarray, service: ServiceTimes, rng: np.random.Generator
+) -> list[tuple[float, float, list[int]]]:
+    """(dispatch time, response time, members) of every batch: a clock and a service around ``Batcher`` and its ``swap``."""
+    batcher: Batcher[int] = Batcher(schedule.tables[schedule.first])
+    arrivals, swaps = [*arrival_times.tolist(), INF], [*schedule.swap_times.tolist(), INF]
+    completions: list[float] = []
+    batches = []
+    request, swap, wake_at = 0, 0, INF
+    while (now := min(arrivals[request], swaps[swap], wake_at, completions[0] if completions else INF)) < INF:
+        done = 0
+        while completions and completions[0] <= now:
+            heapq.heappop(completions)
+            done += 1
+        came = request
+        while arrivals[request] <= now:
+            request += 1
+        batcher.accept(now, range(came, request), done)
+        table = batcher.policy
+        while swaps[swap] <= now:
+            table = schedule.tables[schedule.swap_to[swap]]
+            swap += 1
+        step = batcher.swap(now, table)
+        wake_at = INF if step.wake_at is None else step.wake_at
+        for members in step.batches:
+            response = service.draw(len(members), rng)
+            batches.append((now, response, list(members)))
+            heapq.heappush(completions, now + response)
+    return batches
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.data(), st.none() | st.integers(1, 4), st.none() | st.none() | strategies.ticks, gaps_in_ticks | any_gaps, service_in_ticks
+)
+def test_every_batch_is_that_of_a_batcher_whose_table_is_swapped(
+    data: st.DataObject, servers: int | None, drop_after: float | None, gaps: list[float], service: ServiceTimes
+) -> None:
+    drawn = data.draw(st.lists(strategies.policies(), min_size=1, max_size=4))
+    tables = [replace(table, servers=servers, drop_after=drop_after) for table in drawn]
+    place = st.integers(0, len(tables) - 1)
+    swaps = data.draw(st.lists(st.tuples(strategies.ticks | st.just(0.0) | st.floats(0, 1), place), max_size=40))
+    schedule = Schedule(tables, np.cumsum([gap for gap, _ in swaps]), [to for _, to in swaps], data.draw(place))
+    times = np.cumsum(gaps)
+    run = simulate_schedule(schedule, times, service, np.random.default_rng(4))
+    assert as_batches(run) == run_swapped_batcher(schedule, times, service, np.random.default_rng(4))
+
+
+def test_a_swap_rules_over_those_who_wait_already() -> None:
+    times = np.array([0.0, 1.0, 2.0])
+    schedule = Schedule([policies.static(4), policies.greedy(1)], [5.0], [1])
+    run = simulate_schedule(schedule, times, deterministic(4, 0.5), np.random.default_rng(0))
+    assert run.dispatch_times.tolist() == [5.0, 5.5, 6.0]
+
+
+def test_a_swap_while_the_server_is_busy_waits_for_the_completion() -> None:
+    schedule = Schedule([policies.greedy(2), policies.static(2)], [0.1, 0.2, 0.3], [1, 0, 1])
+    run = simulate_schedule(schedule, np.array([0.0, 0.05, 0.9]), deterministic(2, 0.5), np.random.default_rng(0))
+    assert as_batches(run) == [(0.0, 0.5, [0]), (0.9, 0.5, [1, 2])]
+
+
+def test_of_several_swaps_at_one_moment_the_last_counts() -> None:
+    schedule = Schedule([policies.static(3), policies.greedy(3), policies.static(2)], [1.0, 1.0], [1, 2])
+    run = simulate_schedule(schedule, np.array([0.0, 3.0]), deterministic(3, 0.5), np.random.default_rng(0))
+    assert as_batches(run) == [(3.0, 0.5, [0, 1])]
+
+
+def test_a_table_that_is_swapped_for_itself_changes_nothing() -> None:
+    times = np.cumsum(poisson(200).sample(2000, np.random.default_rng(1)))
+    table = Policy([INF, 0.02, 0.01, 0.005, 0.0], [0, 1, 2, 3, 4], servers=2)
+    schedule = Schedule([table, table], np.linspace(0, times[-1], 500), np.arange(500) % 2)
+    swapped = simulate_schedule(schedule, times, deterministic(4, 0.01), np.random.default_rng(0))
+    assert as_batches(swapped) == as_batches(simulate(table, times, deterministic(4, 0.01), np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("tables", "times", "to", "first", "message"),
+    [
+        ([], [], [], 0, "tables: 0 .* at least one table"),
+        ([policies.greedy(2), policies.greedy(2, 3)], [], [], 0, r"tables\[1\].servers: 3 .* 1, that of tables\[0\]"),
+        (
+            [policies.greedy(2), replace(policies.greedy(2), drop_after=1.0)],
+            [],
+            [],
+            0,
+            r"tables\[1\].drop_after: 1.0 .* None, that of tables\[0\]",
+        ),
+        ([policies.greedy(2)], [1.0, 0.5], [0, 0], 0, "swap_times: '2 times' .* ascending order"),
+        ([policies.greedy(2)], [math.nan], [0], 0, "swap_times: '1 times' .* finite"),
+        ([policies.greedy(2)], [1.0], [0, 0], 0, r"swap_to: \(2,\) .* each of the 1 swaps"),
+        ([policies.greedy(2)], [1.0, 2.0], [0, 1], 0, r"swap_to\[1\]: 1 .* from 0 to 0"),
+        ([policies.greedy(2)], [], [], 1, "first: 1 .* from 0 to 0, the place of a table"),
+    ],
+)
+def test_a_schedule_that_is_none_names_why(
+    tables: list[Policy], times: list[float], to: list[int], first: int, message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Schedule(tables, times, to, first)
 
 
 # --- closed forms

@@ -64,7 +64,8 @@ class SmdpProblem:
         require(0 <= self.power_weight < np.inf, "power_weight", self.power_weight, "a number >= 0")
         largest = self.max_batch_size
         size_allowed = f"an integer from 1 to {largest}, the largest batch"
-        require(1 <= self.min_batch_size <= largest, "min_batch_size", self.min_batch_size, size_allowed)
+        whole = isinstance(self.min_batch_size, int | np.integer) and not isinstance(self.min_batch_size, bool)
+        require(whole and 1 <= self.min_batch_size <= largest, "min_batch_size", self.min_batch_size, size_allowed)
         self._check_service()
         self._check_energy()
         require(self.load < 1, "load", f"{self.load:.6g}", self._stable())
@@ -151,7 +152,13 @@ def checked_actions(problem: SmdpProblem, actions: ArrayLike) -> np.ndarray[tupl
     InvalidInput
         An action that takes more than wait or a size that is not allowed; a last one under which the queue grows for ever.
     """
-    table = np.array(actions, dtype=np.int64, ndmin=1)
+    given = np.asarray(actions)
+    rows = "one row of integers, at least 2: the empty queue and one request waiting; of several phases each apart"
+    if given.ndim == 2 and len(given) == 1:
+        given = given[0]
+    require(given.ndim == 1 and len(given) >= 2, "actions", given.shape, rows)
+    require(np.issubdtype(given.dtype, np.integer), "actions", given.dtype.name, "integers")
+    table = given.astype(np.int64)
     sizes = f"0 or a batch size from {problem.min_batch_size} to {problem.max_batch_size}, and at most the number waiting"
     for s, a in enumerate(table):
         require(a == 0 or problem.min_batch_size <= a <= min(s, problem.max_batch_size), f"actions[{s}]", int(a), sizes)

@@ -1,0 +1,114 @@
+"""The buffer in a process of its own, its queue watched: what waited when, what left when, what was complete when.
+
+``python -m benchmarks.recorded_buffer REDIS_URL PORT PLANS RECORD`` serves until SIGTERM, then writes ``RECORD`` (``.npz``). It is
+the buffer of ``sluice serve``, but that its store passes every call on to the one in Redis and notes it. The body of a request must
+be its number, 0 to n - 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from array import array
+from typing import Any
+
+import numpy as np
+import uvloop
+
+from batching import Policy
+from buffer_service.app import BufferService, open_store, server
+from buffer_service.dispatcher import decode_member
+from buffer_service.settings import Settings
+from buffer_service.store import Events, Limits, Outcome, Queue, Store
+
+
+class Record:
+    """What every call brought and took, in flat lists: they cost the collector of the process under test nothing."""
+
+    def __init__(self) -> None:
+        self.arrived: list[bytes] = []
+        self.arrived_at = array("d")
+        self.released: list[bytes] = []
+        self.batch_ids: list[str] = []
+        self.batch_sizes = array("q")
+        self.released_at = array("d")
+        self.completed: list[str] = []
+        self.completed_at = array("d")
+
+    def add(self, at: float, events: Events, outcome: Outcome) -> None:
+        """A call; ``at`` is the middle between sending it and having its answer, s."""
+        self.arrived += events.arrivals
+        self.arrived_at.extend([at] * len(events.arrivals))
+        self.completed += events.completed
+        self.completed_at.extend([at] * len(events.completed))
+        for batch in outcome.batches:
+            self.batch_ids.append(batch.batch_id)
+            self.batch_sizes.append(len(batch.members))
+            self.released_at.append(at)
+            self.released += batch.members
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """By request ``arrived_at`` and ``batch_of``, by batch ``released_at`` and ``completed_at``; seconds, nan: never."""
+        n, n_batches = len(self.arrived), len(self.batch_ids)
+        arrived_at, batch_of = np.full(n, np.nan), np.full(n, -1)
+        arrived_at[_numbers(self.arrived)] = self.arrived_at
+        batch_of[_numbers(self.released)] = np.repeat(np.arange(n_batches), self.batch_sizes)
+        completed_at = np.full(n_batches, np.nan)
+        number_of = {batch_id: number for number, batch_id in enumerate(self.batch_ids)}
+        completed_at[[number_of[batch_id] for batch_id in self.completed]] = self.completed_at
+        released_at = np.array(self.released_at)
+        return {"arrived_at": arrived_at, "batch_of": batch_of, "released_at": released_at, "completed_at": completed_at}
+
+
+class RecordedQueue:
+    """A queue that is watched."""
+
+    def __init__(self, queue: Queue, record: Record) -> None:
+        self._queue, self._record = queue, record
+
+    async def install(self, policy: Policy) -> None:
+        await self._queue.install(policy)
+
+    async def advance(self, events: Events, now: float | None = None) -> Outcome:
+        sent = time.perf_counter()
+        outcome = await self._queue.advance(events, now)
+        self._record.add((sent + time.perf_counter()) / 2, events, outcome)
+        return outcome
+
+
+class RecordedStore:
+    """A store whose queues are watched."""
+
+    def __init__(self, store: Store, record: Record) -> None:
+        self._store, self._record = store, record
+
+    def queue(self, model: str, limits: Limits) -> Queue:
+        return RecordedQueue(self._store.queue(model, limits), self._record)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def _numbers(members: list[bytes]) -> list[int]:
+    return [int(decode_member(member).body) for member in members]
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="WARNING")
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again once it has drained, and the record is still to write
+    redis_url, port, plans, file = sys.argv[1:]
+    settings = Settings(
+        redis_url=redis_url,
+        port=int(port),
+        plans=f"file:{plans}",
+        plan_interval=0.05,
+        max_queue_length=1_000_000,
+        log_level="warning",
+    )
+    record = Record()
+    store: Any = RecordedStore(open_store(redis_url), record)
+    uvloop.run(server(BufferService(settings, store)).serve())
+    arrays: Any = record.arrays()
+    np.savez(file, **arrays)
