@@ -163,6 +163,20 @@ def test_phases_and_bad_tables_are_refused() -> None:
             evaluate(replace(problem, arrivals=1250.0) if table == [0, 0, 2] else problem, np.array(table))
 
 
+def test_a_solved_table_can_be_evaluated_as_it_is_and_what_is_no_table_is_refused() -> None:
+    problem = googlenet(0.5, 1.0, 8)
+    solution = solve(problem)
+    assert evaluate(problem, solution.actions).mean_latency == pytest.approx(solution.mean_latency, rel=1e-12)
+    for table, message in (
+        ([], r"actions: \(0,\) is not allowed; allowed: one row of integers"),
+        ([0], r"actions: \(1,\) is not allowed"),
+        ([[0, 1], [0, 1]], r"actions: \(2, 2\) is not allowed"),
+        ([0, 1.7], "actions: 'float64' is not allowed; allowed: integers"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            evaluate(problem, np.array(table))
+
+
 def test_an_option_of_another_method_is_refused() -> None:
     with pytest.raises(InvalidInput, match="overflow_cost: 5.0 is not allowed; allowed: none with policy-iteration"):
         solve(googlenet(0.5), overflow_cost=5.0)
