@@ -191,7 +191,7 @@ def _service(
             shape = float(parameter)
         except ValueError:
             raise InvalidInput("distribution", distribution, f"{kind} with its shape, as in {kind}:2") from None
-        require(kind == "gamma" or shape == int(shape), "distribution", distribution, "erlang with a whole number of stages")
+        require(kind == "gamma" or shape % 1 == 0, "distribution", distribution, "erlang with a whole number of stages")
         return gamma(mean, shape), len(mean)
     laws = {"deterministic": deterministic, "exponential": exponential, "hyperexponential": hyperexponential}
     require(

@@ -41,7 +41,7 @@ _SAME = 1e-15
 _NOTHING = 1e-19  # a probability that is dropped
 _LOOK = 16  # events of the second chain between two looks at what is left
 _CHUNK = 64  # events of the first chain between two looks
-_MOST_EVENTS = 2**23
+_MOST_EVENTS = 2**21
 
 
 class PhaseTypeLatency:

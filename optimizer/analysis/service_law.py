@@ -27,6 +27,7 @@ from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
 
 LEVELS = 2000  # of the quantile functions that stand for a law where it is simulated
+MOST_PHASES = 100  # of a law that is followed phase by phase
 TAIL = 1e-10  # the share of the services that are longer than any of these
 
 
@@ -104,9 +105,9 @@ class Gamma:
 
     @property
     def phases(self) -> tuple[Array, Array] | None:
-        n = round(self.shape)
-        if n != self.shape:
+        if self.shape % 1 or self.shape > MOST_PHASES:
             return None
+        n = int(self.shape)
         return np.eye(n)[0], n * (np.eye(n, k=1) - np.eye(n))
 
     def counts(self, means: Array, n_counts: int) -> Array:
@@ -255,7 +256,7 @@ def exponential(mean: ArrayLike) -> ScaledLaw:
 
 def erlang(mean: ArrayLike, stages: int) -> ScaledLaw:
     """Erlang service times of ``stages`` stages with these means (s)."""
-    require(1 <= stages < np.inf and stages == int(stages), "stages", stages, "an integer >= 1")
+    require(1 <= stages < np.inf and stages % 1 == 0, "stages", stages, "an integer >= 1")
     return gamma(mean, float(stages))
 
 

@@ -154,6 +154,14 @@ def test_a_phase_that_cannot_be_left_in_silence_stays_likely_in_a_long_one() -> 
     assert np.isfinite(belief).all() and belief.sum() == pytest.approx(1)
 
 
+def test_phases_that_cannot_be_told_apart_do_not_change_places() -> None:
+    # twins of 30/s, and a phase of 1/s that both lead to
+    generator = np.array([[-3.0, 2.0, 1.0], [2.0, -3.0, 1.0], [0.5, 0.5, -1.0]])
+    found = filter_phases(mmpp(np.array([30.0, 30.0, 1.0]), generator), np.cumsum(np.random.default_rng(2).exponential(0.1, 3000)))
+    assert found.beliefs[:, 0] == pytest.approx(found.beliefs[:, 1])
+    assert set(found.change_to.tolist()) == {0, 2}
+
+
 # --- edges
 
 

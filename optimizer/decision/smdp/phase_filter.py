@@ -33,6 +33,7 @@ _NO_TERM = 1e-18
 _POWERS = 64  # powers of two of a step: longer than any silence
 _SLOW = 0.01  # change of the belief over a stride below which the next one is twice as long
 _LONGEST = 2.0**50  # steps of the stride at which nothing is waited for any more
+_EQUAL = 1e-9  # relative difference up to which two phases are as likely
 _PRECISE = 1e-6  # of a step, to which the moment of a change is found
 
 
@@ -186,7 +187,7 @@ def _to_sum_one(weights: Array, belief: Array) -> None:
 def _likeliest(belief: Array, present: int) -> int:
     """The likeliest phase; the present one unless another is likelier."""
     for i in range(len(belief)):
-        if belief[i] > belief[present]:
+        if belief[i] > belief[present] * (1 + _EQUAL):
             present = i
     return present
 

@@ -23,13 +23,14 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg.lapack import dgbtrf, dgbtrs
 
-from batching.errors import NotConverged
+from batching.errors import InvalidInput, NotConverged
 from optimizer.arrivals.map import Array
 from optimizer.compiled import compiled
 from optimizer.decision.smdp.ladder import first_descents
 from optimizer.decision.smdp.problem import SmdpProblem
 from optimizer.decision.smdp.solution import Actions, Performance
 
+_MOST_COUNTS = 2**17
 _NEGLIGIBLE = 1e-18  # probability of so many arrivals, or more
 _ROWS = 64  # of a table whose moves beyond it are worked on together
 _FAR, _RETURN = 1e12, 1e-13
@@ -280,12 +281,14 @@ class _Equations:
 def _counts(problem: SmdpProblem) -> Array:
     """Probabilities of 0, 1, ... arrivals during a service of each batch size, as far as they matter."""
     n_counts = 64
-    while True:
+    while n_counts <= _MOST_COUNTS:
         counts = problem.service.counts(problem.arrival_rate, n_counts)
         expected = problem.arrival_rate * problem.service.mean[-1]
         if n_counts > 2 * expected and counts[-1, -1] < _NEGLIGIBLE:
             return np.ascontiguousarray(counts[:, : int(np.flatnonzero(counts.max(axis=0) >= _NEGLIGIBLE)[-1]) + 1])
         n_counts *= 2
+    allowed = f"a law by which {_MOST_COUNTS} arrivals during a service are next to impossible"
+    raise InvalidInput("service", f"a law with {counts[-1, -1]:.2g} left for them", allowed)
 
 
 @compiled
