@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from rich.table import Column, Table
 
-from batching.documents import Plan, PolicyDocument, Prediction, Slo, write
+from batching.documents import Plan, PolicyDocument, Slo, write
 from batching.errors import InvalidInput, require
 from batching.policy import Policy
 from cli import output
@@ -121,7 +121,7 @@ def command(
     pool = solve_pool(problem, servers) if servers > 1 else None
     policies = [pool.policy] if pool else [solution.policy(phase) for phase in range(len(solution.actions))]
     if out is not None:
-        _write(out, policies, model, function, slos, solution, percentiles)
+        _write(out, policies, model, function, slos)
     shown = sorted({*PERCENTILES, *(slo.percentile for slo in slos)})
     compared = {} if pool or process.n_phases > 1 else _compared(problem)
     latency = {name: {f"p{p:g}": percentiles.estimate(table, p).value for p in shown} for name, table in compared.items()}
@@ -258,8 +258,6 @@ def _write(
     model: str | None,
     function: str | None,
     slos: Sequence[Slo],
-    solution: SmdpSolution,
-    percentiles: LatencyPercentiles,
 ) -> None:
     require(len(policies) == 1, "out", path, "only for arrivals of one phase: a policy document holds one table")
     require(
@@ -269,15 +267,12 @@ def _write(
     if model is None or function is None:
         output.write_file(path, output.to_json(policy))
     else:
-        latency = {f"p{p:g}": percentiles.estimate(solution.actions[0], p).value for p in PERCENTILES}
-        predicted = Prediction(latency, solution.power / solution.problem.arrival_rate, solution.performance.mean_batch_size)
         plan = Plan(
             model=model,
             function=function,
             policy=policy,
             slo=slos[0] if slos else None,
             other_slos=list(slos[1:]),
-            predicted=predicted if policies[0].servers == 1 else None,
         )
         output.write_file(path, write(plan))
     output.stderr.print(f"wrote {path}")

@@ -242,9 +242,9 @@ class _Equations:
         self._factors, self._pivots, _ = dgbtrf(band, self._lower, self._upper, overwrite_ab=True)
 
     def _often_seen(self) -> int:
-        """The state most often seen on the way from the empty queue where as many arrive as are expected."""
-        state, seen = 0, np.zeros(len(self._next), dtype=np.int64)
-        for _ in range(4 * self._lower + 64):
+        """The state most often seen on the way from the last row where as many arrive as are expected."""
+        state, seen = len(self._next) - 1, np.zeros(len(self._next), dtype=np.int64)
+        for _ in range(4 * len(seen) + 64):
             state = min(round(float(self._next[state])), len(seen) - 1)
             seen[state] += 1
         return int(seen.argmax())
