@@ -102,7 +102,7 @@ def command(
     scale = UNITS[unit]
     law, largest = _service(service, profile, memory_mb, distribution, batch_max, scale)
     process = _arrivals(rho, rate, arrivals, mmpp2, float(largest / law.mean[-1]) * servers, scale)
-    share = process.scaled(1 / servers) if servers > 1 else process
+    share = process.sped_up(1 / servers) if servers > 1 else process
     require(w2 is None or not slos, "w2", w2, "only without --slo, for which it is sought")
     require(servers == 1 or not (slos or frontier), "servers", servers, "1, with --slo and --frontier")
     exact_only = "policy-iteration with --slo, --frontier and --servers"

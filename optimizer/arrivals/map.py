@@ -10,6 +10,7 @@ References: Neuts, A versatile Markovian point process, J. Appl. Prob. 16 (1979)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import factorial
@@ -101,8 +102,8 @@ class ArrivalProcess:
         flow = self.stationary @ self.D1
         return np.asarray(flow / flow.sum())
 
-    def scaled(self, factor: float) -> ArrivalProcess:
-        """The same process ``factor`` times as fast.
+    def sped_up(self, factor: float) -> ArrivalProcess:
+        """The same process with time running ``factor`` times as fast: ``factor`` times the arrival rate, the same SCV.
 
         Raises
         ------
@@ -110,7 +111,7 @@ class ArrivalProcess:
             A factor that is not positive.
         """
         require(0 < factor < np.inf, "factor", factor, "a number > 0")
-        return ArrivalProcess(factor * self.D0, factor * self.D1, self.model)
+        return ArrivalProcess(self.D0 * factor, self.D1 * factor, self.model)
 
     def moment(self, order: int) -> float:
         """Raw moment of the inter-arrival time, in s^order."""
@@ -139,22 +140,24 @@ class ArrivalProcess:
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """``n`` successive inter-arrival times in seconds, started just after an arrival in equilibrium."""
-        if n < 0:
-            raise InvalidInput("n", n, "an integer >= 0")
+        require(n >= 0, "n", n, "an integer >= 0")
+        return next(self.sample_chunks(n, max(n, 1), rng), np.empty(0))
+
+    def sample_chunks(self, n: int, size: int, rng: np.random.Generator) -> Iterator[Array]:
+        """The same in pieces of at most ``size``, in the memory of one."""
         if self.n_phases == 1:
-            return rng.exponential(1 / self.D1[0, 0], n)
+            for start in range(0, n, size):
+                yield rng.exponential(1 / self.D1[0, 0], min(size, n - start))
+            return
         rates = -np.diag(self.D0)
         jumps = np.hstack([self.D0, self.D1])
         jumps[np.diag_indices(self.n_phases)] = 0.0
         cumulative = np.cumsum(jumps / rates[:, None], axis=1)
         cumulative /= cumulative[:, -1:]
-        return _sample(1 / rates, cumulative, int(rng.choice(self.n_phases, p=self.embedded)), n, rng)
-
-    def sped_up(self, factor: float) -> ArrivalProcess:
-        """The same process with time running ``factor`` times as fast: ``factor`` times the arrival rate, the same SCV."""
-        if not 0 < factor < np.inf:
-            raise InvalidInput("factor", factor, "a number > 0")
-        return ArrivalProcess(self.D0 * factor, self.D1 * factor, self.model)
+        phase = int(rng.choice(self.n_phases, p=self.embedded))
+        for start in range(0, n, size):
+            gaps, phase = _sample(1 / rates, cumulative, phase, min(size, n - start), rng)
+            yield gaps
 
     def document(self, fitted_from: dict[str, Any] | None = None, goodness: dict[str, Any] | None = None) -> ArrivalDocument:
         """The process as the rooms exchange it."""
@@ -197,8 +200,8 @@ def _check_phases_meet(D0: Array, D1: Array) -> None:
 
 
 @compiled
-def _sample(means: Array, cumulative: Array, phase: int, n: int, rng: np.random.Generator) -> Array:
-    """``n`` gaps from ``phase``; ``cumulative`` (n_phases, 2 n_phases) are laws of the next jump, those with an arrival last."""
+def _sample(means: Array, cumulative: Array, phase: int, n: int, rng: np.random.Generator) -> tuple[Array, int]:
+    """``n`` gaps from ``phase``, and the phase after them; ``cumulative`` (n_phases, 2 n_phases) are laws of the next jump, those with an arrival last."""
     n_phases = len(means)
     gaps = np.empty(n)
     for i in range(n):
@@ -214,7 +217,7 @@ def _sample(means: Array, cumulative: Array, phase: int, n: int, rng: np.random.
                 break
             phase = target
         gaps[i] = elapsed
-    return gaps
+    return gaps, phase
 
 
 def stationary_distribution(generator: Array) -> Array:

@@ -58,11 +58,13 @@ def estimate_share(happened: NDArray[np.bool_], confidence: float = 0.95, blocks
     n = len(happened)
     require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
     length = n // (blocks + 1)
-    counts = np.count_nonzero(happened[n - blocks * length :].reshape(blocks, length), axis=1)
+    return share_of_blocks(np.count_nonzero(happened[n - blocks * length :].reshape(blocks, length), axis=1), length, confidence)
+
+
+def share_of_blocks(counts: NDArray[np.int64], length: int, confidence: float = 0.95) -> Estimate:
+    """The same of ``counts`` (blocks,) among ``length`` requests each."""
     share = float(counts.mean()) / length
-    means = _merged(counts / length)
-    half = float(stdtrit(len(means) - 1, (1 + confidence) / 2)) * float(means.std(ddof=1)) / sqrt(len(means))
-    half = max(half, log(2 / (1 - confidence)) / (blocks * length))
+    half = max(_half(_merged(counts / length), confidence), log(2 / (1 - confidence)) / (len(counts) * length))
     return Estimate(share, max(0.0, share - half), min(1.0, share + half))
 
 
@@ -78,10 +80,12 @@ def estimate_mean(values: Array, confidence: float = 0.95, blocks: int = BLOCKS)
     n = len(values)
     require(n >= 2 * (blocks + 1), "n_values", n, f"at least {2 * (blocks + 1)} for an interval")
     length = n // (blocks + 1)
-    means = values[n - blocks * length :].reshape(blocks, length).mean(axis=1)
-    value = float(means.mean())
-    merged = _merged(means)
-    half = float(stdtrit(len(merged) - 1, (1 + confidence) / 2)) * float(merged.std(ddof=1)) / sqrt(len(merged))
+    return mean_of_blocks(values[n - blocks * length :].reshape(blocks, length).mean(axis=1), confidence)
+
+
+def mean_of_blocks(means: Array, confidence: float = 0.95) -> Estimate:
+    """The same of the means of blocks of equal length, (blocks,)."""
+    value, half = float(means.mean()), _half(_merged(means), confidence)
     return Estimate(value, value - half, value + half)
 
 
@@ -100,6 +104,27 @@ def estimate_quantile(values: Array, quantile: float, confidence: float = 0.95, 
     below = estimate_share(values <= value, confidence, blocks)
     margin_low, margin_high = below.value - below.low, below.high - below.value
     return Estimate(value, _at(ordered, quantile - margin_high), _at(ordered, quantile + margin_low))
+
+
+def estimate_quantile_of_counts(counts: NDArray[np.int64], values: Array, quantile: float, confidence: float = 0.95) -> Estimate:
+    """The same of values that were counted by block: ``counts`` (blocks, n_values) of the ascending ``values`` (n_values,)."""
+    require(0 < quantile < 1, "quantile", quantile, "a number strictly between 0 and 1")
+    below = np.cumsum(counts, axis=1)
+    total = np.cumsum(counts.sum(axis=0))
+    n = int(total[-1])
+
+    def at(level: float) -> int:
+        return int(np.searchsorted(total, max(1, ceil(level * n - 1e-9))))
+
+    place = at(quantile)
+    share = share_of_blocks(below[:, place], n // len(counts), confidence)
+    low, high = at(quantile - (share.high - share.value)), at(quantile + (share.value - share.low))
+    return Estimate(float(values[place]), float(values[low]), float(values[high]) if high < len(values) else np.inf)
+
+
+def _half(merged: Array, confidence: float) -> float:
+    """Half the width of the interval of the mean of block means that hardly depend on each other."""
+    return float(stdtrit(len(merged) - 1, (1 + confidence) / 2)) * float(merged.std(ddof=1)) / sqrt(len(merged))
 
 
 def _at(ordered: Array, quantile: float) -> float:

@@ -1,4 +1,4 @@
-"""Tables that come into force one after another: what a buffer runs whose plan is swapped (docs/model.md, section 6)."""
+"""Tables that come into force one after another, and servers that come and go (docs/model.md, section 6)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batching.errors import InvalidInput, require
-from batching.policy import Policy
+from batching.policy import INF, Policy
 from optimizer.arrivals.map import Array
+
+KEEP = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,24 +22,28 @@ class Schedule:
     Parameters
     ----------
     tables : sequence of Policy
-        All with the same ``servers`` and ``drop_after``: these are of the workers and of the promise, not of the rule.
+        All elastic, or none.
     swap_times : array, shape (n_swaps,)
         When another table comes into force, s, ascending; of several swaps at one moment the last counts.
     swap_to : array of int, shape (n_swaps,)
-        Which one, by its place in ``tables``.
+        Which one, by its place in ``tables``; ``KEEP``: the one that rules then goes on, and the servers alone change.
     first : int
         The one in force before the first swap.
+    servers : array of int, shape (n_swaps + 1,), optional
+        How many servers there are before the first swap and after each one, instead of those of the tables; with 0 nothing leaves.
+        Batches in flight at a server that goes end there.
 
     Raises
     ------
     InvalidInput
-        Tables that differ in ``servers`` or ``drop_after``; times that do not ascend; a table that is none of these.
+        Tables of which some are elastic; times that do not ascend; a table that is none of these; servers for elastic tables.
     """
 
     tables: Sequence[Policy]
     swap_times: Array
     swap_to: NDArray[np.int64]
     first: int = 0
+    servers: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", tuple(self.tables))
@@ -46,9 +52,8 @@ class Schedule:
         n, times, to = len(self.tables), self.swap_times, self.swap_to
         require(n > 0, "tables", n, "at least one table")
         for i, table in enumerate(self.tables):
-            for name in ("servers", "drop_after"):
-                mine, others = getattr(table, name), getattr(self.tables[0], name)
-                require(mine == others, f"tables[{i}].{name}", mine, f"{others}, that of tables[0]: a swap cannot change it")
+            of_servers = "of servers, as tables[0] is" if self.tables[0].servers else "elastic, as tables[0] is"
+            require((table.servers is None) == self.elastic, f"tables[{i}].servers", table.servers, of_servers)
         require(
             bool(np.isfinite(times).all() and (times[1:] >= times[:-1]).all()),
             "swap_times",
@@ -57,19 +62,29 @@ class Schedule:
         )
         require(to.shape == times.shape, "swap_to", to.shape, f"a table for each of the {len(times)} swaps")
         place = f"an integer from 0 to {n - 1}, the place of a table"
+        require(
+            self.servers is not None or not (to == KEEP).any(), "swap_to", KEEP, "the place of a table, where no servers are given"
+        )
         require(0 <= self.first < n, "first", self.first, place)
-        for i in np.flatnonzero((to < 0) | (to >= n))[:1]:
+        for i in np.flatnonzero((to < KEEP) | (to >= n))[:1]:
             raise InvalidInput(f"swap_to[{i}]", int(to[i]), place)
+        if self.servers is not None:
+            servers = np.array(self.servers, dtype=np.int64, ndmin=1)
+            object.__setattr__(self, "servers", servers)
+            require(not self.elastic, "servers", servers.tolist(), "none, as the tables are elastic")
+            require(len(servers) == len(times) + 1, "servers", len(servers), f"{len(times) + 1} numbers: at first, after each swap")
+            for i in np.flatnonzero(servers < 0)[:1]:
+                raise InvalidInput(f"servers[{i}]", int(servers[i]), "an integer >= 0")
+
+    @classmethod
+    def of(cls, policy: Policy) -> Schedule:
+        """One table for ever."""
+        return cls([policy], np.empty(0), np.empty(0, dtype=np.int64))
 
     @property
-    def servers(self) -> int | None:
-        """Batches in flight at most."""
-        return self.tables[0].servers
-
-    @property
-    def drop_after(self) -> float | None:
-        """Seconds after which a waiting request is dropped."""
-        return self.tables[0].drop_after
+    def elastic(self) -> bool:
+        """Whether a function serves, and not servers."""
+        return self.tables[0].servers is None
 
     @property
     def max_batch_size(self) -> int:
@@ -77,19 +92,35 @@ class Schedule:
         return max(table.max_batch_size for table in self.tables)
 
     @property
+    def servers_in_force(self) -> NDArray[np.int64] | None:
+        """The servers before the first swap and after each, (n_swaps + 1,); ``None`` for a function."""
+        if self.elastic or self.servers is not None:
+            return self.servers
+        return np.array([self.tables[i].servers for i in (self.first, *self.swap_to)], dtype=np.int64)
+
+    def server_seconds(self, start: float, end: float) -> float:
+        """Seconds of servers that are there between two times."""
+        if (servers := self.servers_in_force) is None or end <= start:
+            return 0.0
+        edges = np.concatenate([[start], np.clip(self.swap_times, start, end), [end]])
+        return float(servers @ np.diff(edges))
+
+    @property
     def hold(self) -> Array:
         """``hold`` of every table, (n_tables, rows); a shorter one's last row, which speaks for longer queues, is repeated."""
-        return np.array([_lengthened(table.hold, self._rows) for table in self.tables], dtype=np.float64)
+        return np.array(_lengthened([table.hold for table in self.tables]), dtype=np.float64)
 
     @property
     def take(self) -> NDArray[np.int64]:
         """``take`` of every table, in the same way."""
-        return np.array([_lengthened(table.take, self._rows) for table in self.tables], dtype=np.int64)
+        return np.array(_lengthened([table.take for table in self.tables]), dtype=np.int64)
 
     @property
-    def _rows(self) -> int:
-        return max(len(table.hold) for table in self.tables)
+    def drop_after(self) -> Array:
+        """``drop_after`` of every table, (n_tables,), s; ``inf`` for never."""
+        return np.array([INF if table.drop_after is None else table.drop_after for table in self.tables])
 
 
-def _lengthened(column: Sequence[float], rows: int) -> list[float]:
-    return [*column, *[column[-1]] * (rows - len(column))]
+def _lengthened(columns: Sequence[Sequence[float]]) -> list[list[float]]:
+    rows = max(map(len, columns))
+    return [[*column, *[column[-1]] * (rows - len(column))] for column in columns]

@@ -196,18 +196,13 @@ def test_a_table_that_is_swapped_for_itself_changes_nothing() -> None:
     ("tables", "times", "to", "first", "message"),
     [
         ([], [], [], 0, "tables: 0 .* at least one table"),
-        ([policies.greedy(2), policies.greedy(2, 3)], [], [], 0, r"tables\[1\].servers: 3 .* 1, that of tables\[0\]"),
-        (
-            [policies.greedy(2), replace(policies.greedy(2), drop_after=1.0)],
-            [],
-            [],
-            0,
-            r"tables\[1\].drop_after: 1.0 .* None, that of tables\[0\]",
-        ),
+        ([policies.greedy(2), policies.no_batching()], [], [], 0, r"tables\[1\].servers: None .* of servers, as tables\[0\] is"),
+        ([policies.no_batching(), policies.greedy(2)], [], [], 0, r"tables\[1\].servers: 1 .* elastic, as tables\[0\] is"),
         ([policies.greedy(2)], [1.0, 0.5], [0, 0], 0, "swap_times: '2 times' .* ascending order"),
         ([policies.greedy(2)], [math.nan], [0], 0, "swap_times: '1 times' .* finite"),
         ([policies.greedy(2)], [1.0], [0, 0], 0, r"swap_to: \(2,\) .* each of the 1 swaps"),
         ([policies.greedy(2)], [1.0, 2.0], [0, 1], 0, r"swap_to\[1\]: 1 .* from 0 to 0"),
+        ([policies.greedy(2)], [1.0], [-1], 0, "swap_to: -1 .* the place of a table, where no servers are given"),
         ([policies.greedy(2)], [], [], 1, "first: 1 .* from 0 to 0, the place of a table"),
     ],
 )
@@ -216,6 +211,25 @@ def test_a_schedule_that_is_none_names_why(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         Schedule(tables, times, to, first)
+
+
+@pytest.mark.parametrize(
+    ("table", "servers", "message"),
+    [
+        (policies.no_batching(), [1], r"servers: \[1\] .* none, as the tables are elastic"),
+        (policies.greedy(2), [1, 2], "servers: 2 .* 1 numbers: at first, after each swap"),
+        (policies.greedy(2), [-1], r"servers\[0\]: -1 .* integer >= 0"),
+    ],
+)
+def test_servers_that_cannot_be_are_refused(table: Policy, servers: list[int], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Schedule([table], [], [], servers=servers)
+
+
+def test_server_seconds_follow_the_swaps_between_two_times() -> None:
+    schedule = Schedule([policies.greedy(2)], [1.0, 4.0], [0, 0], servers=[2, 0, 5])
+    assert schedule.server_seconds(0.5, 5.0) == 2 * 0.5 + 5
+    assert schedule.server_seconds(5.0, 5.0) == 0.0
 
 
 # --- closed forms

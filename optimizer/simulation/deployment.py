@@ -1,0 +1,173 @@
+"""What is put before a queue and run: tables, and what serves their batches (docs/model.md, section 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batching.errors import require
+from batching.policy import Policy
+from optimizer.analysis.prices import Prices
+from optimizer.analysis.service import ServiceTimes
+from optimizer.arrivals.map import Array
+from optimizer.simulation.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Environments:
+    """How a platform runs the environments of a function, as AWS Lambda does.
+
+    Parameters
+    ----------
+    init_duration : float
+        Seconds that a cold start takes before it serves.
+    keep_alive : float
+        Seconds after which an idle environment is gone; of several idle ones the last used serves.
+    concurrency : int or None
+        Batches under way at most; ``None``: any number.
+    scaling_rate : float
+        New environments per second that are granted in the long run (Lambda: 100, as 1000 every 10 s).
+    burst : int
+        New environments that are granted at once after a pause (Lambda: 1000).
+    """
+
+    init_duration: float = 0.0
+    keep_alive: float = np.inf
+    concurrency: int | None = None
+    scaling_rate: float = np.inf
+    burst: int = 1000
+
+    def __post_init__(self) -> None:
+        require(0 <= self.init_duration < np.inf, "init_duration", self.init_duration, "a number of seconds >= 0")
+        require(self.keep_alive >= 0, "keep_alive", self.keep_alive, "a number of seconds >= 0")
+        require(self.concurrency is None or self.concurrency >= 1, "concurrency", self.concurrency, "an integer >= 1, or none")
+        require(self.scaling_rate > 0, "scaling_rate", self.scaling_rate, "environments per second > 0")
+        require(self.burst >= 1, "burst", self.burst, "an integer >= 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Overflow:
+    """A function beside the servers of the same queue: its table is read whenever that of the servers releases nothing.
+
+    Parameters
+    ----------
+    policy : Policy
+        Elastic.
+    service : ServiceTimes
+        Of the function.
+    environments : Environments or None
+        ``None``: one for every batch, warm.
+    """
+
+    policy: Policy
+    service: ServiceTimes
+    environments: Environments | None = None
+
+    def __post_init__(self) -> None:
+        require(self.policy.servers is None, "overflow.policy.servers", self.policy.servers, "none: a function serves it")
+        require(
+            self.policy.drop_after is None, "overflow.policy.drop_after", self.policy.drop_after, "none: the servers' table drops"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Adaptation:
+    """Tables that follow each other as batches complete: an automaton of tables.
+
+    Parameters
+    ----------
+    latency : float
+        Seconds that a batch may take from dispatch to answer.
+    up, down : array of int, shape (n_tables,)
+        The table that rules after a batch that took at most, or more than, ``latency`` under table ``i``.
+    """
+
+    latency: float
+    up: NDArray[np.int64]
+    down: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        require(self.latency > 0, "adaptation.latency", self.latency, "a number of seconds > 0")
+        for name in ("up", "down"):
+            object.__setattr__(self, name, np.array(getattr(self, name), dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """A policy and what serves it, with its prices.
+
+    Parameters
+    ----------
+    policy : Policy or Schedule
+        One table, or several that are swapped on the way.
+    service : ServiceTimes
+        Of what serves the tables: servers, or the function where they are elastic. Must reach their largest batch.
+    environments : Environments or None
+        Of the function; ``None``: one for every batch, warm.
+    overflow : Overflow or None
+        A function beside the servers.
+    adaptation : Adaptation or None
+        Swaps of the servers' tables by what batches took.
+    price_per_server_hour, price_per_server_second, price_per_batch : float
+        USD for an hour of a server that is there, for a second that it is busy, for a batch that it serves.
+    energy : array, shape (>= max_batch_size,), optional
+        J that a batch of 1, 2, ... takes, wherever it is served.
+    prices, architecture, granularity
+        What the function is billed by, as ``analysis.cost.predict_cost`` has them.
+
+    Raises
+    ------
+    InvalidInput
+        Environments without a function, an overflow or an adaptation without servers, an automaton of other tables.
+    """
+
+    policy: Policy | Schedule
+    service: ServiceTimes
+    environments: Environments | None = None
+    overflow: Overflow | None = None
+    adaptation: Adaptation | None = None
+    price_per_server_hour: float = 0.0
+    price_per_server_second: float = 0.0
+    price_per_batch: float = 0.0
+    energy: Array | None = None
+    prices: Prices | None = None
+    architecture: str = "x86_64"
+    granularity: float | None = None
+    schedule: Schedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        schedule = self.policy if isinstance(self.policy, Schedule) else Schedule.of(self.policy)
+        object.__setattr__(self, "schedule", schedule)
+        self.service.up_to(schedule.max_batch_size)
+        if self.overflow is not None:
+            self.overflow.service.up_to(self.overflow.policy.max_batch_size)
+        require(
+            schedule.elastic or self.environments is None, "environments", self.environments, "none, as servers serve the table"
+        )
+        for name in ("overflow", "adaptation"):
+            require(not schedule.elastic or getattr(self, name) is None, name, "given", "none, as a function serves the table")
+        for name in ("price_per_server_hour", "price_per_server_second", "price_per_batch"):
+            require(0 <= getattr(self, name) < np.inf, name, getattr(self, name), "USD >= 0")
+        largest = max(schedule.max_batch_size, self.overflow.policy.max_batch_size if self.overflow else 1)
+        if self.energy is not None:
+            require(len(self.energy) >= largest, "energy", len(self.energy), f"joules of batches up to the largest, {largest}")
+        if self.adaptation is not None:
+            n = len(schedule.tables)
+            for name in ("up", "down"):
+                to = getattr(self.adaptation, name)
+                require(to.shape == (n,), f"adaptation.{name}", to.shape, f"a table for each of the {n}")
+                require(bool(((to >= 0) & (to < n)).all()), f"adaptation.{name}", to.tolist(), f"integers from 0 to {n - 1}")
+
+    @property
+    def function(self) -> ServiceTimes | None:
+        """Service times of the function, if there is one."""
+        if self.schedule.elastic:
+            return self.service
+        return None if self.overflow is None else self.overflow.service
+
+    @property
+    def function_environments(self) -> Environments | None:
+        """How the function runs, if told."""
+        return self.overflow.environments if self.overflow else self.environments

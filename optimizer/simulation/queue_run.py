@@ -1,0 +1,151 @@
+"""One queue being simulated: arrivals in, chunk by chunk, and batches out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batching.errors import InvalidInput
+from optimizer.analysis.service import ServiceTimes
+from optimizer.arrivals.map import Array
+from optimizer.simulation import queue_loop
+from optimizer.simulation.deployment import Deployment
+from optimizer.simulation.queue_loop import ELASTIC, Records, State
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+_NO_TABLE = queue_loop.Overflow(np.empty(0), np.empty(0, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """What a chunk of arrivals led to.
+
+    Parameters
+    ----------
+    arrivals : array
+        Those that waited since the last chunk, then the new ones, s.
+    n_waited : int
+        How many the former are.
+    batches : Records
+        In order of dispatch; ``first`` counts within ``arrivals``. Who is between two batches, or before the first, was dropped.
+    n_left : int
+        How many of ``arrivals`` had left or been dropped at the end; the others wait.
+    """
+
+    arrivals: Array
+    n_waited: int
+    batches: Records
+    n_left: int
+
+
+class QueueRun:
+    """A deployment under way. Uniform numbers for service times are taken from ``rng``, one for each request."""
+
+    def __init__(self, deployment: Deployment, rng: np.random.Generator) -> None:
+        schedule, overflow, adaptation = deployment.schedule, deployment.overflow, deployment.adaptation
+        n_swaps = len(schedule.swap_times)
+        servers = schedule.servers_in_force
+        unchanged = np.empty(0, dtype=np.int64)
+        self._rules = queue_loop.Rules(
+            schedule.hold,
+            schedule.take,
+            schedule.drop_after,
+            schedule.swap_times,
+            schedule.swap_to,
+            np.full(n_swaps + 1, ELASTIC, dtype=np.int64) if servers is None else servers,
+            unchanged if adaptation is None else adaptation.up,
+            unchanged if adaptation is None else adaptation.down,
+            np.inf if adaptation is None else adaptation.latency,
+        )
+        self._overflow = _NO_TABLE
+        if overflow is not None:
+            self._overflow = queue_loop.Overflow(np.array(overflow.policy.hold), np.array(overflow.policy.take, dtype=np.int64))
+        self._service = deployment.service
+        self._function = deployment.service if overflow is None else overflow.service
+        environments = deployment.function_environments
+        # The rule is read at completions too, where requests grew too old meanwhile: a function that drops must know of them.
+        kept = environments is not None or (schedule.elastic and bool((schedule.drop_after < np.inf).any()))
+        limit = np.inf if environments is None or environments.concurrency is None else float(environments.concurrency)
+        self._pool = queue_loop.Pool(
+            kept,
+            environments is not None,
+            0.0 if environments is None else environments.init_duration,
+            np.inf if environments is None else environments.keep_alive,
+            limit,
+            np.inf if environments is None else environments.scaling_rate,
+            np.inf if environments is None else float(environments.burst),
+        )
+        self._rng = rng
+        self._random = not (self._service.deterministic and self._function.deterministic)
+        self._uniforms = np.empty(0)
+        none = np.empty(0)
+        self._state = State(
+            np.array([0, 0, schedule.first, 0, 0, 0, 0, 0]),
+            np.array([np.inf, self._pool.burst, 0.0]),
+            none,
+            np.empty(0, dtype=np.bool_),
+            none,
+            none,
+        )
+        self._waiting = none
+
+    def feed(self, arrival_times: Array, last: bool) -> Progress:
+        """Go on with the arrivals at these times, s, ascending and not before those fed already; ``last``: there are no more."""
+        arrivals = np.concatenate([self._waiting, arrival_times]) if len(self._waiting) else arrival_times
+        n, n_waited = len(arrivals), len(self._waiting)
+        if self._random:
+            self._uniforms = np.concatenate([self._uniforms, self._rng.random(len(arrival_times))])
+        state = self._state = self._with_room(n)
+        # There are n batches at most; what of these arrays is never touched takes no memory.
+        records = Records(
+            np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n), np.empty(n), np.empty(n, dtype=np.uint8)
+        )
+        by_server, by_function = _times(self._service), _times(self._function)
+        n_batches = queue_loop.run(
+            arrivals, last, self._rules, self._overflow, by_server, by_function, self._pool, self._uniforms, state, records
+        )
+        head = int(state.counts[0])
+        state.counts[:2] -= head
+        self._waiting = np.array(arrivals[head:])
+        self._uniforms = self._uniforms[n_batches:]
+        first, sizes, dispatched, responses, marks = records
+        batches = Records(first[:n_batches], sizes[:n_batches], dispatched[:n_batches], responses[:n_batches], marks[:n_batches])
+        return Progress(arrivals, n_waited, batches, head)
+
+    def _with_room(self, n: int) -> State:
+        """The state in arrays that ``n`` more batches fit into; no more are under way than there are servers."""
+        counts, clock, busy, late, running, idle = self._state
+        n_busy, n_running, idle_from, idle_to = counts[4:]
+        most = int(min(n_busy + n, max(n_busy, int(self._rules.servers.max())))) if self._rules.servers.max() >= 0 else 0
+        elastic = n if self._pool.kept else 0
+        counts[6:] = 0, idle_to - idle_from
+        return State(
+            counts,
+            clock,
+            _longer(busy[:n_busy], most),
+            _longer(late[:n_busy], most if len(self._rules.up) else 0),
+            _longer(running[:n_running], int(n_running) + elastic),
+            _longer(idle[idle_from:idle_to], int(idle_to - idle_from + n_running) + elastic),
+        )
+
+
+def checked_times(arrival_times: Array) -> Array:
+    """Arrival times as the loop takes them; raises ``InvalidInput`` unless they are finite, ascending, and at least one."""
+    times = np.ascontiguousarray(arrival_times, dtype=np.float64)
+    if len(times) == 0 or not np.isfinite(times).all() or (times[1:] < times[:-1]).any():
+        raise InvalidInput("arrival_times", f"{len(times)} times", "finite times in ascending order, at least one")
+    return times
+
+
+def _times(service: ServiceTimes) -> queue_loop.Times:
+    return queue_loop.Times(service.quantile_levels, np.ascontiguousarray(service.seconds), service.overhead)
+
+
+def _longer(values: NDArray[Scalar], length: int) -> NDArray[Scalar]:
+    longer: NDArray[Scalar] = np.empty(length, dtype=values.dtype)
+    longer[: min(len(values), length)] = values[:length]
+    return longer

@@ -1,0 +1,312 @@
+"""What a simulated deployment did: latency with its confidence intervals, violations, drops, cost, energy, and all that over time.
+
+Nothing is kept by request. Latencies are counted in bins, 1024 to a doubling, so a quantile is at most 0.1 % above the true one;
+the share within a given latency is counted exactly. Both are counted by block of successive requests, for the intervals
+(``batch_means``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import frexp
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.analysis.cost import BatchCost, predict_cost
+from optimizer.arrivals.map import Array
+from optimizer.compiled import compiled
+from optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, mean_of_blocks, share_of_blocks
+from optimizer.simulation.deployment import Deployment
+from optimizer.simulation.queue_loop import COLD, FUNCTION, Records
+from optimizer.simulation.queue_run import Progress
+
+Counts = NDArray[np.int64]
+
+_PER_DOUBLING = 1024
+_LOWEST, _HIGHEST = -20, 24  # powers of two: 1 us to half a year
+_BINS = (_HIGHEST - _LOWEST) * _PER_DOUBLING
+_SHORTEST = 2.0**_LOWEST / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """How it went over time, by bins of arrival times; shape (n_bins,) each, edges (n_bins + 1,), s.
+
+    ``in_time`` counts those answered within the first of the latencies asked for; what came after the last edge is in the last bin.
+    """
+
+    edges: Array
+    arrivals: Counts
+    answered: Counts
+    in_time: Counts
+    mean_latency: Array
+
+
+class _Tally(NamedTuple):
+    """Counts by block (the first one is left out of every estimate), by size and mark, and by bin of time."""
+
+    latencies: NDArray[np.int32]  # (BLOCKS + 1, _BINS)
+    in_time: Counts  # (n_latencies, BLOCKS + 1)
+    latency_sums: Array  # (BLOCKS + 1,)
+    answered: Counts  # (BLOCKS + 1,)
+    sizes: Counts  # (4, max_batch_size + 1), by mark
+    seconds: Array  # (4,), from dispatch to answer, by mark
+    arrivals_at: Counts  # (n_bins,)
+    answered_at: Counts
+    in_time_at: Counts
+    latency_at: Array
+
+
+@dataclass(frozen=True, eq=False)
+class RunStatistics:
+    """What a deployment did with ``n_requests`` arrivals.
+
+    Parameters
+    ----------
+    latencies : tuple of float
+        The latencies within which answers were counted, s.
+    dropped : int
+        Requests that grew too old.
+    unanswered : int
+        Requests that waited still when no event was left to release them.
+    end : float
+        The last arrival or answer, s.
+    cost : BatchCost
+        USD per answered request.
+    series : Series or None
+    """
+
+    deployment: Deployment
+    n_requests: int
+    latencies: tuple[float, ...]
+    dropped: int
+    unanswered: int
+    start: float
+    end: float
+    cost: BatchCost
+    series: Series | None
+    _tally: _Tally
+    _length: int
+
+    @property
+    def answered(self) -> int:
+        """Requests that were answered, however late."""
+        return self.n_requests - self.dropped - self.unanswered
+
+    @property
+    def n_batches(self) -> int:
+        """Batches that left."""
+        return int(self._tally.sizes.sum())
+
+    @property
+    def cold_starts(self) -> int:
+        """Batches whose environment had to start."""
+        return int(self._tally.sizes[COLD:].sum())
+
+    @property
+    def by_function(self) -> float:
+        """Share of the answered requests that a function served."""
+        served = self._tally.sizes @ np.arange(self._tally.sizes.shape[1])
+        return float(served[FUNCTION:].sum() / max(1, served.sum()))
+
+    @property
+    def batch_size_pmf(self) -> Array:
+        """Probability of a batch of 1, 2, ..., (max_batch_size,)."""
+        sizes = self._tally.sizes.sum(axis=0)[1:]
+        return np.asarray(sizes / max(1, sizes.sum()))
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean size of a batch."""
+        return self.answered / max(1, self.n_batches)
+
+    @property
+    def server_seconds(self) -> float:
+        """Seconds of servers that were there, from the first arrival to the end."""
+        return self.deployment.schedule.server_seconds(self.start, self.end)
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of the servers' time in which they were busy; ``None`` without servers."""
+        return float(self._tally.seconds[0]) / self.server_seconds if self.server_seconds > 0 else None
+
+    @property
+    def energy_per_request(self) -> float | None:
+        """J per answered request; ``None`` where no energies are known."""
+        if self.deployment.energy is None:
+            return None
+        sizes = self._tally.sizes.sum(axis=0)[1:]
+        return float(sizes @ self.deployment.energy[: len(sizes)]) / max(1, self.answered)
+
+    @property
+    def mean_latency(self) -> Estimate:
+        """Mean latency of the answered requests in equilibrium, s."""
+        return mean_of_blocks(self._tally.latency_sums[1:] / np.maximum(1, self._tally.answered[1:]))
+
+    def percentile(self, percentile: float) -> Estimate:
+        """Percentile (0-100) of the latency in equilibrium, s; what is not answered counts as answered never."""
+        unanswered = self._length - self._tally.answered[1:]
+        counts = np.column_stack([self._tally.latencies[1:], unanswered])
+        return estimate_quantile_of_counts(counts, np.append(_upper_edges(), np.inf), percentile / 100)
+
+    def violations(self, k: int = 0) -> Estimate:
+        """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
+        return share_of_blocks(self._length - self._tally.in_time[k, 1:], self._length)
+
+    def violation_ratio(self, k: int = 0) -> float:
+        """Share of all arrivals that were not answered within ``latencies[k]``."""
+        return 1 - float(self._tally.in_time[k].sum()) / self.n_requests
+
+
+class Statistics:
+    """Collects what a queue's progress says."""
+
+    def __init__(self, deployment: Deployment, n_requests: int, latencies: tuple[float, ...], edges: Array | None) -> None:
+        self._deployment = deployment
+        self._n_requests, self._latencies, self._edges = n_requests, latencies, edges
+        self._length = n_requests // (BLOCKS + 1)
+        n_bins = 0 if edges is None else len(edges) - 1
+        overflow = deployment.overflow
+        largest = max(deployment.schedule.max_batch_size, overflow.policy.max_batch_size if overflow else 1)
+        self._tally = _Tally(
+            np.zeros((BLOCKS + 1, _BINS), dtype=np.int32),
+            np.zeros((len(latencies), BLOCKS + 1), dtype=np.int64),
+            np.zeros(BLOCKS + 1),
+            np.zeros(BLOCKS + 1, dtype=np.int64),
+            np.zeros((4, largest + 1), dtype=np.int64),
+            np.zeros(4),
+            np.zeros(n_bins, dtype=np.int64),
+            np.zeros(n_bins, dtype=np.int64),
+            np.zeros(n_bins, dtype=np.int64),
+            np.zeros(n_bins),
+        )
+        self._seen = 0  # requests that left or were dropped
+        self._answered = 0
+        self._start = self._end = np.nan
+
+    def add(self, progress: Progress) -> None:
+        """What another chunk led to."""
+        arrivals = progress.arrivals
+        if np.isnan(self._start):
+            self._start = self._end = float(arrivals[0])
+        counted_from = self._n_requests - BLOCKS * self._length
+        edges = np.empty(0) if self._edges is None else self._edges
+        ended = _count(
+            arrivals,
+            progress.n_waited,
+            progress.batches,
+            self._seen,
+            counted_from,
+            self._length,
+            np.array(self._latencies),
+            edges,
+            self._tally,
+        )
+        self._answered += int(progress.batches.sizes.sum())
+        self._seen += progress.n_left
+        self._end = max(self._end, ended, float(arrivals[-1]))
+
+    def result(self) -> RunStatistics:
+        """When all is added."""
+        t = self._tally
+        series = None
+        if self._edges is not None:
+            mean = t.latency_at / np.maximum(1, t.answered_at)
+            series = Series(self._edges, t.arrivals_at, t.answered_at, t.in_time_at, mean)
+        run = RunStatistics(
+            self._deployment,
+            self._n_requests,
+            self._latencies,
+            self._seen - self._answered,
+            self._n_requests - self._seen,
+            self._start,
+            self._end,
+            BatchCost(),
+            series,
+            t,
+            self._length,
+        )
+        return replace(run, cost=_cost(self._deployment, t, run.server_seconds))
+
+
+def _cost(deployment: Deployment, tally: _Tally, server_seconds: float) -> BatchCost:
+    """USD per answered request."""
+    sizes = np.arange(1, tally.sizes.shape[1])
+    answered = max(1, int(tally.sizes[:, 1:].sum(axis=0) @ sizes))
+    on_servers = tally.sizes[0, 1:]
+    machines = (
+        deployment.price_per_server_hour / 3600 * server_seconds
+        + deployment.price_per_server_second * float(tally.seconds[0])
+        + deployment.price_per_batch * float(on_servers.sum())
+    ) / answered
+    by_function = tally.sizes[FUNCTION:, 1:].sum(axis=0)
+    if deployment.function is None or not by_function.any():
+        return BatchCost(machines=machines)
+    environments = deployment.function_environments
+    function = predict_cost(
+        np.trim_zeros(by_function, "b") / by_function.sum(),
+        deployment.function,
+        deployment.prices,
+        architecture=deployment.architecture,
+        granularity=deployment.granularity,
+        cold_start_probability=float(tally.sizes[COLD:].sum() / by_function.sum()),
+        init_duration=0.0 if environments is None else environments.init_duration,
+        buffered=not (len(sizes) == 1 and not on_servers.any()),
+    )
+    part = float(by_function @ sizes) / answered
+    terms = {name: part * usd for name, usd in function.terms().items()}
+    return BatchCost(**{**terms, "machines": machines}, fixed_terms=function.fixed_terms)
+
+
+def _upper_edges() -> Array:
+    """The largest latency of each bin, (_BINS,), s."""
+    power, step = np.divmod(np.arange(_BINS), _PER_DOUBLING)
+    return np.asarray(np.ldexp(0.5 + (step + 1) / (2 * _PER_DOUBLING), power + _LOWEST))
+
+
+@compiled
+def _count(
+    arrivals: Array,
+    n_waited: int,
+    batches: Records,
+    offset: int,
+    counted_from: int,
+    length: int,
+    limits: Array,
+    edges: Array,
+    tally: _Tally,
+) -> float:
+    """Add a chunk, whose first arrival is the ``offset``-th of all; the time of the last answer."""
+    n_bins = len(edges) - 1
+    scale = n_bins / (edges[-1] - edges[0]) if n_bins > 0 else 0.0
+    if n_bins > 0:
+        for i in range(n_waited, len(arrivals)):
+            tally.arrivals_at[max(0, min(n_bins - 1, int((arrivals[i] - edges[0]) * scale)))] += 1
+    ended = -np.inf
+    for k in range(len(batches.first)):
+        start, size = batches.first[k], batches.sizes[k]
+        leaves, response, mark = batches.dispatched[k], batches.responses[k], batches.marks[k]
+        tally.sizes[mark, size] += 1
+        tally.seconds[mark] += response
+        ended = max(ended, leaves + response)
+        for i in range(start, start + size):
+            latency = leaves - arrivals[i] + response
+            place = offset + i - counted_from
+            block = 0 if place < 0 else 1 + place // length
+            fraction, power = frexp(max(latency, _SHORTEST))
+            at = (power - _LOWEST) * _PER_DOUBLING + int((fraction - 0.5) * (2 * _PER_DOUBLING))
+            tally.latencies[block, min(_BINS - 1, at)] += 1
+            tally.latency_sums[block] += latency
+            tally.answered[block] += 1
+            for j in range(len(limits)):
+                if latency <= limits[j]:
+                    tally.in_time[j, block] += 1
+            if n_bins > 0:
+                bin_at = max(0, min(n_bins - 1, int((arrivals[i] - edges[0]) * scale)))
+                tally.answered_at[bin_at] += 1
+                tally.latency_at[bin_at] += latency
+                if len(limits) > 0 and latency <= limits[0]:
+                    tally.in_time_at[bin_at] += 1
+    return ended

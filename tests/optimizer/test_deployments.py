@@ -1,0 +1,308 @@
+"""Deployments against their specification, in chunks and whole, and what is counted of them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batching import Policy
+from batching import policy as policies
+from batching.errors import InvalidInput
+from optimizer.analysis.prices import default_prices
+from optimizer.analysis.service import ServiceTimes
+from optimizer.arrivals.map import Array
+from optimizer.arrivals.mmpp import mmpp2
+from optimizer.arrivals.poisson import poisson
+from optimizer.simulation import chunks
+from optimizer.simulation.batch_means import estimate_mean, estimate_quantile
+from optimizer.simulation.chunks import SampledArrivals, TraceArrivals
+from optimizer.simulation.deployment import Adaptation, Deployment, Environments, Overflow
+from optimizer.simulation.event_loop import simulate
+from optimizer.simulation.queue_loop import COLD, FUNCTION
+from optimizer.simulation.queue_run import QueueRun
+from optimizer.simulation.schedule import KEEP, Schedule
+from optimizer.simulation.streaming import simulate_deployments
+from tests.batching import strategies
+from tests.optimizer.deployment_loop import Served, run_deployment
+
+
+def deterministic(*seconds: float) -> ServiceTimes:
+    return ServiceTimes(1024, np.array(seconds)[:, None], np.zeros(len(seconds)), np.array(seconds))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(4)
+
+
+def run_in_chunks(deployment: Deployment, times: Array, sizes: list[int]) -> list[Served]:
+    run = QueueRun(deployment, rng())
+    ends = np.clip(np.cumsum(sizes), 0, len(times)).tolist()
+    batches: list[Served] = []
+    seen = 0
+    for start, end in zip([0, *ends], [*ends, len(times)], strict=True):
+        if end == start and end < len(times):
+            continue
+        progress = run.feed(times[start:end], last=end == len(times))
+        for first, size, leaves, response, mark in zip(*progress.batches, strict=True):
+            members = list(range(seen + first, seen + first + size))
+            batches.append((float(leaves), float(response), members, bool(mark & FUNCTION), bool(mark & COLD)))
+        seen += progress.n_left
+        if end == len(times):
+            break
+    return batches
+
+
+# --- the same deployment, the same stimuli
+
+gaps = st.lists(strategies.ticks | st.just(0.0), min_size=1, max_size=60)
+service = st.lists(strategies.ticks, min_size=1, max_size=4).map(
+    lambda quantiles: ServiceTimes(1024, np.tile(sorted(quantiles), (8, 1)), np.full(8, 1 / 64), np.ones(8))
+)
+# rates are powers of two, so that tokens are exact
+environments = st.builds(
+    Environments,
+    strategies.ticks,
+    strategies.ticks | st.just(math.inf),
+    st.none() | st.integers(1, 4),
+    st.sampled_from([0.25, 1.0, 4.0, 64.0]),
+    st.integers(1, 3),
+)
+splits = st.lists(st.integers(0, 9), max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(strategies.policies(), environments, gaps, service, splits)
+def test_a_function_with_environments_serves_as_specified(
+    policy: Policy, environments: Environments, gaps: list[float], service: ServiceTimes, sizes: list[int]
+) -> None:
+    deployment = Deployment(replace(policy, servers=None), service, environments)
+    times = np.cumsum(gaps)
+    assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), gaps, service, st.none() | environments, splits)
+def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
+    data: st.DataObject, gaps: list[float], service: ServiceTimes, environments: Environments | None, sizes: list[int]
+) -> None:
+    tables = [replace(table, servers=1) for table in data.draw(st.lists(strategies.policies(), min_size=1, max_size=3))]
+    place = st.integers(0, len(tables) - 1)
+    swap = st.tuples(strategies.ticks | st.just(0.0), place | st.just(KEEP), st.integers(0, 3))
+    swaps = data.draw(st.lists(swap, max_size=20))
+    servers = [data.draw(st.integers(0, 3)), *(count for *_, count in swaps)]
+    schedule = Schedule(tables, np.cumsum([gap for gap, *_ in swaps]), [to for _, to, _ in swaps], data.draw(place), servers)
+    second = data.draw(st.none() | strategies.policies())
+    overflow = None if second is None else Overflow(replace(second, servers=None, drop_after=None), service, environments)
+    adaptation = None
+    if data.draw(st.booleans()):
+        successors = st.lists(place, min_size=len(tables), max_size=len(tables))
+        adaptation = Adaptation(data.draw(strategies.ticks) + 1 / 64, data.draw(successors), data.draw(successors))
+    deployment = Deployment(schedule, service, overflow=overflow, adaptation=adaptation)
+    times = np.cumsum(gaps)
+    assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
+
+
+# --- what servers and environments do, by hand
+
+
+def test_a_server_that_goes_ends_its_batch_and_one_that_comes_serves_at_once() -> None:
+    schedule = Schedule([policies.greedy(1)], [0.5, 3.0], [0, 0], servers=[1, 0, 2])
+    batches = run_deployment(Deployment(schedule, deterministic(1.0)), times := np.array([0.0, 0.1, 0.2]), rng())
+    assert [(leaves, members) for leaves, _, members, *_ in batches] == [(0.0, [0]), (3.0, [1]), (3.0, [2])]
+    assert run_in_chunks(Deployment(schedule, deterministic(1.0)), times, []) == batches
+
+
+def test_a_cold_start_costs_its_seconds_and_an_environment_is_kept_for_its_time() -> None:
+    environments = Environments(init_duration=0.5, keep_alive=2.0)
+    deployment = Deployment(policies.no_batching(), deterministic(0.25), environments)
+    batches = run_in_chunks(deployment, np.array([0.0, 0.1, 1.0, 5.0]), [])
+    assert [(response, cold) for _, response, _, _, cold in batches] == [(0.75, True), (0.75, True), (0.25, False), (0.75, True)]
+
+
+def test_beyond_the_concurrency_batches_wait_and_beyond_the_burst_they_start_at_the_scaling_rate() -> None:
+    at_once = np.zeros(4)
+    limited = Deployment(policies.no_batching(), deterministic(1.0), Environments(concurrency=2))
+    assert [leaves for leaves, *_ in run_in_chunks(limited, at_once, [])] == [0.0, 0.0, 1.0, 1.0]
+    scaled = Deployment(policies.no_batching(), deterministic(1.0), Environments(scaling_rate=4.0, burst=2))
+    assert [leaves for leaves, *_ in run_in_chunks(scaled, at_once, [])] == [0.0, 0.0, 0.25, 0.5]
+
+
+def test_the_function_serves_what_the_servers_leave_waiting_too_long() -> None:
+    overflow = Overflow(policies.size_or_timeout(8, 0.5), deterministic(*[0.1] * 8))
+    deployment = Deployment(policies.greedy(1), deterministic(10.0), overflow=overflow)
+    batches = run_in_chunks(deployment, np.array([0.0, 1.0, 1.25]), [])
+    assert [(leaves, members, by_function) for leaves, _, members, by_function, _ in batches] == [
+        (0.0, [0], False),
+        (1.5, [1, 2], True),
+    ]
+
+
+def test_a_late_batch_halves_the_limit_and_one_in_time_adds_one() -> None:
+    tables = [policies.aimd(limit) for limit in (1, 2, 3, 4)]
+    adaptation = Adaptation(0.35, up=[1, 2, 3, 3], down=[0, 0, 0, 1])
+    deployment = Deployment(Schedule(tables, [], []), deterministic(0.1, 0.2, 0.3, 0.4), adaptation=adaptation)
+    batches = run_in_chunks(deployment, np.zeros(18), [])
+    assert [len(members) for _, _, members, *_ in batches] == [1, 2, 3, 4, 2, 3, 3][: len(batches)]
+    assert sum(len(members) for _, _, members, *_ in batches) == 18
+
+
+# --- what is counted
+
+BURSTY = mmpp2(400, 40, 0.5, 0.2)
+RANDOM = ServiceTimes(1769, np.outer(np.arange(1, 9), [0.001, 0.002, 0.006]), np.full(8, 0.001), np.arange(1, 9) * 0.003)
+SLOS = (0.02, 0.05)
+
+
+def test_the_statistics_of_chunks_are_those_of_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 777)
+    table = replace(policies.greedy(8, servers=2), drop_after=0.06)
+    arrivals = SampledArrivals(BURSTY, 40_000, seed=5)
+    times = np.concatenate(list(arrivals.chunks()))
+    whole = simulate(table, times, RANDOM, np.random.default_rng(7))
+    run = simulate_deployments({"greedy": Deployment(table, RANDOM)}, arrivals, SLOS, seed=7, bins=20)["greedy"]
+    assert run.answered == whole.answered.sum() and run.dropped == (~whole.answered).sum() and run.unanswered == 0
+    assert run.n_batches == whole.n_batches and run.mean_batch_size == pytest.approx(whole.mean_batch_size)
+    assert run.batch_size_pmf == pytest.approx(np.bincount(whole.batch_sizes, minlength=9)[1:] / whole.n_batches)
+    for k, slo in enumerate(SLOS):
+        assert run.violations(k) == pytest.approx(whole.estimate_violations(slo))
+        assert run.violation_ratio(k) == pytest.approx(np.mean(~(whole.latency <= slo)))
+    for percentile in (50, 95, 99):
+        exact = estimate_quantile(whole.latency, percentile / 100)
+        mine = run.percentile(percentile)
+        assert exact.value * (1 - 1e-12) <= mine.value <= exact.value * (1 + 1 / 1000)
+        assert mine == pytest.approx(exact, rel=5e-3)  # the ends move with the share of a bin
+    assert run.utilisation == pytest.approx(whole.response_times.sum() / 2 / (run.end - times[0]))
+    series = run.series
+    assert series is not None and series.arrivals.sum() == 40_000 and series.answered.sum() == run.answered
+    assert series.in_time.sum() == (whole.latency <= SLOS[0]).sum()
+    assert series.mean_latency @ series.answered == pytest.approx(np.nansum(whole.latency))
+
+
+def test_the_mean_latency_is_that_of_blocks_of_requests() -> None:
+    arrivals = SampledArrivals(poisson(300), 33_000, seed=5)
+    times = np.concatenate(list(arrivals.chunks()))
+    whole = simulate(policies.greedy(8), times, RANDOM, np.random.default_rng(7))
+    run = simulate_deployments({"greedy": Deployment(policies.greedy(8), RANDOM)}, arrivals, seed=7)["greedy"]
+    assert run.mean_latency == pytest.approx(estimate_mean(whole.latency))
+
+
+def test_what_waits_for_ever_is_neither_answered_nor_dropped() -> None:
+    run = simulate_deployments({"static": Deployment(policies.static(8), RANDOM)}, TraceArrivals(np.arange(100) / 10.0), [1.0])
+    assert (run["static"].answered, run["static"].dropped, run["static"].unanswered) == (96, 0, 4)
+
+
+def test_a_deployment_alone_and_among_others_does_the_same() -> None:
+    deployments = {
+        "function": Deployment(policies.size_or_timeout(8, 0.01), RANDOM, Environments(0.2, 60.0, 50, 10.0, 5)),
+        "servers": Deployment(policies.greedy(8, servers=2), RANDOM),
+    }
+    arrivals = SampledArrivals(BURSTY, 20_000, seed=1)
+    together = simulate_deployments(deployments, arrivals, SLOS, seed=3)
+    for name, deployment in deployments.items():
+        alone = simulate_deployments({name: deployment}, arrivals, SLOS, seed=3)[name]
+        assert alone.percentile(95) == together[name].percentile(95) and alone.cost == together[name].cost
+    other = simulate_deployments(deployments, arrivals, SLOS, seed=4)
+    assert other["servers"].percentile(95) != together["servers"].percentile(95)
+
+
+def test_a_deployment_is_billed_for_its_batches_cold_starts_and_machines() -> None:
+    prices = default_prices()
+    times = np.arange(100) * 1.0
+    function = Deployment(policies.no_batching(), deterministic(0.5), Environments(init_duration=0.25, keep_alive=0.1))
+    cost = simulate_deployments({"f": function}, TraceArrivals(times))["f"].cost
+    gb_second = prices.gb_second("x86_64")
+    assert (cost.compute, cost.init, cost.requests) == pytest.approx((0.5 * gb_second, 0.25 * gb_second, prices.function.request))
+    servers = Deployment(
+        policies.greedy(1, 2), deterministic(0.5), price_per_server_hour=3.6, price_per_server_second=2, price_per_batch=1
+    )
+    run = simulate_deployments({"s": servers}, TraceArrivals(times))["s"]
+    assert run.server_seconds == pytest.approx(2 * 99.5)
+    assert run.cost.per_request == pytest.approx(0.001 * 2 * 99.5 / 100 + 2 * 0.5 + 1)
+    both = Deployment(
+        policies.greedy(1), deterministic(1.5), overflow=Overflow(policies.no_batching(), deterministic(0.5)), price_per_batch=1
+    )
+    run = simulate_deployments({"b": both}, TraceArrivals(times))["b"]
+    assert run.by_function == pytest.approx(0.5) and run.cost.machines == pytest.approx(0.5)
+    assert run.cost.compute == pytest.approx(0.5 * 0.5 * gb_second)
+
+
+def test_energy_is_that_of_the_batches() -> None:
+    deployment = Deployment(policies.static(2), deterministic(0.1, 0.1), energy=np.array([1.0, 5.0]))
+    assert simulate_deployments({"a": deployment}, TraceArrivals(np.arange(100.0)))["a"].energy_per_request == pytest.approx(2.5)
+
+
+def test_percentiles_cover_the_true_one_as_often_as_they_say() -> None:
+    """M/D/1 at load 0.5: the 95th percentile of the wait against 40 runs of 20 000 requests."""
+    true = simulate_deployments(
+        {"a": Deployment(policies.greedy(1), deterministic(0.01))}, SampledArrivals(poisson(50), 4_000_000, 99)
+    )["a"].percentile(95)
+    hits = 0
+    for seed in range(40):
+        run = simulate_deployments(
+            {"a": Deployment(policies.greedy(1), deterministic(0.01))}, SampledArrivals(poisson(50), 20_000, seed)
+        )
+        low, high = run["a"].percentile(95)[1:]
+        hits += low <= true.value <= high
+    assert hits >= 33  # 38 expected; fewer than 33 has probability 0.01
+
+
+# --- what is none
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"init_duration": -1.0}, "init_duration: -1.0 .* seconds >= 0"),
+        ({"keep_alive": -1.0}, "keep_alive: -1.0 .* seconds >= 0"),
+        ({"concurrency": 0}, "concurrency: 0 .* integer >= 1"),
+        ({"scaling_rate": 0.0}, "scaling_rate: 0.0 .* per second > 0"),
+        ({"burst": 0}, "burst: 0 .* integer >= 1"),
+    ],
+)
+def test_environments_that_cannot_be_are_refused(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Environments(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_deployment_that_cannot_be_is_refused() -> None:
+    one = deterministic(1.0)
+    with pytest.raises(InvalidInput, match="batch_size: 2 .* 1 to 1, as the profile measured"):
+        Deployment(policies.greedy(2), one)
+    with pytest.raises(InvalidInput, match="environments: .* none, as servers serve the table"):
+        Deployment(policies.greedy(1), one, Environments())
+    with pytest.raises(InvalidInput, match="overflow: 'given' .* none, as a function serves the table"):
+        Deployment(policies.no_batching(), one, overflow=Overflow(policies.no_batching(), one))
+    with pytest.raises(InvalidInput, match=r"overflow.policy.servers: 1 .* none: a function serves it"):
+        Overflow(policies.greedy(1), one)
+    with pytest.raises(InvalidInput, match=r"overflow.policy.drop_after: 1.0 .* none: the servers' table drops"):
+        Overflow(replace(policies.no_batching(), drop_after=1.0), one)
+    with pytest.raises(InvalidInput, match=r"adaptation.up: \(2,\) .* a table for each of the 1"):
+        Deployment(policies.greedy(1), one, adaptation=Adaptation(1.0, [0, 0], [0]))
+    with pytest.raises(InvalidInput, match=r"adaptation.down: \[1\] .* integers from 0 to 0"):
+        Deployment(policies.greedy(1), one, adaptation=Adaptation(1.0, [0], [1]))
+    with pytest.raises(InvalidInput, match="adaptation.latency: 0 .* seconds > 0"):
+        Adaptation(0, [0], [0])
+    with pytest.raises(InvalidInput, match="price_per_batch: -1 .* USD >= 0"):
+        Deployment(policies.greedy(1), one, price_per_batch=-1)
+    with pytest.raises(InvalidInput, match="energy: 1 .* joules of batches up to the largest, 2"):
+        Deployment(policies.greedy(2), deterministic(1.0, 2.0), energy=np.ones(1))
+
+
+def test_a_run_that_cannot_be_is_refused() -> None:
+    fine = {"a": Deployment(policies.greedy(1), deterministic(1.0))}
+    arrivals = TraceArrivals(np.arange(100.0))
+    with pytest.raises(InvalidInput, match="deployments: {} .* at least one"):
+        simulate_deployments({}, arrivals)
+    with pytest.raises(InvalidInput, match="n_requests: 10 .* at least 66, for confidence intervals"):
+        simulate_deployments(fine, TraceArrivals(np.arange(10.0)))
+    with pytest.raises(InvalidInput, match=r"latencies\[1\]: 0.0 .* seconds > 0"):
+        simulate_deployments(fine, arrivals, [1.0, 0.0])
+    with pytest.raises(InvalidInput, match="bins: -1 .* integer >= 0"):
+        simulate_deployments(fine, arrivals, bins=-1)
+    with pytest.raises(InvalidInput, match="n_requests: 0 .* integer >= 1"):
+        SampledArrivals(poisson(1.0), 0, 0)
+    with pytest.raises(InvalidInput, match="arrival_times: '2 times' .* ascending"):
+        TraceArrivals(np.array([1.0, 0.0]))
