@@ -131,9 +131,9 @@ def run(
     wake_at, tokens, counted_at = clock
     n, last_row, last_spill = len(arrivals), rules.hold.shape[1] - 1, len(overflow.hold) - 1
     spills, adapts = last_spill > 0, len(rules.up) > 0
-    held, taken, drop_after, servers = rules.hold[rule], rules.take[rule], rules.drop_after[rule], rules.servers[swap]
+    drop_after, servers = rules.drop_after[rule], rules.servers[swap]
+    unmarked = late[:0]
     swap_at = rules.swap_times[swap] if swap < len(rules.swap_times) else np.inf
-    watched = pool.kept and drop_after < np.inf
     horizon = np.inf if last else arrivals[n - 1]
     n_batches = 0
     while True:
@@ -145,43 +145,40 @@ def run(
                 now = min(now, arrivals[tail])
             if n_busy > 0:
                 now = min(now, busy[0])
-            if watched and n_running > 0:
+            if pool.kept and drop_after < np.inf and n_running > 0:
                 now = min(now, running[0])
         if now >= horizon or now == np.inf:
             break
         while n_busy > 0 and busy[0] <= now:
             if adapts:
                 rule = rules.down[rule] if late[0] else rules.up[rule]
-                held, taken = rules.hold[rule], rules.take[rule]
             n_busy -= 1
             _remove_earliest(busy, late, n_busy)
         while n_running > 0 and running[0] <= now:
             idle[idle_to] = running[0]
             idle_to += 1
             n_running -= 1
-            _remove_earliest(running, late[:0], n_running)
+            _remove_earliest(running, unmarked, n_running)
         while tail < n and arrivals[tail] <= now:
             tail += 1
         while swap_at <= now:
             if rules.swap_to[swap] >= 0:
                 rule = rules.swap_to[swap]
-            held, taken, drop_after = rules.hold[rule], rules.take[rule], rules.drop_after[rule]
-            watched = pool.kept and drop_after < np.inf
             swap += 1
             servers = rules.servers[swap]
             swap_at = rules.swap_times[swap] if swap < len(rules.swap_times) else np.inf
-        wake_at = np.inf
+        drop_after, wake_at = rules.drop_after[rule], np.inf
         while head < tail:
             oldest = arrivals[head]
             if now > oldest + drop_after:
                 head += 1
                 continue
             row = min(tail - head, last_row)
-            size = taken[row]
+            size = rules.take[rule, row]
             elastic = servers == ELASTIC
             leaves = False
             if elastic or n_busy < servers:
-                ends = oldest + held[row]
+                ends = oldest + rules.hold[rule, row]
                 leaves = now >= ends
                 if not leaves:
                     wake_at = ends
@@ -214,9 +211,8 @@ def run(
                         if n_running < pool.concurrency:
                             wake_at = min(wake_at, max(now + (1.0 - tokens) / pool.scaling_rate, np.nextafter(now, np.inf)))
                         break
-            times = by_function if elastic else by_server
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
-            response = _quantile(times.levels, times.seconds[size - 1], level) + times.overhead[size - 1]
+            response = _response(by_function, size, level) if elastic else _response(by_server, size, level)
             if mark == FUNCTION + COLD:
                 response += pool.init_duration
             records.first[n_batches] = head
@@ -230,7 +226,7 @@ def run(
                 _add(busy, late, n_busy, now + response, response > rules.limit)
                 n_busy += 1
             elif pool.kept:
-                _add(running, late[:0], n_running, now + response, False)
+                _add(running, unmarked, n_running, now + response, False)
                 n_running += 1
     counts[:] = (head, tail, rule, swap, n_busy, n_running, idle_from, idle_to)
     clock[:] = (wake_at, tokens, counted_at)
@@ -238,14 +234,15 @@ def run(
 
 
 @compiled
-def _quantile(levels: Array, values: Array, level: float) -> float:
-    """The function linear between ``levels`` (ascending from 0 to 1; or one level alone: constant) at ``level`` < 1."""
+def _response(times: Times, size: int, level: float) -> float:
+    """Seconds of a batch of ``size``: its quantile function at ``level`` < 1, linear between the levels, and the overhead."""
+    levels, seconds, row = times.levels, times.seconds, size - 1
     if len(levels) == 1:
-        return float(values[0])
+        return float(seconds[row, 0] + times.overhead[row])
     above = np.searchsorted(levels, level, side="right")
     below = above - 1
-    slope = (values[above] - values[below]) / (levels[above] - levels[below])
-    return float(slope * (level - levels[below]) + values[below])
+    slope = (seconds[row, above] - seconds[row, below]) / (levels[above] - levels[below])
+    return float(slope * (level - levels[below]) + seconds[row, below] + times.overhead[row])
 
 
 @compiled

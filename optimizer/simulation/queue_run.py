@@ -43,7 +43,7 @@ class Progress:
 
 
 class QueueRun:
-    """A deployment under way. Uniform numbers for service times are taken from ``rng``, one for each request."""
+    """A deployment under way. Uniform numbers for service times are taken from ``rng``: at most one for each request."""
 
     def __init__(self, deployment: Deployment, rng: np.random.Generator) -> None:
         schedule, overflow, adaptation = deployment.schedule, deployment.overflow, deployment.adaptation
@@ -97,8 +97,8 @@ class QueueRun:
         """Go on with the arrivals at these times, s, ascending and not before those fed already; ``last``: there are no more."""
         arrivals = np.concatenate([self._waiting, arrival_times]) if len(self._waiting) else arrival_times
         n, n_waited = len(arrivals), len(self._waiting)
-        if self._random:
-            self._uniforms = np.concatenate([self._uniforms, self._rng.random(len(arrival_times))])
+        if self._random and n > len(self._uniforms):
+            self._uniforms = np.concatenate([self._uniforms, self._rng.random(n - len(self._uniforms))])
         state = self._state = self._with_room(n)
         # There are n batches at most; what of these arrays is never touched takes no memory.
         records = Records(

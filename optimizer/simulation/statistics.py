@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from batching.errors import require
 from optimizer.analysis.cost import BatchCost, predict_cost
 from optimizer.arrivals.map import Array
 from optimizer.compiled import compiled
@@ -189,6 +190,8 @@ class Statistics:
     def add(self, progress: Progress) -> None:
         """What another chunk led to."""
         arrivals = progress.arrivals
+        most = self._n_requests - self._seen
+        require(len(arrivals) <= most, "arrivals", len(arrivals), f"at most {most}, as {self._n_requests} requests were announced")
         if np.isnan(self._start):
             self._start = self._end = float(arrivals[0])
         counted_from = self._n_requests - BLOCKS * self._length

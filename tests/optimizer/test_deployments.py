@@ -149,6 +149,12 @@ def test_a_late_batch_halves_the_limit_and_one_in_time_adds_one() -> None:
     assert sum(len(members) for _, _, members, *_ in batches) == 18
 
 
+def test_who_is_too_old_for_the_table_that_follows_is_dropped() -> None:
+    tables = [replace(policies.greedy(1), drop_after=10.0), replace(policies.greedy(1), drop_after=0.5)]
+    deployment = Deployment(Schedule(tables, [], []), deterministic(1.0), adaptation=Adaptation(0.5, up=[0, 1], down=[1, 1]))
+    assert [members for _, _, members, *_ in run_in_chunks(deployment, np.array([0.0, 0.1, 0.8]), [])] == [[0], [2]]
+
+
 # --- what is counted
 
 BURSTY = mmpp2(400, 40, 0.5, 0.2)
@@ -291,6 +297,14 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
         Deployment(policies.greedy(2), deterministic(1.0, 2.0), energy=np.ones(1))
 
 
+class Announced(TraceArrivals):
+    """Arrivals that are more than they say."""
+
+    @property
+    def n_requests(self) -> int:
+        return len(self.times) - 1
+
+
 def test_a_run_that_cannot_be_is_refused() -> None:
     fine = {"a": Deployment(policies.greedy(1), deterministic(1.0))}
     arrivals = TraceArrivals(np.arange(100.0))
@@ -304,5 +318,7 @@ def test_a_run_that_cannot_be_is_refused() -> None:
         simulate_deployments(fine, arrivals, bins=-1)
     with pytest.raises(InvalidInput, match="n_requests: 0 .* integer >= 1"):
         SampledArrivals(poisson(1.0), 0, 0)
+    with pytest.raises(InvalidInput, match="arrivals: 100 .* at most 99, as 99 requests were announced"):
+        simulate_deployments(fine, Announced(np.arange(100.0)))
     with pytest.raises(InvalidInput, match="arrival_times: '2 times' .* ascending"):
         TraceArrivals(np.array([1.0, 0.0]))
