@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, TypeVar
 
@@ -197,16 +198,34 @@ class Prediction(_Part, frozen=True):
     mean_batch_size: float
 
 
+class Route(_Part, frozen=True):
+    """One way to the answers of a model: a variant of it on a group of workers, with a table of its own.
+
+    ``name`` names the queue, so that it should stay the same from plan to plan. ``share`` is the part of the model's requests that
+    take this route. ``variant`` is what the function calls the model, where it is not the plan's ``model``; ``accuracy`` is the
+    variant's, in percent. ``function`` and ``policy`` are as in ``Plan``.
+    """
+
+    name: str
+    function: str
+    policy: PolicyDocument
+    share: float
+    variant: str = ""
+    accuracy: float | None = None
+
+
 class Plan(Document, frozen=True, kw_only=True):
     """What the buffer is to do for one model.
 
+    A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
     ``function`` is a Lambda function (name, ``name:alias`` or ARN) or the ``http://`` address of a worker, or those of several
     identical workers with commas between; ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it.
     """
 
     model: str
-    function: str
-    policy: PolicyDocument
+    function: str = ""
+    policy: PolicyDocument | None = None
+    routes: list[Route] = []
     slo: Slo | None = None
     other_slos: list[Slo] = []
     memory_mb: int | None = None
@@ -216,10 +235,41 @@ class Plan(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            re.fullmatch(r"[A-Za-z0-9._-]{1,128}", self.model) is not None, "model", self.model, "1 to 128 of A-Z a-z 0-9 . _ -"
-        )
-        require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker")
+        _require_name("model", self.model)
+        if self.routes:
+            require(not self.function, "function", self.function, "none beside routes: each of them has its own")
+            require(self.policy is None, "policy", self.policy, "none beside routes: each of them has its own")
+            self._check_routes()
+        else:
+            require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
+            require(self.policy is not None, "policy", self.policy, "a table, or else routes")
+
+    @property
+    def ways(self) -> list[Route]:
+        """The routes; of a plain plan the one way that it is, without a name."""
+        if self.policy is None:
+            return self.routes
+        return [Route("", self.function, self.policy, 1.0)]
+
+    def _check_routes(self) -> None:
+        names: set[str] = set()
+        for i, route in enumerate(self.routes):
+            field = f"routes[{i}]"
+            _require_name(f"{field}.name", route.name)
+            require(route.name not in names, f"{field}.name", route.name, "each name once")
+            names.add(route.name)
+            require(bool(route.function), f"{field}.function", route.function, "a Lambda function or the address of a worker")
+            require(0 < route.share <= 1, f"{field}.share", route.share, "a part > 0 of the requests; a route of none is left out")
+            if route.variant:
+                _require_name(f"{field}.variant", route.variant)
+            allowed = "a percentage from 0 to 100"
+            require(route.accuracy is None or 0 <= route.accuracy <= 100, f"{field}.accuracy", route.accuracy, allowed)
+        total = math.fsum(route.share for route in self.routes)
+        require(abs(total - 1) <= 1e-6, "routes: sum of share", total, "1, within 1e-6")
+
+
+def _require_name(field: str, name: str) -> None:
+    require(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) is not None, field, name, "1 to 128 of A-Z a-z 0-9 . _ -")
 
 
 Read = TypeVar("Read", bound=Document)

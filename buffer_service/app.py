@@ -8,26 +8,27 @@ import math
 import resource
 import signal
 import socket
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 import uvicorn
 import uvloop
-from msgspec import structs
 
-from batching.documents import Plan
+from batching.documents import Plan, Route
 from batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
 from buffer_service.callers import Callers, new_process_name
-from buffer_service.dispatcher import Dispatcher, deliver, describe
+from buffer_service.dispatcher import deliver, describe
 from buffer_service.http_protocol import limited_protocol
 from buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction, named_functions
 from buffer_service.memory_store import MemoryBackend, MemoryStore
 from buffer_service.plans import PlanFollower, PlanSource, plan_source
 from buffer_service.redis_store import RedisStore
 from buffer_service.routes import Receive, Routes, Send
+from buffer_service.served_model import ServedModel
 from buffer_service.settings import Settings
 from buffer_service.store import Limits, Store
-from buffer_service.telemetry import ModelTelemetry, Telemetry
+from buffer_service.telemetry import Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
@@ -49,8 +50,7 @@ class BufferService:
         source = plans if plans is not None else plan_source(settings.plans)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self.telemetry.plan_refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
-        self._dispatchers: dict[str, Dispatcher] = {}
-        self._model_telemetry: dict[str, ModelTelemetry] = {}
+        self._models: dict[str, ServedModel] = {}
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -71,14 +71,14 @@ class BufferService:
         self.begin_drain()
         try:
             async with asyncio.timeout_at(self._drain_until):
-                await asyncio.gather(*(dispatcher.close() for dispatcher in self._dispatchers.values()))
+                await asyncio.gather(*(model.close() for model in self._models.values()))
         except TimeoutError:
             _log.warning("batches under way did not end in time; their leases will expire")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for telemetry in self._model_telemetry.values():
-            telemetry.emit()
+        for model in self._models.values():
+            model.telemetry.emit()
         await self._invoker.close()
         if self._store is not None:
             try:
@@ -96,16 +96,16 @@ class BufferService:
             error = Draining(f"this process is being shut down and had no answer within {self.settings.drain_timeout:g} s")
             loop.call_later(LAST_CALL * self.settings.drain_timeout, self._callers.fail_all, error)
 
-    def dispatcher(self, model: str) -> Dispatcher:
-        """Who serves a model; raises ``UnknownModel``."""
+    def model(self, name: str) -> ServedModel:
+        """The model of that name; raises ``UnknownModel``."""
         try:
-            return self._dispatchers[model]
+            return self._models[name]
         except KeyError:
-            raise UnknownModel(model, list(self._dispatchers)) from None
+            raise UnknownModel(name, list(self._models)) from None
 
     async def ready(self) -> bool:
         """Whether a model is served and the store answers."""
-        if not self._dispatchers or self._store is None:
+        if not self._models or self._store is None:
             return False
         try:
             await self._store.ping()
@@ -116,34 +116,37 @@ class BufferService:
     async def _follow(self, plan: Plan) -> None:
         """Serve a plan from now on; raises ``UnknownFunction`` or ``InvalidInput`` where it cannot be."""
         assert self._store is not None and self._callers is not None
-        current = self._dispatchers.get(plan.model)
-        if current is None or current.plan.function != plan.function:
-            await self._check_function(plan)
+        current = self._models.get(plan.model)
+        await self._check_functions(plan, current.plan.ways if current is not None else [])
         if current is not None:
-            current.follow(plan)
+            await current.follow(plan)
             return
-        telemetry = self._model_telemetry[plan.model] = self.telemetry.model(plan)
-        dispatcher = Dispatcher(plan, self._store, self._limits, self._callers, self._invoker, telemetry)
-        dispatcher.start()
-        self._dispatchers[plan.model] = dispatcher
+        telemetry = self.telemetry.model(plan)
+        self._models[plan.model] = ServedModel(plan, self._store, self._limits, self._callers, self._invoker, telemetry)
 
-    async def _check_function(self, plan: Plan) -> None:
-        """Refuse a plan whose function does not exist or serves another model; one that is only away may come back."""
-        for function in named_functions(plan.function):
-            await self._check_one(structs.replace(plan, function=function))
+    async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
+        """Refuse a plan whose functions do not exist or serve other models; one that is only away may come back."""
+        known = {(way.name, way.function, way.variant) for way in in_force}
+        new = [way for way in plan.ways if (way.name, way.function, way.variant) not in known]
+        asked = [(way, function) for way in new for function in named_functions(way.function)]
+        checks = (self._check_one(plan.model, way, function) for way, function in asked)
+        for refusal in await asyncio.gather(*checks, return_exceptions=True):
+            if refusal is not None:
+                raise refusal
 
-    async def _check_one(self, plan: Plan) -> None:
+    async def _check_one(self, model: str, way: Route, function: str) -> None:
+        field, expected = (f"variant of route {way.name}", way.variant) if way.variant else ("model", model)
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
-                served = (await describe(plan, self._invoker)).get("name", plan.model)
+                served = (await describe(expected, function, self._invoker)).get("name", expected)
         except UnknownFunction:
             raise
         except Exception as error:
             reason = error if str(error) else type(error).__name__
-            _log.warning("%s: function %s could not be asked about its model: %s", plan.model, plan.function, reason)
+            _log.warning("%s: function %s could not be asked about its model: %s", model, function, reason)
         else:
-            if served != plan.model:
-                raise InvalidInput("model", plan.model, f"the model that {plan.function} serves, {served!r}")
+            if served != expected:
+                raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
 
     async def _receive(self, store: Store, callers: Callers) -> None:
         while True:
@@ -157,8 +160,8 @@ class BufferService:
     async def _emit(self) -> None:
         while True:
             await asyncio.sleep(EMIT_INTERVAL)
-            for telemetry in self._model_telemetry.values():
-                telemetry.emit()
+            for model in self._models.values():
+                model.telemetry.emit()
 
 
 class Application:

@@ -3,7 +3,8 @@
 What may live here: the key, the format of an entry, and the reader. ``lua/advance.lua`` writes one entry for each of its calls that
 accepted arrivals, however many; the memory store keeps the same records.
 
-Key    ``sluice:{model}:arrival_stream``, in the slot of the queue's other keys.
+Key    ``sluice:{model}:arrival_stream``, in the slot of the model's other keys; all its routes write there, and a request that
+       moves from one to another is recorded once.
 Id     ``N-0``, where N is the number of arrivals recorded so far, those of this entry included: the stream is trimmed by arrivals,
        not by entries, and a reader sees whether anything came before the oldest entry.
 Entry  one field ``call``: the time of the script call by the server's clock, a little-endian double of seconds since 1970; then for

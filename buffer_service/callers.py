@@ -24,9 +24,9 @@ def new_process_name() -> str:
 
 @dataclass(slots=True)
 class Waiting:
-    """One caller."""
+    """One caller; ``queue`` is the name of the queue that the request is in."""
 
-    model: str
+    queue: str
     item: Item
     deadline: float
     answered: asyncio.Future[Answer]
@@ -47,13 +47,13 @@ class Callers:
         """An id for a request of this process."""
         return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
 
-    def add(self, model: str, item: Item) -> asyncio.Future[Answer]:
+    def add(self, queue: str, item: Item) -> asyncio.Future[Answer]:
         """Wait for the answer to ``item``; the future fails with ``DeadlinePassed`` when its time is over."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         loop = self._loop
         answered: asyncio.Future[Answer] = loop.create_future()
-        self.waiting[item.id] = Waiting(model, item, loop.time() + self.request_timeout, answered)
+        self.waiting[item.id] = Waiting(queue, item, loop.time() + self.request_timeout, answered)
         if self._timer is None:
             self._timer = loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return answered

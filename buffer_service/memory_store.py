@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from batching import Batcher, Policy
 from buffer_service.arrival_stream import Call, arrival_times
-from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, Queue, QueueLost, Released
+from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
 
 RECEIVE_WAIT = 5.0  # seconds one wait for messages lasts
 
@@ -27,19 +27,19 @@ class _Shared:
     in_flight: dict[str, tuple[tuple[float, bytes], ...]] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
     attempts: dict[bytes, int] = field(default_factory=dict)
-    calls: deque[Call] = field(default_factory=deque)
 
 
 class MemoryBackend:
     """What stores of one program share."""
 
     def __init__(self) -> None:
-        self.queues: defaultdict[str, _Shared] = defaultdict(_Shared)
+        self.queues: defaultdict[str, _Shared] = defaultdict(_Shared)  # by ``store.queue_name``
+        self.calls: defaultdict[str, deque[Call]] = defaultdict(deque)  # by model
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def arrival_times(self, model: str) -> array[float]:
         """What ``arrival_stream.read_arrivals`` reads from Redis, by this process's monotonic clock."""
-        return arrival_times(reversed(self.queues[model].calls))
+        return arrival_times(reversed(self.calls[model]))
 
 
 class MemoryStore:
@@ -49,8 +49,8 @@ class MemoryStore:
         self.process = process
         self._backend = backend
 
-    def queue(self, model: str, limits: Limits) -> Queue:
-        return MemoryQueue(self._backend.queues[model], self.process, limits)
+    def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
+        return MemoryQueue(self._backend.queues[queue_name(model, route)], self._backend.calls[model], self.process, limits)
 
     async def send(self, process: str, message: bytes) -> None:
         self._backend.mailboxes[process].put_nowait(message)
@@ -70,10 +70,11 @@ class MemoryStore:
 
 
 class MemoryQueue:
-    """The queue of one model in memory."""
+    """The queue of one route in memory."""
 
-    def __init__(self, shared: _Shared, process: str, limits: Limits) -> None:
+    def __init__(self, shared: _Shared, calls: deque[Call], process: str, limits: Limits) -> None:
         self._shared = shared
+        self._calls = calls
         self._process = process
         self._limits = limits
         self._serial = 0
@@ -96,11 +97,11 @@ class MemoryQueue:
         dead = self._sweep(batcher, events.serving, now) if events.serving is not None else []
         accepted = max(0, min(len(events.arrivals), self._limits.max_queue_length - len(batcher)))
         arrivals = [(now, member) for member in events.arrivals[:accepted]]
-        if accepted and self._limits.arrivals_kept:
+        if accepted and self._limits.arrivals_kept and not events.recorded:
             self._record(now, events.ages[:accepted] or (0.0,) * accepted)
         if events.leaving:
             batcher.accept(now, arrivals, len(completed))
-            if not events.serving:
+            if events.serving is not None and not events.serving:
                 shared.seen.pop(self._process, None)
             return Outcome(accepted, dead=dead, queue_length=len(batcher))
         step = batcher.advance(now, arrivals, len(completed))
@@ -120,7 +121,7 @@ class MemoryQueue:
 
     def _record(self, now: float, ages: Sequence[float]) -> None:
         """Note the arrivals of a call; forget the oldest calls without which as many as are to be kept remain."""
-        calls = self._shared.calls
+        calls = self._calls
         before = calls[-1].before + len(calls[-1].ages) if calls else 0
         calls.append(Call(now, ages, before))
         while calls[0].before + len(calls[0].ages) <= before + len(ages) - self._limits.arrivals_kept:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import boto3
 
-from batching.documents import Plan, read
+from batching.documents import Plan, Route, read
 from batching.errors import InvalidInput, SluiceError
 
 _log = logging.getLogger(__name__)
@@ -71,6 +71,12 @@ class _Followed(NamedTuple):
 
     document: bytes
     model: str
+
+
+def _shown(way: Route) -> str:
+    """A way as the log has it."""
+    share = f"{way.name} with {100 * way.share:.3g} %: " if way.name else ""
+    return f"{share}{way.policy.kind} on {way.function}"
 
 
 class PlanFollower:
@@ -128,7 +134,7 @@ class PlanFollower:
             return
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
-        _log.info("%s: plan in force for %s: %s on %s", place, plan.model, plan.policy.kind, plan.function)
+        _log.info("%s: plan in force for %s: %s", place, plan.model, ", ".join(map(_shown, plan.ways)))
 
     async def follow(self) -> None:
         """Look for ever."""

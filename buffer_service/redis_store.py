@@ -1,8 +1,9 @@
 """The queues in Redis: one script call for everything that happened, whatever the number of requests.
 
-Keys of a queue carry the hash tag ``{model}``, so that they share a slot of a Redis Cluster; the list of messages to a process is a
-key of its own. Connections are opened without a socket timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on
-Python 3.11 may swallow a cancellation; the dispatcher's own time limits hold instead.
+Keys of a queue carry the hash tag ``{model}``, so that they share a slot of a Redis Cluster, as all queues of a model do, for they
+share the record of arrivals; the list of messages to a process is a key of its own. Connections are opened without a socket
+timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on Python 3.11 may swallow a cancellation; the dispatcher's
+own time limits hold instead.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class RedisStore:
         # Blocking reads hold their connection; a client of their own keeps them out of everyone's way.
         self._mailbox = _open(url)
 
-    def queue(self, model: str, limits: Limits) -> Queue:
-        return RedisQueue(self._client, self.process, model, limits)
+    def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
+        return RedisQueue(self._client, self.process, model, limits, route)
 
     async def send(self, process: str, message: bytes) -> None:
         key = _mailbox_key(process)
@@ -80,14 +81,15 @@ class RedisStore:
 
 
 class RedisQueue:
-    """The queue of one model in Redis."""
+    """The queue of one route in Redis."""
 
-    def __init__(self, client: redis.Redis, process: str, model: str, limits: Limits) -> None:
+    def __init__(self, client: redis.Redis, process: str, model: str, limits: Limits, route: str = "") -> None:
         self._client = client
         self._process = process
         self._serial = 0
         names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
-        self.keys = [*(f"sluice:{{{model}}}:{name}" for name in names), stream_key(model)]
+        prefix = f"sluice:{{{model}}}:{route}:" if route else f"sluice:{{{model}}}:"
+        self.keys = [*(prefix + name for name in names), stream_key(model)]
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
         self._arrivals_kept = limits.arrivals_kept
 
@@ -102,7 +104,7 @@ class RedisQueue:
         serving = events.serving
         arguments: list[Any] = [self._process, self._serial, "" if now is None else repr(now), *self._head]
         arguments += (int(events.leaving), len(events.completed), -1 if serving is None else len(serving))
-        arguments += (self._arrivals_kept, pack_ages(events.ages or (0.0,) * len(events.arrivals)))
+        arguments += (0 if events.recorded else self._arrivals_kept, pack_ages(events.ages or (0.0,) * len(events.arrivals)))
         arguments += events.completed
         arguments += serving or ()
         arguments += events.arrivals

@@ -35,7 +35,7 @@ from batching.errors import (
     UnknownModel,
     UnsupportedEncoding,
 )
-from buffer_service.dispatcher import Dispatcher
+from buffer_service.served_model import ServedModel
 from buffer_service.settings import Settings
 from buffer_service.telemetry import Telemetry
 from lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, WireError, check_json, is_json, problem
@@ -75,7 +75,7 @@ class Service(Protocol):
     settings: Settings
     telemetry: Telemetry
 
-    def dispatcher(self, model: str) -> Dispatcher: ...
+    def model(self, name: str) -> ServedModel: ...
 
     async def ready(self) -> bool: ...
 
@@ -111,11 +111,11 @@ class Routes:
                 allowed = "POST"
             case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
                 if method == "GET":
-                    return await _send_json(send, await self._service.dispatcher(model).describe())
+                    return await _send_json(send, await self._service.model(model).describe())
                 allowed = "GET"
             case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
                 if method == "GET":
-                    self._service.dispatcher(model)
+                    self._service.model(model)
                     return await _send_json(send, {"name": model, "ready": True})
                 allowed = "GET"
             case ["v2"]:
@@ -142,7 +142,7 @@ class Routes:
         await _refuse(send, HTTPStatus.METHOD_NOT_ALLOWED, detail, [(b"allow", allowed.encode())])
 
     async def _infer(self, model: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        dispatcher = self._service.dispatcher(model)
+        served = self._service.model(model)
         content_type = ""
         declared = 0
         headers: dict[str, str] = {}
@@ -163,7 +163,7 @@ class Routes:
                 check_json(body)
             except WireError as error:
                 raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
-        answer = await dispatcher.submit(content_type, headers, body)
+        answer = await served.submit(content_type, headers, body)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
 

@@ -20,6 +20,11 @@ ID_LENGTH = 16
 PROCESS_LENGTH = 8
 
 
+def queue_name(model: str, route: str = "") -> str:
+    """One name for a queue; no model has it, as a colon is in no model's name."""
+    return f"{model}:{route}" if route else model
+
+
 class QueueLost(DispatchFailed):
     """The store does not know the queue (any more): install its policy and submit again what waits."""
 
@@ -39,7 +44,8 @@ class Events:
     not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost).
     ``leaving`` takes the events but releases nothing, and forgets this process once it serves nothing.
     ``ages`` says how many seconds before this call each of the arrivals came; without it, all came now. The rule does not read
-    them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned.
+    them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned. ``recorded`` arrivals are
+    in it already: they come from another queue of the model.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -47,6 +53,7 @@ class Events:
     serving: Sequence[str] | None = None
     leaving: bool = False
     ages: Sequence[float] = ()
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class Limits:
 
 
 class Queue(Protocol):
-    """The queue of one model."""
+    """The queue of one route of a model; a model without routes has the one whose route is ``""``."""
 
     async def install(self, policy: Policy) -> None:
         """This table rules from now on, for every process."""
@@ -97,8 +104,8 @@ class Store(Protocol):
     @property
     def process(self) -> str: ...
 
-    def queue(self, model: str, limits: Limits) -> Queue:
-        """The queue of a model."""
+    def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
+        """The queue of a route; all queues of a model share its record of arrivals."""
 
     async def send(self, process: str, message: bytes) -> None:
         """Put a message into another process's list."""

@@ -3,6 +3,9 @@
 The alarm on the SLO (template.yaml) divides ``SloViolations`` by ``Requests``: exact for any percentile, whatever the load. A
 request violates the SLO when no answer came within its latency: also when it was refused, or when a 5xx came instead; nothing would
 be alarming about a service that fails fast otherwise.
+
+Metrics of a model count all its routes together; those named ``sluice_route_*`` count each route of a routed plan apart, and a
+request for the route whose function answered it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from batching.documents import Plan
+from batching.documents import Plan, Route
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -30,7 +33,8 @@ class Telemetry:
         self.registry = CollectorRegistry()
         self._stream = stream if stream is not None else sys.stdout
         self._clock = clock
-        registry, labels = self.registry, ("model",)
+        registry = self.registry
+        labels: tuple[str, ...] = ("model",)
         self._requests = Counter("sluice_requests", "Requests answered, by HTTP status.", (*labels, "status"), registry=registry)
         self._refusals = Counter("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry=registry)
         self._latency = Histogram("sluice_latency_seconds", "From arrival to answer.", labels, buckets=SECONDS, registry=registry)
@@ -40,6 +44,18 @@ class Telemetry:
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
         self._queue = Gauge("sluice_queue_length", "Requests waiting, when last seen.", labels, registry=registry)
         self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "function", "policy"), registry=registry)
+        labels = ("model", "route")
+        self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
+        self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
+        self._route_requests = Counter("sluice_route_requests", "By HTTP status.", (*labels, "status"), registry=registry)
+        name, text = "sluice_route_latency_seconds", "From arrival to answer."
+        self._route_latency = Histogram(name, text, labels, buckets=SECONDS, registry=registry)
+        self._route_sizes = Histogram("sluice_route_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
+        name, text = "sluice_route_invocation_seconds", "An invocation."
+        self._route_invocation = Histogram(name, text, labels, buckets=SECONDS, registry=registry)
+        name, text = "sluice_route_invocation_failures", "Failed invocations."
+        self._route_failures = Counter(name, text, (*labels, "error"), registry=registry)
+        self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
         self._plan_errors = Counter("sluice_plan_errors", "Plans that were refused.", registry=registry)
 
     def model(self, plan: Plan) -> ModelTelemetry:
@@ -62,24 +78,44 @@ class ModelTelemetry:
         self._sizes = telemetry._sizes.labels(self.name)
         self._invocation = telemetry._invocation.labels(self.name)
         self._queue = telemetry._queue.labels(self.name)
+        self._waiting: dict[str, int] = {}  # by route
+        self._routes: dict[str, RouteTelemetry] = {}
         self._by_status: dict[int, Counter] = {}
         self._latencies: list[float] = []
         self._batch_sizes: list[float] = []
         self._count = self._late = self._answers = self._batches = 0
         self._slo = float("inf")
-        self._plan_labels: tuple[str, str, str] | None = None
+        self._plan_labels: set[tuple[str, str, str]] = set()
         self.follow(plan)
 
     def follow(self, plan: Plan) -> None:
         """Another plan is in force."""
-        if self._plan_labels is not None:
-            self._telemetry._plan.remove(*self._plan_labels)
-        self._plan_labels = (self.name, plan.function, plan.policy.kind)
-        self._telemetry._plan.labels(*self._plan_labels).set(1)
+        labels = {(self.name, way.function, way.policy.kind) for way in plan.ways}
+        for gone in self._plan_labels - labels:
+            self._telemetry._plan.remove(*gone)
+        for here in labels:
+            self._telemetry._plan.labels(*here).set(1)
+        self._plan_labels = labels
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
+        in_force = {route.name: route for route in plan.routes}
+        for name in in_force.keys() | self._routes.keys():
+            self.route(name).follow(in_force.get(name))
 
-    def answered(self, status: int, latency: float) -> None:
-        """A request was answered ``latency`` seconds after it came."""
+    def route(self, name: str) -> RouteTelemetry:
+        """The metrics of one route."""
+        if name not in self._routes:
+            self._routes[name] = RouteTelemetry(self._telemetry, self, name)
+        return self._routes[name]
+
+    def forget(self, route: str) -> None:
+        """Nobody waits at a route any more that is in no plan in force; ``""`` is what a plan without routes had."""
+        self.waiting(0, route)
+        del self._waiting[route]
+        if route in self._routes:
+            self._routes.pop(route).remove()
+
+    def answered(self, status: int, latency: float, route: str | None = None) -> None:
+        """A request was answered ``latency`` seconds after it came, by ``route`` if by any."""
         counter = self._by_status.get(status)
         if counter is None:
             counter = self._by_status[status] = self._telemetry._requests.labels(self.name, str(status))
@@ -88,6 +124,8 @@ class ModelTelemetry:
         self._counted(kept=latency <= self._slo and status < 500)
         self._answers += 1
         _keep(self._latencies, latency, self._answers)
+        if route is not None and route in self._routes:
+            self._routes[route].counted(status, latency)
 
     def sent(self, batch_size: int) -> None:
         """A batch leaves."""
@@ -108,9 +146,10 @@ class ModelTelemetry:
         self._telemetry._refusals.labels(self.name, type(error).__name__).inc()
         self._counted(kept=False)
 
-    def waiting(self, queue_length: int) -> None:
-        """So many wait."""
-        self._queue.set(queue_length)
+    def waiting(self, queue_length: int, route: str = "") -> None:
+        """So many wait at a route."""
+        self._waiting[route] = queue_length
+        self._queue.set(sum(self._waiting.values()))
 
     def emit(self) -> None:
         """Write what happened since the last call as one line of the embedded metric format."""
@@ -141,6 +180,78 @@ class ModelTelemetry:
         if not kept and self._slo < float("inf"):
             self._late += 1
             self._violations.inc()
+
+
+class RouteTelemetry:
+    """The metrics of one route; what its dispatcher reports is counted for the model as well."""
+
+    def __init__(self, telemetry: Telemetry, model: ModelTelemetry, name: str) -> None:
+        self._telemetry = telemetry
+        self._model = model
+        self._labels = (model.name, name)
+        self._latency = telemetry._route_latency.labels(*self._labels)
+        self._sizes = telemetry._route_sizes.labels(*self._labels)
+        self._invocation = telemetry._route_invocation.labels(*self._labels)
+        self._queue = telemetry._route_queue.labels(*self._labels)
+        self._by_status: dict[int, Counter] = {}
+
+    def follow(self, route: Route | None) -> None:
+        """The route as the plan in force has it; ``None`` where it has it no more."""
+        self._telemetry._share.labels(*self._labels).set(route.share if route is not None else 0.0)
+        if route is not None and route.accuracy is not None:
+            self._telemetry._accuracy.labels(*self._labels).set(route.accuracy)
+
+    def counted(self, status: int, latency: float) -> None:
+        """The model counted an answer of this route."""
+        counter = self._by_status.get(status)
+        if counter is None:
+            counter = self._by_status[status] = self._telemetry._route_requests.labels(*self._labels, str(status))
+        counter.inc()
+        self._latency.observe(latency)
+
+    def answered(self, status: int, latency: float, route: str | None = None) -> None:
+        """As of the model, which knows all routes: a request may have been moved to another."""
+        self._model.answered(status, latency, route)
+
+    def refused(self, error: Exception) -> None:
+        """As of the model."""
+        self._model.refused(error)
+
+    def sent(self, batch_size: int) -> None:
+        """A batch leaves."""
+        self._model.sent(batch_size)
+        self._sizes.observe(batch_size)
+
+    def invoked(self, seconds: float) -> None:
+        """An invocation came back."""
+        self._model.invoked(seconds)
+        self._invocation.observe(seconds)
+
+    def failed(self, error: str) -> None:
+        """An invocation failed."""
+        self._model.failed(error)
+        self._telemetry._route_failures.labels(*self._labels, error).inc()
+
+    def waiting(self, queue_length: int) -> None:
+        """So many wait."""
+        self._model.waiting(queue_length, self._labels[1])
+        self._queue.set(queue_length)
+
+    def remove(self) -> None:
+        """The route is gone from the scrapes."""
+        telemetry = self._telemetry
+        named = dict(zip(("model", "route"), self._labels, strict=True))
+        for metric in (
+            telemetry._route_requests,
+            telemetry._route_latency,
+            telemetry._route_sizes,
+            telemetry._route_invocation,
+            telemetry._route_failures,
+            telemetry._route_queue,
+            telemetry._share,
+            telemetry._accuracy,
+        ):
+            metric.remove_by_labels(named)
 
 
 def _keep(sample: list[float], value: float, seen: int) -> None:

@@ -320,9 +320,10 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
 
 def _policy(plan: Plan) -> str:
     """A plan's policy in a few words."""
-    parameters = plan.policy.parameters
-    if plan.policy.kind == "size_or_timeout":
+    policy = plan.ways[0].policy
+    parameters = policy.parameters
+    if policy.kind == "size_or_timeout":
         return f"{parameters['batch_size']} or {float(parameters['timeout']) * 1e3:.0f} ms"
-    if plan.policy.kind == "greedy":
+    if policy.kind == "greedy":
         return f"up to {parameters['max_batch_size']}, 1 server"
-    return plan.policy.kind.replace("_", " ")
+    return policy.kind.replace("_", " ")

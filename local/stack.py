@@ -62,11 +62,14 @@ class BufferProcess:
         part = self._plan_file.with_suffix(".part")
         part.write_bytes(write(plan))
         part.replace(self._plan_file)
-        wanted = f'sluice_plan_info{{function="{plan.function}",model="{plan.model}",policy="{plan.policy.kind}"}} 1.0'
+        wanted = [
+            f'sluice_plan_info{{function="{way.function}",model="{plan.model}",policy="{way.policy.kind}"}} 1.0' for way in plan.ways
+        ]
         deadline = time.monotonic() + START_TIMEOUT
-        while wanted not in _request(f"{self.url}/metrics").decode():
+        while not set(wanted) <= set(_request(f"{self.url}/metrics").decode().splitlines()):
             if time.monotonic() > deadline:
-                raise DispatchFailed(f"the buffer does not follow the plan for {plan.model!r} on {plan.function!r}")
+                functions = ", ".join(way.function for way in plan.ways)
+                raise DispatchFailed(f"the buffer does not follow the plan for {plan.model!r} on {functions}")
             time.sleep(0.05)
 
 

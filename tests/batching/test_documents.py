@@ -1,7 +1,10 @@
 import math
+import re
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from batching import policy as constructors
 from batching.documents import (
@@ -11,6 +14,7 @@ from batching.documents import (
     PolicyDocument,
     Prediction,
     ProfilePoint,
+    Route,
     ServiceProfile,
     ServiceTime,
     Slo,
@@ -42,7 +46,23 @@ PLAN = Plan(
 )
 
 
-@pytest.mark.parametrize("document", [ARRIVALS, PROFILE, PLAN], ids=lambda d: type(d).__name__)
+ROUTED = Plan(
+    model="resnet",
+    routes=[
+        Route("18.cpu", "resnet18:live", POLICY, 0.25, "resnet18", 69.8),
+        Route("50.gpu", "http://a:1,http://b:1", POLICY, 0.75),
+    ],
+    slo=Slo(0.2),
+)
+
+
+def routed(second, beside=""):
+    """The JSON of a plan with route ``a``, which gets half of the requests, and a second one of these fields."""
+    table = '"function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}'
+    return f'{{"model": "m", {beside} "routes": [{{"name": "a", "share": 0.5, {table}}}, {{{second}, {table}}}]}}'
+
+
+@pytest.mark.parametrize("document", [ARRIVALS, PROFILE, PLAN, ROUTED], ids=lambda d: type(d).__name__)
 def test_a_document_survives_the_round_trip(document):
     assert read(type(document), write(document)) == document
 
@@ -51,6 +71,44 @@ def test_a_document_survives_the_round_trip(document):
 def test_every_policy_survives_the_round_trip_through_a_plan(policy):
     plan = Plan(model="m", function="f", policy=PolicyDocument.of(policy))
     assert read(Plan, write(plan)).policy.policy() == policy
+
+
+names = st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True)
+
+
+@st.composite
+def routed_plans(draw):
+    weights = draw(st.dictionaries(names, st.floats(1e-3, 1e3), min_size=1, max_size=5))
+    total = sum(weights.values())
+    routes = [
+        Route(
+            name,
+            draw(st.text(min_size=1)),
+            PolicyDocument.of(draw(policies())),
+            weight / total,
+            draw(st.one_of(st.just(""), names)),
+            draw(st.one_of(st.none(), st.floats(0, 100))),
+        )
+        for name, weight in weights.items()
+    ]
+    return Plan(model=draw(names), routes=routes)
+
+
+@settings(max_examples=30)
+@given(routed_plans())
+def test_every_routed_plan_survives_the_round_trip(plan):
+    assert read(Plan, write(plan)) == plan
+
+
+def test_the_ways_of_a_plan_are_its_routes_or_the_one_way_that_it_is():
+    assert ROUTED.ways == ROUTED.routes
+    assert PLAN.ways == [Route("", PLAN.function, POLICY, 1.0)]
+
+
+def test_the_routed_plan_of_the_page_on_architecture_is_one():
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text()
+    [document] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert [route.variant for route in read(Plan, document).routes] == ["resnet50", "resnet18"]
 
 
 def test_null_in_hold_is_infinite():
@@ -74,13 +132,28 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
     ("kind", "text", "message"),
     [
         (Plan, '{"model": 3, "function": "f", "policy": {}}', "plan.json: model: 3 .* expected `str`"),
-        (Plan, '{"model": "m", "function": "f"}', "missing required field `policy`"),
+        (Plan, '{"model": "m", "function": "f"}', "policy: None .* a table, or else routes"),
         (Plan, '{"model": "m", "function": "f", "polcy": {}}', "unknown field `polcy`"),
         (Plan, '{"model": "a b", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "model: 'a b'"),
         (Plan, '{"model": "m", "function": "", "policy": {"hold": [null, 0], "take": [0, 1]}}', "function: ''"),
         (Plan, '{"model": "m", "function": "f", "policy": {"hold": [null, -1], "take": [0, 1]}}', r"policy: hold\[1\]: -1.0"),
         (Plan, '{"version": 2, "model": "m", "function": "f", "policy": {"hold": [null, 0], "take": [0, 1]}}', "version: 2 .*: 1"),
         (Plan, '{"model": "m"', "a JSON document"),
+        (Plan, '{"model": "m"}', "function: '' .* or else routes"),
+        (Plan, '{"model": "m", "routes": []}', "function: '' .* or else routes"),
+        (Plan, routed('"name": "b", "share": 0'), r"routes\[1\].share: 0.0 .* a part > 0"),
+        (Plan, routed('"name": "b", "share": 0.4'), "routes: sum of share: 0.9 .* 1, within 1e-6"),
+        (Plan, routed('"name": "b", "share": 0.500002'), "routes: sum of share: 1.00000[0-9]* .* 1, within 1e-6"),
+        (Plan, routed('"name": "a", "share": 0.5'), r"routes\[1\].name: 'a' .* each name once"),
+        (Plan, routed('"name": "", "share": 0.5'), r"routes\[1\].name: '' .* 1 to 128"),
+        (Plan, routed('"name": "b:c", "share": 0.5'), r"routes\[1\].name: 'b:c' .* 1 to 128"),
+        (Plan, routed('"name": "b", "variant": "c d", "share": 0.5'), r"routes\[1\].variant: 'c d' .* 1 to 128"),
+        (Plan, routed('"name": "b", "accuracy": 101, "share": 0.5'), r"routes\[1\].accuracy: 101.0 .* from 0 to 100"),
+        (Plan, routed('"name": "b", "weight": 0.5'), r"routes\[1\]: .* unknown field `weight`"),
+        (Plan, routed('"name": "b", "share": 0.5').replace('"f"', '""'), r"routes\[0\].function: ''"),
+        (Plan, routed('"name": "b", "share": 0.5').replace("0]", "-1]"), r"routes\[0\].policy: hold\[1\]: -1.0"),
+        (Plan, routed('"name": "b", "share": 0.5', '"function": "g",'), "function: 'g' .* none beside routes"),
+        (Plan, write(PLAN).replace(b'"mlp-512:live"', b'""').decode(), "function: ''"),
         (ServiceProfile, '{"function": "f"}', "points"),
         (ServiceProfile, '{"function": "f", "service_time": {"intercept": -1, "slope": 1}}', "service_time.intercept: -1"),
         (ServiceProfile, '{"function": "f", "service_time": {"intercept": 0, "slope": 0}}', "intercept or a slope > 0"),

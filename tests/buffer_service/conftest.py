@@ -12,12 +12,14 @@ import pytest
 
 from batching import Policy
 from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, Slo, write
+from batching.documents import Plan, PolicyDocument, Route, Slo, write
 from buffer_service.app import BufferService, server
 from buffer_service.invokers import LocalInvoker
 from buffer_service.memory_store import MemoryBackend, MemoryStore
 from buffer_service.settings import Settings
 from lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
+
+NO_BATCHING = constructors.no_batching()
 
 
 class Plans:
@@ -50,6 +52,11 @@ class Function:
 
 def plan(policy: Policy, model: str = "m", function: str = "f") -> Plan:
     return Plan(model=model, function=function, policy=PolicyDocument.of(policy), slo=Slo(0.5))
+
+
+def routed(*routes: tuple[str, float], policy: Policy = NO_BATCHING, model: str = "m") -> Plan:
+    """A plan with routes of these names and shares, all under one policy, each on the function of its name."""
+    return Plan(model=model, routes=[Route(name, name, PolicyDocument.of(policy), share) for name, share in routes])
 
 
 class Running:
@@ -107,6 +114,3 @@ class _no_signals:
 @pytest.fixture
 def function() -> Function:
     return Function()
-
-
-NO_BATCHING = constructors.no_batching()

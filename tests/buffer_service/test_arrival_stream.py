@@ -236,7 +236,7 @@ async def test_the_setting_says_how_many_a_running_buffer_keeps(function, kept, 
     async with serving(function, NO_BATCHING, MemoryStore(backend, A), arrivals_kept=kept) as buffer:
         for _ in range(3):
             assert (await buffer.post("/models/m", b"1"))[0] == 200
-    assert len(backend.queues["m"].calls) == recorded
+    assert len(backend.calls["m"]) == recorded
 
 
 async def test_what_comes_while_a_call_is_under_way_keeps_its_own_time(function, monkeypatch):
@@ -249,8 +249,8 @@ async def test_what_comes_while_a_call_is_under_way_keeps_its_own_time(function,
     clock, gate, under_way = Clock(), asyncio.Event(), asyncio.Event()
 
     class SlowStore(MemoryStore):
-        def queue(self, model, limits):
-            queue = super().queue(model, limits)
+        def queue(self, model, limits, route=""):
+            queue = super().queue(model, limits, route)
             advance = queue.advance
 
             async def slowly(events, now=None):
@@ -266,11 +266,11 @@ async def test_what_comes_while_a_call_is_under_way_keeps_its_own_time(function,
     monkeypatch.setattr("buffer_service.dispatcher.time", clock)
     backend = MemoryBackend()
     async with serving(function, NO_BATCHING, SlowStore(backend, A)) as buffer:
-        dispatcher = buffer.service.dispatcher("m")
-        answers = [asyncio.create_task(dispatcher.submit("text/plain", {}, b"0"))]
+        model = buffer.service.model("m")
+        answers = [asyncio.create_task(model.submit("text/plain", {}, b"0"))]
         await under_way.wait()
         for clock.now in (101.0, 101.5, 103.0):
-            answers.append(asyncio.create_task(dispatcher.submit("text/plain", {}, b"1")))
+            answers.append(asyncio.create_task(model.submit("text/plain", {}, b"1")))
             await asyncio.sleep(0)
         clock.now = 104.0
         gate.set()

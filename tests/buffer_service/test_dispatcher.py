@@ -1,5 +1,6 @@
 import asyncio
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from buffer_service.invokers import BatchTooLarge, FunctionUnavailable, LocalInv
 from buffer_service.memory_store import MemoryBackend, MemoryStore
 from buffer_service.redis_store import RedisStore
 from buffer_service.store import Events, Limits
-from lambda_fn.contract import Answer, Item
+from lambda_fn.contract import Answer, Item, decode_batch
 from local.redis_server import RedisServer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
@@ -143,8 +144,8 @@ class _DeafStore(MemoryStore):
 
     deaf = False
 
-    def queue(self, model, limits):
-        queue = super().queue(model, limits)
+    def queue(self, model, limits, route=""):
+        queue = super().queue(model, limits, route)
         advance = queue.advance
 
         async def advance_deafly(events, now=None):
@@ -164,6 +165,73 @@ async def test_a_batch_whose_announcement_was_lost_does_not_hold_its_server(func
         store.deaf = True
         assert (await buffer.post("/models/m", b"1"))[0] == 503
         assert (await buffer.post("/models/m", b"2"))[2] == b"2"
+
+
+class _ForgetfulStore(MemoryStore):
+    """Says with the first completion that it has lost the queue."""
+
+    def queue(self, model, limits, route=""):
+        queue = super().queue(model, limits, route)
+        advance, epoch = queue.advance, "first"
+
+        async def advance_forgetfully(events, now=None):
+            nonlocal epoch
+            epoch = "second" if events.completed else epoch
+            return replace(await advance(events, now), epoch=epoch)
+
+        queue.advance = advance_forgetfully
+        return queue
+
+
+async def test_who_is_about_to_be_answered_is_not_submitted_again_when_the_store_lost_the_queue(function):
+    store = _ForgetfulStore(MemoryBackend(), new_process_name())
+    async with serving(function, constructors.static(32), store) as buffer:
+        answers = await asyncio.gather(*(buffer.post("/models/m", b"%d" % i) for i in range(32)))
+    assert [body for _, _, body in answers] == [b"%d" % i for i in range(32)]
+    assert [len(batch.items) for batch in function.batches] == [32]
+
+
+async def test_a_batch_whose_function_went_with_its_plan_is_answered_by_the_one_that_came(function, monkeypatch):
+    monkeypatch.setattr("buffer_service.app.CHECK_TIMEOUT", 0.05)
+    asked, followed = asyncio.Event(), asyncio.Event()
+
+    async def gone(payload):
+        if not decode_batch(payload).describe:
+            asked.set()
+        await followed.wait()
+        raise FunctionUnavailable("the worker does not answer")
+
+    invoker = LocalInvoker({"gone": gone, "f": function})
+    async with serving(function, None, plans=Plans(plan(NO_BATCHING, function="gone")), invoker=invoker) as buffer:
+        waiting = [asyncio.create_task(buffer.post("/models/m", b"%d" % i)) for i in range(3)]
+        await asked.wait()
+        await buffer.service.model("m").follow(plan(NO_BATCHING))
+        followed.set()
+        assert [(await answer)[2] for answer in waiting] == [b"0", b"1", b"2"]
+
+
+async def test_a_plan_that_comes_while_another_is_being_installed_is_installed_too(function):
+    gate, installing = asyncio.Event(), asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        def queue(self, model, limits, route=""):
+            queue = super().queue(model, limits, route)
+            install = queue.install
+
+            async def slowly(policy):
+                installing.set()
+                await gate.wait()
+                await install(policy)
+
+            queue.install = slowly
+            return queue
+
+    store = SlowStore(MemoryBackend(), new_process_name())
+    async with serving(function, constructors.static(100), store) as buffer:
+        await installing.wait()
+        await buffer.service.model("m").follow(plan(NO_BATCHING))
+        gate.set()
+        assert (await buffer.post("/models/m", b"1"))[2] == b"1"
 
 
 async def test_draining_answers_who_waits_here_and_elsewhere_and_frees_the_server(function):
@@ -235,7 +303,8 @@ async def test_who_was_answered_504_is_not_served_before_those_who_wait(function
 async def test_every_process_submits_again_what_a_redis_lost(function):
     policy = constructors.static(6)
     with RedisServer() as redis:
-        one, two = (serving(function, policy, RedisStore(redis.url, new_process_name()), lease=3.0) for _ in range(2))
+        # Sweeps come every ten seconds: not before the test is over, however slow the machine.
+        one, two = (serving(function, policy, RedisStore(redis.url, new_process_name()), lease=30.0) for _ in range(2))
         async with one as first, two as second:
             waiting = [asyncio.create_task((first, second)[i % 2].post("/models/m", b"%d" % i)) for i in range(4)]
             queue_length = second.service.telemetry.registry.get_sample_value

@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, write
+from batching.documents import Plan, PolicyDocument, Route, write
 from batching.errors import FunctionFailed, InvalidInput
 from buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
 
@@ -86,6 +86,16 @@ async def test_a_changed_plan_is_followed_and_the_same_document_is_not_applied_a
     file.write_bytes(write(plan(timeout=0.2)))
     await buffer.look()
     assert (buffer.in_force["mlp"], buffer.applied) == (plan(timeout=0.2), 2)
+
+
+async def test_the_log_names_what_is_in_force_route_by_route(file, caplog):
+    caplog.set_level(logging.INFO, "buffer_service.plans")
+    policy = PolicyDocument.of(constructors.greedy(8))
+    routes = [Route("small", "http://a:1", policy, 0.25), Route("large", "http://b:1", policy, 0.75)]
+    file.write_bytes(write(Plan(model="family", routes=routes)))
+    await Buffer(FilePlans(str(file))).look()
+    told = "small with 25 %: greedy on http://a:1, large with 75 %: greedy on http://b:1"
+    assert caplog.messages == [f"{file}: plan in force for family: {told}"]
 
 
 async def test_follow_notices_a_change_by_itself(file):

@@ -127,7 +127,7 @@ async def test_a_full_queue_refuses_with_429_and_says_when_to_come_back(function
         status, headers, body = await buffer.post("/models/m", b"3")
         assert (status, headers["retry-after"]) == (429, "1")
         assert b"3 requests wait already" in body
-        buffer.service.dispatcher("m").follow(plan(constructors.greedy(4)))
+        await buffer.service.model("m").follow(plan(constructors.greedy(4)))
         assert [answer[2] for answer in await asyncio.gather(*waiting)] == [b"0", b"1", b"2"]
 
 
@@ -164,7 +164,7 @@ async def test_a_plan_that_changes_is_followed_while_running_and_a_wrong_one_is_
         plans.plans = [plan(NO_BATCHING, function="no-such-function")]
         while not buffer.service.telemetry.registry.get_sample_value("sluice_plan_errors_total"):
             await asyncio.sleep(0.001)
-        assert buffer.service.dispatcher("m").plan.policy.kind == "static"
+        assert buffer.service.model("m").plan.policy.kind == "static"
         plans.plans = [plan(NO_BATCHING)]
         assert (await waiting)[2] == b"1"
 

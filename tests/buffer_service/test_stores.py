@@ -187,6 +187,42 @@ async def test_a_swapped_policy_rules_those_who_wait(open_store, model):
     assert [b.members for b in (await queue.advance(Events(), now=1.1)).batches] == [[member(1)]]
 
 
+async def test_the_queues_of_two_routes_and_of_no_route_are_apart(open_store, model):
+    store = open_store(A)
+    queues = [store.queue(model, Limits(max_queue_length=2), route) for route in ("", "a", "b")]
+    for queue, size in zip(queues, (3, 2, 3), strict=True):
+        with pytest.raises(QueueLost):
+            await queue.advance(Events([member(0)]), now=1.0)
+        await queue.install(constructors.static(size))
+    batches = [(await queue.advance(Events([member(1), member(2)]), now=1.0)).batches for queue in queues]
+    assert [len(released) for released in batches] == [0, 1, 0]
+    assert [(await queue.advance(Events([member(3)]), now=1.0)).accepted for queue in queues] == [0, 1, 0]
+
+
+async def test_all_routes_of_a_model_share_one_record_of_arrivals_and_what_is_recorded_already_is_not_added(
+    open_store, model, redis_server
+):
+    store = open_store(A)
+    for now, route in ((10.0, "a"), (11.0, "b"), (12.0, "")):
+        queue = store.queue(model, Limits(), route)
+        await queue.install(PAIRS)
+        await queue.advance(Events([member(1), member(2)], ages=[0.5, 0.0]), now=now)
+        moved = await queue.advance(Events([member(3)], leaving=True, recorded=True), now=now)
+        assert (moved.accepted, moved.queue_length, moved.batches) == (1, 1, [])
+    times = store._backend.arrival_times(model) if isinstance(store, MemoryStore) else read_arrivals(redis_server.url, model)
+    assert times.tolist() == [9.5, 10.0, 10.5, 11.0, 11.5, 12.0]
+
+
+async def test_who_puts_something_into_a_queue_without_serving_keeps_his_lease_there(open_store, model):
+    ours, theirs = open_store(A).queue(model, Limits(), "a"), open_store(B).queue(model, Limits(), "a")
+    await ours.install(GREEDY)
+    [batch] = (await ours.advance(Events([member(1)], serving=[]), now=1.0)).batches
+    await ours.advance(Events([member(2)], leaving=True), now=1.1)
+    assert (await theirs.advance(Events(serving=[]), now=1.2)).batches == []
+    [rest] = (await ours.advance(Events(completed=[batch.batch_id]), now=1.3)).batches
+    assert rest.members == [member(2)]
+
+
 async def test_more_arrivals_than_the_script_may_unpack_at_once_stay_in_order(open_store, model):
     queue = open_store(A).queue(model, Limits())
     await queue.install(constructors.static(5000))

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, Slo
+from batching.documents import Plan, PolicyDocument, Route, Slo
 from batching.errors import DeadlinePassed, QueueFull
 from buffer_service.telemetry import Telemetry
 
@@ -105,6 +105,72 @@ def test_another_plan_replaces_the_labels_of_the_one_before(telemetry):
     model.follow(plan(constructors.greedy(8), "g:live"))
     info = {key: value for key, value in scrape(telemetry).items() if key[0] == "sluice_plan_info"}
     assert info == {("sluice_plan_info", ("function", "g:live"), ("model", "m"), ("policy", constructors.greedy(8).kind)): 1}
+
+
+def routed(*routes):
+    """A plan with routes of these names, shares and accuracies, in front of the functions ``f`` and ``g`` in turn."""
+    policy = PolicyDocument.of(constructors.greedy(8))
+    ways = [Route(name, "fg"[i % 2], policy, share, accuracy=accuracy) for i, (name, share, accuracy) in enumerate(routes)]
+    return Plan(model="m", routes=ways, slo=Slo(SLO))
+
+
+def test_a_route_is_counted_for_itself_and_for_its_model(telemetry, stream):
+    model = telemetry.model(routed(("a", 0.75, 69.8), ("b", 0.25, None)))
+    a, b = model.route("a"), model.route("b")
+    for route, status in ((a, 200), (a, 200), (b, 502)):
+        route.sent(2)
+        route.invoked(0.04)
+        route.answered(status, 0.3, "a" if route is a else "b")
+    a.answered(200, 0.1, "b")  # it was moved
+    a.answered(200, 0.1, "unknown")
+    b.refused(QueueFull("m", 10))
+    b.failed("FunctionFailed")
+    a.waiting(3)
+    b.waiting(4)
+    model.emit()
+    samples, of_m, of_a, of_b = scrape(telemetry), ("model", "m"), ("route", "a"), ("route", "b")
+    assert samples["sluice_requests_total", of_m, ("status", "200")] == 4
+    assert samples["sluice_route_requests_total", of_m, of_a, ("status", "200")] == 2
+    assert samples["sluice_route_requests_total", of_m, of_b, ("status", "200")] == 1
+    assert samples["sluice_route_requests_total", of_m, of_b, ("status", "502")] == 1
+    assert samples["sluice_route_latency_seconds_count", of_m, of_b] == 2
+    assert samples["sluice_batch_size_sum", of_m] == 6
+    assert samples["sluice_route_batch_size_sum", of_m, of_a] == 4
+    assert samples["sluice_invocation_seconds_count", of_m] == 3
+    assert samples["sluice_route_invocation_seconds_count", of_m, of_b] == 1
+    assert samples["sluice_refusals_total", ("error", "QueueFull"), of_m] == 1
+    assert samples["sluice_route_invocation_failures_total", ("error", "FunctionFailed"), of_m, of_b] == 1
+    assert samples["sluice_queue_length", of_m] == 7
+    assert samples["sluice_route_queue_length", of_m, of_b] == 4
+    assert samples["sluice_route_share", of_m, of_a] == 0.75
+    assert samples["sluice_route_accuracy", of_m, of_a] == 69.8
+    assert ("sluice_route_accuracy", of_m, of_b) not in samples
+    [line] = emitted(stream)
+    assert (line["Requests"], line["SloViolations"]) == (6, 4)
+
+
+def test_a_route_that_is_left_has_no_share_and_when_it_is_forgotten_no_metrics(telemetry):
+    model = telemetry.model(routed(("a", 0.5, 70.0), ("b", 0.5, 80.0)))
+    route = model.route("a")
+    route.sent(1)
+    route.failed("FunctionFailed")
+    route.answered(200, 0.1, "a")
+    route.waiting(5)
+    model.follow(routed(("b", 1.0, 80.0)))
+    assert scrape(telemetry)["sluice_route_share", ("model", "m"), ("route", "a")] == 0
+    model.forget("a")
+    samples = scrape(telemetry)
+    assert not [key for key in samples if ("route", "a") in key]
+    assert samples["sluice_queue_length", ("model", "m")] == 0
+    assert samples["sluice_route_share", ("model", "m"), ("route", "b")] == 1
+
+
+def test_the_plan_in_force_is_told_for_every_function_of_its_routes(telemetry):
+    model = telemetry.model(plan(function="g"))
+    for document, functions in ((routed(("a", 0.5, None), ("b", 0.5, None)), ["f", "g"]), (routed(("a", 1.0, None)), ["f"])):
+        model.follow(document)
+        told = [dict(key[1:])["function"] for key in scrape(telemetry) if key[0] == "sluice_plan_info"]
+        assert sorted(told) == functions
 
 
 def test_the_slo_of_the_plan_in_force_counts(telemetry, stream):

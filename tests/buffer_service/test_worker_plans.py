@@ -30,13 +30,13 @@ def service(served: dict[str, str]) -> BufferService:
 
 async def test_a_worker_that_serves_another_model_is_named():
     with pytest.raises(InvalidInput, match=r"model: 'm' is not allowed; allowed: the model that http://b:1 serves, 'other'"):
-        await service({"http://a:1": "m", "http://b:1": "other"})._check_function(plan(NO_BATCHING, function=WORKERS))
+        await service({"http://a:1": "m", "http://b:1": "other"})._check_functions(plan(NO_BATCHING, function=WORKERS))
 
 
 async def test_a_worker_that_does_not_exist_is_named():
     with pytest.raises(UnknownFunction, match="'http://b:1' does not exist"):
-        await service({"http://a:1": "m"})._check_function(plan(NO_BATCHING, function=WORKERS))
+        await service({"http://a:1": "m"})._check_functions(plan(NO_BATCHING, function=WORKERS))
 
 
 async def test_workers_that_all_serve_the_model_are_accepted():
-    await service({"http://a:1": "m", "http://b:1": "m"})._check_function(plan(NO_BATCHING, function=WORKERS))
+    await service({"http://a:1": "m", "http://b:1": "m"})._check_functions(plan(NO_BATCHING, function=WORKERS))

@@ -1,0 +1,48 @@
+"""Which route a request takes: dealt by the shares, without chance. What may live here: the deal, no queue and no clock.
+
+The rule is Tijdeman's for the chairman assignment problem. At the ``n``-th request a route of share ``s`` that got ``x`` of those
+before is owed ``n s - x``. Who is owed at least ``1 / (2 k - 2)`` may get it, where ``k`` is the number of routes; of these it goes
+to the one that would soonest be owed more than ``1 - 1 / (2 k - 2)``, the first named of equals. So no route ever has a whole
+request more or less than its share, whatever the shares and however many routes; dealing to whom the most is owed does not promise
+that.
+
+Reference: R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980), 323-330.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ROUNDING = 1e-9  # of a request: what is owed is a sum of many shares
+
+
+class Router:
+    """Deals requests to routes; ``shares`` (> 0, by name) count from the first request after they were given."""
+
+    def __init__(self, shares: Mapping[str, float]) -> None:
+        self._shares: dict[str, float] = {}
+        self.follow(shares)
+
+    def follow(self, shares: Mapping[str, float]) -> None:
+        """Other shares rule from now on; the same ones go on where they are."""
+        total = sum(shares.values())
+        normalised = {name: share / total for name, share in shares.items()}
+        if normalised == self._shares:
+            return
+        self._shares = normalised
+        self._only = next(iter(shares)) if len(shares) == 1 else None
+        self._slack = 1 / (2 * len(shares) - 2) if len(shares) > 1 else 0.0
+        self._owed = dict.fromkeys(shares, 0.0)
+
+    def next(self) -> str:
+        """The route of the next request."""
+        if self._only is not None:
+            return self._only
+        owed, slack = self._owed, self._slack
+        soonest, chosen = float("inf"), ""
+        for name, share in self._shares.items():
+            owed[name] += share
+            if owed[name] >= slack - ROUNDING and (time_left := (1 - slack - owed[name]) / share) < soonest - ROUNDING:
+                soonest, chosen = time_left, name
+        owed[chosen] -= 1
+        return chosen
