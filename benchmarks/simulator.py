@@ -1,164 +1,283 @@
-"""Requests per second of the compiled event loop, one core, beside what one would write in plain Python for the same queue.
+"""Requests per second of the compiled event loop, one core, beside plain Python and SimPy models of the same queues.
 
-The alternatives are the specification itself (a clock around ``batching.Batcher``) and, where SimPy is installed, a SimPy model of
-each queue. Every run has a process of its own; the load is Poisson, a batch of b takes 1.05 + 0.305 b ms. The code is compiled, and
-the arrivals are drawn, before the clock starts. Memory is the peak beyond what the process held by then.
+*simulate* is given its arrivals and gives the latency of every request; *streaming* (``simulate_deployments``) draws its arrivals
+itself, keeps statistics and no request. *Python* is the specification, a clock around ``batching.Batcher`` or ``decide``; the SimPy
+models know queues and no tables. The loop, the specification and the model are first seen to answer with the same latencies.
+Arrivals are Poisson, a batch of b takes 1.05 + 0.305 b ms. CPU time, with the compiled code warm; ratios are taken within a round,
+in which all are run one after the other. Memory is the peak of a process of its own beyond what it held when its code was warm, as
+Linux tells it.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import math
 import multiprocessing
-import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import simpy
 from rich.console import Console
 from rich.table import Table
 
-from batching import Policy, policy
+from batching import policy
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
+from optimizer.arrivals.poisson import poisson
+from optimizer.simulation.chunks import SampledArrivals
+from optimizer.simulation.deployment import Deployment, Environments, Overflow
 from optimizer.simulation.event_loop import simulate
+from optimizer.simulation.queue_run import QueueRun
+from optimizer.simulation.streaming import simulate_deployments
 from tests.optimizer.batcher_loop import run_batcher
+from tests.optimizer.deployment_loop import run_deployment
+
+Process = Generator[simpy.Event, None, None]
 
 ROUNDS = 3
+COMPILED, PLAIN = 3_000_000, 60_000  # requests a run
+LENGTHS = (10**6, 10**7, 10**8)  # of the runs whose memory is measured
 BATCH_SIZE = 32
 TIMEOUT = 0.005
-SECONDS = 0.00105 + 0.000305 * np.arange(1, BATCH_SIZE + 1)
-RATE = 0.7 * BATCH_SIZE / SECONDS[-1]  # requests/s: 70 % of what one server can do
+SECONDS: Array = 0.00105 + 0.000305 * np.arange(1, BATCH_SIZE + 1, dtype=np.float64)
+FULL = BATCH_SIZE / float(SECONDS[-1])  # requests/s of one server
+SERVICE = ServiceTimes(1024, SECONDS[:, None], np.zeros(BATCH_SIZE), SECONDS)
+RANDOM = ServiceTimes(1024, SECONDS[:, None] * [0.5, 1.0, 1.5], np.zeros(BATCH_SIZE), SECONDS)
+LAMBDA = Environments(init_duration=0.3, keep_alive=1.0, concurrency=3)
 
-TABLES: dict[str, Policy] = {
-    "size or timeout, elastic": policy.size_or_timeout(BATCH_SIZE, TIMEOUT),
-    "greedy, 1 server": policy.greedy(BATCH_SIZE),
-    "no batching, 16 servers": policy.greedy(1, servers=16),
+
+class Case(NamedTuple):
+    """A queue, and what its SimPy model knows of it: ``timeout`` of its function's batches; ``None`` where there is none."""
+
+    deployment: Deployment
+    arrival_rate: float
+    timeout: float | None
+
+
+CASES = {
+    "size or timeout": Case(Deployment(policy.size_or_timeout(BATCH_SIZE, TIMEOUT), SERVICE), 0.7 * FULL, TIMEOUT),
+    "greedy, 1 server": Case(Deployment(policy.greedy(BATCH_SIZE), SERVICE), 0.7 * FULL, None),
+    "no batching, 16 servers": Case(Deployment(policy.greedy(1, servers=16), SERVICE), 0.7 * 16 / float(SECONDS[0]), None),
+    "Lambda, 3 at once": Case(Deployment(policy.size_or_timeout(BATCH_SIZE, TIMEOUT), SERVICE, LAMBDA), 1.4 * FULL, TIMEOUT),
+    "1 server and Lambda": Case(
+        Deployment(
+            policy.greedy(BATCH_SIZE), SERVICE, overflow=Overflow(policy.size_or_timeout(BATCH_SIZE, 0.008), SERVICE, LAMBDA)
+        ),
+        0.9 * FULL,
+        0.008,
+    ),
 }
+BEYOND_A_TABLE = ("Lambda, 3 at once", "1 server and Lambda")  # ``simulate`` knows tables alone
 
 
 def main() -> None:
-    """Measure every body on every table ``ROUNDS`` times, interleaved, and print medians."""
-    kinds = ["compiled", "Batcher", *(["SimPy"] if importlib.util.find_spec("simpy") else [])]
-    results: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for _ in range(ROUNDS):
-        for name in TABLES:
-            for kind in kinds:
-                # one process per run, so that the peak of its memory is its own
-                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                    results.setdefault((kind, name), []).append(process.submit(measure, kind, name).result())
-    middle = {key: [statistics.median(column) for column in zip(*runs, strict=True)] for key, runs in results.items()}
-    table = Table(
-        title=f"One core, batch size {BATCH_SIZE}, timeout {TIMEOUT * 1000:g} ms, {RATE:.0f} requests/s, median of {ROUNDS}"
-    )
-    for heading in ("", *TABLES):
+    """Measure every body on every queue ``ROUNDS`` times, interleaved, and print medians; then the memory."""
+    for name in CASES:
+        check(name)
+    rounds = [{(kind, name): body(name) for name in CASES for kind, body in BODIES.items()} for _ in range(ROUNDS)]
+    table = Table(title=f"One core, median of {ROUNDS}")
+    for heading in ("", *CASES):
         table.add_column(heading, justify="right" if heading else "left")
-    for kind in kinds:
-        table.add_row(f"{kind}: requests/s", *(f"{middle[kind, name][0]:.3g}" for name in TABLES))
-    for kind in kinds[1:]:
-        table.add_row(f"compiled over {kind}", *(f"{middle['compiled', name][0] / middle[kind, name][0]:.0f}" for name in TABLES))
-    for kind in kinds:
-        table.add_row(f"{kind}: peak bytes per request", *(f"{middle[kind, name][1]:.0f}" for name in TABLES))
-    Console(width=120).print(table)
+
+    def add_row(label: str, digits: str, kind: str, over: str = "") -> None:
+        cells = []
+        for name in CASES:
+            middle = statistics.median(speeds[kind, name] / (speeds[over, name] if over else 1) for speeds in rounds)
+            cells.append("" if np.isnan(middle) else format(middle, digits))
+        table.add_row(label, *cells)
+
+    for kind in BODIES:
+        add_row(f"{kind}: requests/s", ".2g", kind)
+    for kind, over in (("streaming", "Python"), ("streaming", "SimPy"), ("simulate", "SimPy")):
+        add_row(f"{kind} over {over}", ".0f", kind, over)
+    console = Console(width=132)
+    console.print(table)
+    memory = Table(title="Peak memory beyond the start, MB (greedy, 1 server)")
+    for heading in ("", *(f"10^{len(str(n)) - 1} requests" for n in LENGTHS)):
+        memory.add_column(heading, justify="right" if heading else "left")
+    memory.add_row("streaming", *(f"{in_its_own_process(stream, n):.0f}" for n in LENGTHS))
+    memory.add_row("streaming, random service", *(f"{in_its_own_process(stream_random, n):.0f}" for n in LENGTHS))
+    memory.add_row("simulate", *(f"{in_its_own_process(keep_all, n):.0f}" for n in LENGTHS[:-1]), "")
+    console.print(memory)
 
 
-def measure(kind: str, name: str) -> tuple[float, float]:
-    """Requests per second of CPU, and peak bytes of memory per request, of one run."""
-    n = 10_000_000 if kind == "compiled" else 200_000
-    service = ServiceTimes(1024, SECONDS[:, None], np.zeros(BATCH_SIZE), SECONDS)
-    rng = np.random.default_rng(1)
-    body = BODIES[kind]
-    body(name, np.cumsum(rng.exponential(1 / RATE, 100)), service)
-    times = rng.exponential(1 / RATE, n)
-    np.cumsum(times, out=times)
-    held = peak_memory()
+# --- the bodies: requests per second of CPU, by the name of a queue
+
+
+def by_simulate(name: str) -> float:
+    """The latencies of given arrivals."""
+    if name in BEYOND_A_TABLE:
+        return float("nan")
+    times = arrivals(name, COMPILED)
+    table = CASES[name].deployment.schedule.tables[0]
+    return COMPILED / seconds_of(lambda: simulate(table, times, SERVICE, np.random.default_rng(0)).latency)
+
+
+def by_streaming(name: str) -> float:
+    """Arrivals, latencies, and their statistics."""
+    return COMPILED / seconds_of(lambda: stream(COMPILED, name))
+
+
+def by_specification(name: str) -> float:
+    """The specification, in Python."""
+    times = arrivals(name, PLAIN)
+    return PLAIN / seconds_of(lambda: run_specification(name, times))
+
+
+def by_simpy(name: str) -> float:
+    """A SimPy model of the queue."""
+    times = arrivals(name, PLAIN)
+    return PLAIN / seconds_of(lambda: run_simpy(name, times))
+
+
+BODIES = {"streaming": by_streaming, "simulate": by_simulate, "Python": by_specification, "SimPy": by_simpy}
+
+
+def seconds_of(body: Callable[[], object]) -> float:
+    """CPU seconds of a call."""
     start = time.process_time()
-    latencies = body(name, times, service)
-    elapsed = time.process_time() - start
-    assert np.isfinite(latencies).all()
-    return n / elapsed, (peak_memory() - held) / n
+    body()
+    return time.process_time() - start
 
 
-def run_compiled(name: str, times: Array, service: ServiceTimes) -> Array:
-    """Latencies by the compiled event loop."""
-    return simulate(TABLES[name], times, service, np.random.default_rng(0)).latency
+def arrivals(name: str, n: int) -> Array:
+    """Arrival times of a queue, (n,), s."""
+    return np.cumsum(poisson(CASES[name].arrival_rate).sample(n, np.random.default_rng(1)))
 
 
-def run_specification(name: str, times: Array, service: ServiceTimes) -> Array:
-    """Latencies by ``Batcher``."""
-    latency = np.full(len(times), math.nan)
-    for now, response, members in run_batcher(TABLES[name], times, service, np.random.default_rng(0)):
-        latency[members] = now + response - times[members]
-    return latency
+def stream(n: int, name: str = "greedy, 1 server") -> object:
+    """One queue with statistics, an SLO, and its time series."""
+    return stream_through(CASES[name].deployment, CASES[name].arrival_rate, n)
 
 
-def run_simpy(name: str, times: Array, service: ServiceTimes) -> Array:
-    """Latencies by a SimPy model of the queue, its servers as processes."""
-    import simpy
+def stream_random(n: int) -> object:
+    """One greedy server whose service times are random."""
+    return stream_through(Deployment(policy.greedy(BATCH_SIZE), RANDOM), 0.7 * FULL, n)
 
-    table = TABLES[name]
+
+def stream_through(deployment: Deployment, arrival_rate: float, n: int) -> object:
+    """Statistics of a deployment."""
+    return simulate_deployments({"it": deployment}, SampledArrivals(poisson(arrival_rate), n, 1), [0.02], bins=100)
+
+
+def keep_all(n: int, name: str = "greedy, 1 server") -> object:
+    """The same with the latency of every request kept."""
+    return simulate(policy.greedy(BATCH_SIZE), arrivals(name, n), SERVICE, np.random.default_rng(0)).latency
+
+
+def check(name: str) -> None:
+    """See that all answer alike, which also compiles what is compiled."""
+    times = arrivals(name, PLAIN // 2)
+    run = QueueRun(CASES[name].deployment, np.random.default_rng(0)).feed(times, last=True).batches
+    batches = zip(run.first, run.sizes, run.dispatched, run.responses, strict=True)
+    latencies = np.concatenate([now + response - times[first : first + size] for first, size, now, response in batches])
+    for other in (run_specification(name, times), run_simpy(name, times)):
+        assert np.allclose(np.sort(latencies), np.sort(other), rtol=0, atol=1e-9), name
+    stream(1000, name)
+
+
+def run_specification(name: str, times: Array) -> Array:
+    """Latencies by ``Batcher``; by ``decide``, where there is more than a table."""
+    deployment, rng = CASES[name].deployment, np.random.default_rng(0)
+    if name in BEYOND_A_TABLE:
+        return np.concatenate([now + took - times[members] for now, took, members, *_ in run_deployment(deployment, times, rng)])
+    batches = run_batcher(deployment.schedule.tables[0], times, SERVICE, rng)
+    return np.concatenate([now + took - times[members] for now, took, members in batches])
+
+
+def run_simpy(name: str, times: Array) -> Array:
+    """Latencies by SimPy: processes for the source, for timeouts, and for every batch in service."""
+    case = CASES[name]
+    n_servers = case.deployment.schedule.tables[0].servers or 0
+    largest = case.deployment.schedule.max_batch_size
+    lambda_ = case.deployment.function_environments
+    limit = lambda_.concurrency if lambda_ and lambda_.concurrency else float("inf")
+    timeout = case.timeout or 0.0
     environment = simpy.Environment()
-    seconds = service.seconds[:, 0].tolist()
-    latencies: list[float] = []
+    seconds = SECONDS.tolist()
     waiting: list[float] = []
-    idle: list[Any] = []
+    latencies: list[float] = []
+    idle: list[float] = []  # since when environments of the function are
+    n_busy = n_running = 0
 
-    def source() -> Iterator[Any]:
+    def source() -> Process:
         for arrival in times.tolist():
             yield environment.timeout(arrival - environment.now)
             waiting.append(environment.now)
-            if table.servers is None:
-                if len(waiting) == 1:
-                    environment.process(close(waiting[0]))
-                elif len(waiting) == BATCH_SIZE:
-                    dispatch()
-            elif idle:
-                idle.pop().succeed()
+            release()
+            if waiting and len(waiting) == 1 and case.timeout is not None:
+                environment.process(expire(waiting[0]))
 
-    def close(opened: float) -> Iterator[Any]:
-        yield environment.timeout(TIMEOUT)
+    def expire(opened: float) -> Process:
+        yield environment.timeout(max(0.0, opened + timeout - environment.now))
         if waiting and waiting[0] == opened:
-            dispatch()
+            release()
 
-    def dispatch() -> None:
-        batch = waiting[:]
-        waiting.clear()
-        environment.process(serve(batch))
+    def due(now: float) -> bool:
+        return len(waiting) >= largest or now >= waiting[0] + timeout - 1e-12
 
-    def serve(batch: list[float]) -> Iterator[Any]:
-        yield environment.timeout(seconds[len(batch) - 1])
+    def release() -> None:
+        nonlocal n_busy, n_running
+        while waiting:
+            now, cold = environment.now, 0.0
+            if n_busy < n_servers:
+                n_busy += 1
+                by_function = False
+            elif case.timeout is not None and n_running < limit and due(now):
+                n_running += 1
+                by_function = True
+                if lambda_ and not (idle and now - idle.pop() <= lambda_.keep_alive):
+                    idle.clear()
+                    cold = lambda_.init_duration
+            else:
+                return
+            batch = waiting[:largest]
+            del waiting[:largest]
+            environment.process(serve(batch, seconds[len(batch) - 1] + cold, by_function))
+            if waiting and case.timeout is not None:
+                environment.process(expire(waiting[0]))
+
+    def serve(batch: list[float], duration: float, by_function: bool) -> Process:
+        nonlocal n_busy, n_running
+        yield environment.timeout(duration)
         latencies.extend(environment.now - arrival for arrival in batch)
-
-    def server() -> Iterator[Any]:
-        while True:
-            if not waiting:
-                idle.append(environment.event())
-                yield idle[-1]
-            batch = waiting[: table.max_batch_size]
-            del waiting[: table.max_batch_size]
-            if batch:
-                yield from serve(batch)
+        if by_function:
+            n_running -= 1
+            idle.append(environment.now)
+        else:
+            n_busy -= 1
+        release()
 
     environment.process(source())
-    for _ in range(table.servers or 0):
-        environment.process(server())
     environment.run()
     return np.array(latencies)
 
 
-def peak_memory() -> int:
-    """Most resident bytes of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# --- memory
 
 
-BODIES: dict[str, Callable[[str, Array, ServiceTimes], Array]] = {
-    "compiled": run_compiled,
-    "Batcher": run_specification,
-    "SimPy": run_simpy,
-}
+def in_its_own_process(body: Callable[[int], object], n: int) -> float:
+    """Peak MB of ``body(n)`` beyond what a process held when the code was warm."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(peak_of, body, n).result()
+
+
+def peak_of(body: Callable[[int], object], n: int) -> float:
+    """The same, in this process."""
+    body(1000)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    held = peak_memory()
+    body(n)
+    return peak_memory() - held
+
+
+def peak_memory() -> float:
+    """Most resident MB of this process; not ``getrusage``, which counts what its parent held as well."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024 / 1e6
 
 
 if __name__ == "__main__":

@@ -149,8 +149,9 @@ class RunStatistics:
     def percentile(self, percentile: float) -> Estimate:
         """Percentile (0-100) of the latency in equilibrium, s; what is not answered counts as answered never."""
         unanswered = self._length - self._tally.answered[1:]
-        counts = np.column_stack([self._tally.latencies[1:], unanswered])
-        return estimate_quantile_of_counts(counts, np.append(_upper_edges(), np.inf), percentile / 100)
+        seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
+        counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
+        return estimate_quantile_of_counts(counts, np.append(_upper_edges()[seen], np.inf), percentile / 100)
 
     def violations(self, k: int = 0) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
