@@ -22,6 +22,7 @@ COMMANDS = {
     "predict": ("cli.predict", "Predict latency, batch sizes and cost of one setting."),
     "recommend": ("cli.recommend", "Find the cheapest setting that keeps a percentile SLO."),
     "smdp": ("cli.smdp", "Find the optimal batching policy of one server."),
+    "fleet": ("cli.fleet", "Choose and place model variants on a fixed fleet."),
     "serve": ("cli.serve", "Serve models through the batching buffer."),
     "replay": ("cli.replay", "Replay a trace against a running buffer."),
     "demo": ("cli.demo", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),

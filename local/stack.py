@@ -62,11 +62,10 @@ class BufferProcess:
         part = self._plan_file.with_suffix(".part")
         part.write_bytes(write(plan))
         part.replace(self._plan_file)
-        wanted = [
-            f'sluice_plan_info{{function="{way.function}",model="{plan.model}",policy="{way.policy.kind}"}} 1.0' for way in plan.ways
-        ]
+        info = 'sluice_plan_info{{function="{}",model="{}",policy="{}"}} 1.0'
+        wanted = {info.format(way.function, plan.model, way.policy.kind) for way in plan.ways}
         deadline = time.monotonic() + START_TIMEOUT
-        while not set(wanted) <= set(_request(f"{self.url}/metrics").decode().splitlines()):
+        while not wanted <= set(_request(f"{self.url}/metrics").decode().splitlines()):
             if time.monotonic() > deadline:
                 functions = ", ".join(way.function for way in plan.ways)
                 raise DispatchFailed(f"the buffer does not follow the plan for {plan.model!r} on {functions}")

@@ -1,0 +1,261 @@
+"""The optimal placement of a fleet, by integer programs one after the other (docs/model.md, section 5, M6).
+
+1. The most demand served. Only the fastest variant of each family on each type matters here, so the program has one count per
+   type and family.
+2. The greatest accuracy at that amount. With y[m] the part of the demand of its family that variant m serves, on whatever types,
+
+        max sum_m A_m s_m y[m]   s.t.   sum_m n[d, m] <= N_d,   y[m] <= sum_d min(1, P[d, m] / s_m) n[d, m],
+                                        sum_{m of q} y[m] <= 1,   sum_m s_m y[m] >= the most
+
+   and with equality in the third where all the demand can be served. s_m is the demand of the family of m. The minimum leaves
+   out no whole number of devices, and many fractions of one.
+3. With a placement that runs, r, the fewest devices that load another variant, sum_{d, m} max(0, n[d, m] - r[d, m]), no less
+   accurate than what was found by more than the gap.
+
+Only the counts are taken from the solver; the flows are then worked out from them (``best_flows``), so that no rounding of the
+solver reaches the answer. Pairs that no optimum needs are left out (``pareto.py``), in the third program but for those that run.
+Proteus (Ahmad et al., ASPLOS'24, section 4) has one boolean per device instead, and lowers the demand step by step where it
+cannot be served.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import block_array, coo_array, eye_array, vstack
+
+from batching.errors import require
+from optimizer.arrivals.map import Array
+from optimizer.decision.fleet.pareto import worth_hosting
+from optimizer.decision.fleet.problem import Counts, FleetProblem, FleetSolution, best_flows, keep_running, solution_of
+
+TIME_LIMIT = 10.0  # s
+GAP = 0.01  # percentage points
+_AMOUNT = 1e-7  # of the demand: by how much an amount may be missed that another stage has found
+_INFEASIBLE = 2  # scipy's status
+_LARGE = 200  # pairs; for larger programs
+_PATIENCE = 0.75  # s is what each search for fewer swaps gets
+_LEAST = 0.1  # s; what a later stage gets even where the earlier ones took all
+
+
+def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: float = GAP) -> FleetSolution:
+    """The placement that serves the most, then most accurately, then with the fewest devices that load another variant.
+
+    Parameters
+    ----------
+    time_limit : float
+        Seconds for all stages together; the best placement found by then is returned, with its bound.
+    gap : float
+        Percentage points of mean accuracy within which placements count as equal.
+
+    Returns
+    -------
+    solution : FleetSolution
+        ``converged`` says whether every stage was proven.
+
+    Raises
+    ------
+    InvalidInput
+        A time limit or a gap that is not above 0.
+    """
+    require(0 < time_limit < np.inf, "time_limit", time_limit, "a number of seconds > 0")
+    require(0 < gap < 100, "gap", gap, "percentage points > 0")
+    start = time.perf_counter()
+
+    def left() -> float:
+        return max(_LEAST, start + time_limit - time.perf_counter())
+
+    most = _serve_the_most(problem, left())
+    accurate = _be_accurate(problem, most.counts, gap, left())
+    counts, converged = accurate.counts, most.proven and accurate.proven
+    if problem.running is not None:
+        fewest = _swap_the_fewest(problem, counts, gap, left)
+        counts, converged = fewest.counts, converged and fewest.proven
+    counts = keep_running(problem, counts)
+    found = solution_of(problem, counts)
+    # the solver's bound is as exact as its tolerances, and may be none
+    bound = max(min(accurate.bound, float(problem.accuracy.max())), found.accuracy)
+    return replace(found, bound=bound, converged=converged, seconds=time.perf_counter() - start)
+
+
+def devices_wanted(problem: FleetProblem, time_limit: float = TIME_LIMIT) -> list[int | None]:
+    """How many more devices of each type alone would serve all the demand; ``None`` where no number would, or none was found.
+
+    The number is the least unless the time ran out, and 0 for each type where nothing is missing.
+    """
+    wanted: list[int | None] = []
+    fastest = _fastest(problem)
+    for d in range(len(problem.devices)):
+        devices = problem.devices.copy()
+        part = np.divide(problem.demand_of_variant, problem.throughput[d], out=np.zeros(len(problem.accuracy)), where=fastest[d])
+        devices[d] += int(np.ceil(part).sum())
+        program = _Program(replace(problem, devices=devices, running=None), fastest)
+        program.serve(float(problem.demand.sum()))
+        found = program.use_the_fewest(d, time_limit / len(problem.devices))
+        wanted.append(max(0, int(found.counts[d].sum() - problem.devices[d])) if found.counts.any() else None)
+    return wanted
+
+
+class _Stage(NamedTuple):
+    counts: Counts
+    bound: float  # on the objective of the stage
+    proven: bool
+
+
+def _serve_the_most(problem: FleetProblem, seconds: float) -> _Stage:
+    """Counts of the fastest variants that serve the most; the bound is on the requests/s."""
+    return _Program(problem, _fastest(problem)).maximise(np.ones(len(problem.accuracy)), _AMOUNT, seconds)
+
+
+def _fastest(problem: FleetProblem) -> NDArray[np.bool_]:
+    """The fastest variant of each family that is asked for, on each type, (n_types, n_variants)."""
+    fastest = np.zeros(problem.throughput.shape, dtype=bool)
+    for q in np.flatnonzero(problem.demand):
+        members = np.flatnonzero(problem.family == q)
+        if len(members):
+            best = members[problem.throughput[:, members].argmax(axis=1)]
+            fastest[np.arange(len(best)), best] = True
+    return np.asarray(fastest & (problem.throughput > 0))
+
+
+def _be_accurate(problem: FleetProblem, start: Counts, gap: float, seconds: float) -> _Stage:
+    """Counts of the greatest mean accuracy that serve as much as those given; the bound is on that mean, percent."""
+    served = best_flows(problem, start).sum()
+    program = _Program(problem, worth_hosting(problem))
+    program.serve(served)
+    found = program.maximise(problem.accuracy / 100, gap / 100, seconds, otherwise=start)
+    return found._replace(bound=float(100 * found.bound * problem.demand.sum() / served) if served else np.nan)
+
+
+def _swap_the_fewest(problem: FleetProblem, start: Counts, gap: float, left: Callable[[], float]) -> _Stage:
+    """Counts with the fewest swaps that serve as much and as accurately as those given; the bound is on the swaps.
+
+    In a large program first among the pairs that are used or run, which is quick, then for fewer among all, each for a while.
+    """
+    assert problem.running is not None
+    flows = best_flows(problem, start)
+    served, earned = flows.sum(), (flows @ problem.accuracy).sum()
+    of_use = (problem.throughput > 0) & (problem.demand_of_variant > 0)
+    near = of_use & ((start > 0) | (problem.running > 0))
+    every = worth_hosting(problem) | (of_use & (problem.running > 0))
+    best = _Stage(start, 0.0, False)
+    large = every.sum() > _LARGE
+    for pairs in (near, every) if large else (every,):
+        swaps = int(np.maximum(best.counts - problem.running, 0).sum())
+        if swaps == 0:
+            return best._replace(proven=True)
+        program = _Program(problem, pairs)
+        program.serve(served)
+        program.earn(earned - gap * served)
+        seconds = min(left(), _PATIENCE) if large else left()
+        best = program.swap_the_fewest(problem.running, swaps - 1, seconds, otherwise=best.counts)
+    return best
+
+
+class _Program:
+    """Columns: counts n of the pairs kept, idle devices of each type, parts y of the variants. Amounts are of the whole demand.
+
+    That idle devices are counted, and that the counts of a family cover its demand, follows from the rest; written down, the
+    solver finds cuts in it.
+    """
+
+    def __init__(self, problem: FleetProblem, pairs: NDArray[np.bool_]) -> None:
+        self.problem = problem
+        self.types, self.hosted = np.nonzero(pairs)
+        self.variants = np.unique(self.hosted)
+        asked = problem.demand_of_variant
+        self.weight = asked[self.variants] / problem.demand.sum()
+        n_types, n, k = len(problem.devices), len(self.types), len(self.variants)
+        part = problem.throughput[pairs] / asked[self.hosted]
+        self.reach = np.minimum(part, 1.0)
+        every = np.arange(n)
+        hosting = coo_array((np.ones(n), (self.types, every)), shape=(n_types, n))
+        reached = coo_array((-self.reach, (np.searchsorted(self.variants, self.hosted), every)), shape=(k, n))
+        of_family = (problem.family[self.variants], np.arange(k))
+        families = coo_array((np.ones(k), of_family), shape=(problem.n_families, k))
+        self.rows = block_array([[hosting, eye_array(n_types), None], [reached, None, eye_array(k)], [None, None, families]])
+        devices = problem.devices.astype(np.float64)
+        self.lower = np.concatenate([devices, np.full(k, -np.inf), np.zeros(problem.n_families)])
+        self.upper = np.concatenate([devices, np.zeros(k), np.ones(problem.n_families)])
+        # 1e-9: a demand that is a whole number of devices needs no device more
+        needed = np.minimum(devices[self.types], np.ceil(1 / part - 1e-9)) if n else np.zeros(0)
+        self.most = np.concatenate([needed, devices, np.ones(k)])
+
+    def serve(self, amount: float) -> None:
+        """Serve at least that many requests/s."""
+        problem, n = self.problem, len(self.types)
+        if amount < problem.demand.sum() * (1 - 1e-12):
+            self._at_least(self.weight, amount / problem.demand.sum() - _AMOUNT)
+            return
+        all_of_it = (problem.demand > 0).astype(np.float64)
+        self.lower[-problem.n_families :] = all_of_it
+        cover = coo_array((self.reach, (problem.family[self.hosted], np.arange(n))), shape=(problem.n_families, len(self.most)))
+        self._add(cover, all_of_it, np.full(problem.n_families, np.inf))
+
+    def earn(self, amount: float) -> None:
+        """Serve with an accuracy that sums to at least this, percent times requests/s."""
+        self._at_least(self.weight * self.problem.accuracy[self.variants] / 100, amount / 100 / self.problem.demand.sum())
+
+    def _at_least(self, weights: Array, amount: float) -> None:
+        k = len(self.variants)
+        parts = len(self.most) - k + np.arange(k)
+        row = coo_array((weights, (np.zeros(k, dtype=np.int64), parts)), shape=(1, len(self.most)))
+        self._add(row, np.array([amount]), np.array([np.inf]))
+
+    def _add(self, rows: coo_array, lower: Array, upper: Array) -> None:
+        self.rows = vstack([self.rows, rows])
+        self.lower, self.upper = np.concatenate([self.lower, lower]), np.concatenate([self.upper, upper])
+
+    def maximise(self, value: Array, gap: float, seconds: float, otherwise: Counts | None = None) -> _Stage:
+        """Counts of the greatest sum of ``value``, (n_variants,), over what is served."""
+        cost = np.zeros(len(self.most))
+        cost[len(cost) - len(self.variants) :] = -self.weight * value[self.variants]
+        return self._solve(cost, gap, seconds, otherwise)
+
+    def use_the_fewest(self, device: int, seconds: float) -> _Stage:
+        """Counts with the fewest devices of one type."""
+        cost = np.zeros(len(self.most))
+        cost[: len(self.types)] = self.types == device
+        return self._solve(cost, 0.5 / max(1, self.problem.devices[device]), seconds, None)  # less than one device is none
+
+    def swap_the_fewest(self, running: Counts, most: int, seconds: float, otherwise: Counts) -> _Stage:
+        """Counts with the fewest devices beyond those that run, and at most some; those otherwise where there are none."""
+        n, width = len(self.types), len(self.most)
+        runs = running[self.types, self.hosted].astype(np.float64)
+        some = np.flatnonzero(runs)
+        # as many more columns as pairs run: by how much their counts are beyond
+        beyond = coo_array((np.ones(len(some)), (np.arange(len(some)), some)), shape=(len(some), width))
+        self.rows = block_array([[self.rows, None], [beyond, -eye_array(len(some))]])
+        self.lower = np.concatenate([self.lower, np.full(len(some), -np.inf)])
+        self.upper = np.concatenate([self.upper, runs[some]])
+        self.most = np.concatenate([self.most, np.full(len(some), np.inf)])
+        cost = np.zeros(width + len(some))
+        cost[:n], cost[width:] = runs == 0, 1.0
+        self._add(coo_array(cost[None, :]), np.array([-np.inf]), np.array([float(most)]))
+        return self._solve(cost, 0.5 / max(1, self.problem.devices.sum()), seconds, otherwise)  # less than one swap is none
+
+    def _solve(self, cost: Array, gap: float, seconds: float, otherwise: Counts | None) -> _Stage:
+        counts = np.zeros(self.problem.throughput.shape, dtype=np.int64)
+        n = len(self.types)
+        if n == 0:
+            return _Stage(counts, 0.0, True)
+        whole = np.zeros(len(cost))
+        whole[: n + len(self.problem.devices)] = 1
+        found = milp(
+            cost,
+            integrality=whole,
+            bounds=Bounds(0, self.most),
+            constraints=LinearConstraint(self.rows.tocsc(), self.lower, self.upper),
+            options={"time_limit": seconds, "mip_rel_gap": gap},
+        )
+        bound = -found.mip_dual_bound if found.mip_dual_bound is not None else np.inf
+        if found.x is None:
+            return _Stage(counts if otherwise is None else otherwise, bound, found.status == _INFEASIBLE)
+        counts[self.types, self.hosted] = np.round(found.x[:n])
+        return _Stage(counts, bound, found.status == 0)

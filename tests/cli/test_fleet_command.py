@@ -1,0 +1,144 @@
+"""`sluice fleet` as its users meet it: the page that describes it, documents, exit codes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from batching.documents import Plan, read
+from cli import output
+from cli.fleet import _stdout_kept_clean
+from optimizer.decision.fleet import plan_fleet, read_fleet
+
+Run = Callable[..., tuple[int, str, str]]
+Document = Callable[..., dict[str, Any]]
+PAGE = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+EXAMPLE = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
+OVERLOAD = ("--demand", "vision=3500", "--demand", "text=3000")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page's example, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(output, "stdout", Console(width=80))
+    (tmp_path / "fleet.yaml").write_text(EXAMPLE)
+    return "fleet.yaml"
+
+
+@pytest.mark.usefixtures("fleet")
+@pytest.mark.parametrize("shown", re.findall(r"```console\n\$ sluice (.*?)```", PAGE, re.DOTALL), ids=["served", "missing"])
+def test_the_page_shows_what_its_commands_print(shown: str, exit_of: Run) -> None:
+    command, _, printed = shown.partition("\n")
+    code, stdout, _ = exit_of(*shlex.split(command))
+    assert [line.rstrip() for line in stdout.splitlines()] == printed.splitlines()
+    assert code == ("missing: " in printed)
+
+
+@pytest.mark.usefixtures("fleet")
+def test_the_python_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {})
+    assert "resnet152" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("fleet")
+def test_every_option_is_on_the_page(shown_by: Callable[..., str]) -> None:
+    for option in re.findall(r"--[a-z-]+", shown_by("fleet", "--help")):
+        assert option in PAGE or option in ("--json", "--help"), option
+
+
+def test_the_document_is_the_plan(fleet: str, document_of: Document) -> None:
+    answer, plan = document_of("fleet", fleet), plan_fleet(read_fleet(fleet))
+    assert answer["placement"] == plan.placement and answer["feasible"] and answer["converged"]
+    assert answer["accuracy"] == pytest.approx(plan.accuracy) and answer["gap"] < 1e-6
+    assert {group["variant"] for group in answer["groups"]} == {"resnet18", "resnet152", "bert-base"}
+
+
+def test_an_answer_is_what_runs_next_and_changes_nothing(fleet: str, document_of: Document, tmp_path: Path) -> None:
+    first = document_of("fleet", fleet, "--out", str(tmp_path / "plan.json"))
+    assert len(first["changes"]) == 3
+    again = document_of("fleet", fleet, "--running", str(tmp_path / "plan.json"))
+    assert again["changes"] == {} and again["placement"] == first["placement"]
+
+
+def test_demand_comes_from_a_file_or_from_the_command_line(fleet: str, document_of: Document, tmp_path: Path) -> None:
+    (tmp_path / "demand.yaml").write_text("text: 5\n")
+    asked = document_of("fleet", fleet, "--demand", "demand.yaml")["families"]
+    assert (asked["vision"]["asked"], asked["text"]["asked"]) == (0, 5)
+    asked = document_of("fleet", fleet, "--demand", "text=7.5")["families"]
+    assert (asked["vision"]["asked"], asked["text"]["asked"]) == (220, 7.5)
+
+
+def test_too_much_demand_exits_with_one_and_the_best_there_is(fleet: str, exit_of: Run) -> None:
+    code, stdout, _ = exit_of("fleet", fleet, *OVERLOAD, "--json")
+    answer = json.loads(stdout)
+    assert code == 1 and not answer["feasible"] and answer["devices_wanted"] == {"cpu": 25, "gpu": 4}
+    for more, served in ((25, True), (24, False)):
+        Path("larger.yaml").write_text(EXAMPLE.replace("count: 4", f"count: {4 + more}"))
+        assert exit_of("fleet", "larger.yaml", *OVERLOAD)[0] == (not served)
+
+
+def test_headroom_beyond_the_fleet_is_said_but_all_is_served(fleet: str, exit_of: Run) -> None:
+    code, stdout, _ = exit_of("fleet", fleet, "--headroom", "15")
+    assert code == 0 and "all is served, but not with a headroom of 15" in stdout and "all would be served with" in stdout
+
+
+def test_settings_reach_the_tables(fleet: str, document_of: Document) -> None:
+    by_default, papers = (document_of("fleet", fleet, *more)["groups"] for more in ((), ("--batch-rule", "largest", "--drop")))
+    assert all(group["policy"]["drop_after"] is None for group in by_default)
+    assert all(group["policy"]["drop_after"] > 0 for group in papers)
+
+
+def test_what_the_solver_prints_by_itself_stays_off_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    with _stdout_kept_clean():
+        os.write(1, b"written\n")
+        ctypes.CDLL(None).puts(b"printed")
+    os.write(1, b"document\n")
+    assert capfd.readouterr() == ("document\n", "written\nprinted\n")
+
+
+def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., str], exit_of: Run, tmp_path: Path) -> None:
+    addressed = EXAMPLE.replace("count: 4", "workers: [http://c:1, http://c:2, http://c:3, http://c:4]")
+    (tmp_path / "addressed.yaml").write_text(addressed)
+    shown_by("fleet", "addressed.yaml", "--plans", "plans")
+    for family in ("vision", "text"):
+        plan = read(Plan, (tmp_path / "plans" / f"{family}.json").read_bytes())
+        assert plan.model == family and sum(route.share for route in plan.routes) == pytest.approx(1)
+    code, _, stderr = exit_of("fleet", fleet, "--plans", "plans")
+    assert code == 2 and "devices.cpu.workers: None is not allowed; allowed: the addresses" in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--demand", "scene=3"), "demand: 'scene=3' is not allowed; allowed: a rate for one of the families: vision, text"),
+        (("--demand", "text=much"), "demand: 'text=much' is not allowed; allowed: a file, or FAMILY=RATE"),
+        (("--demand", "text=-3"), "demand.text: -3.0 is not allowed; allowed: requests/s >= 0"),
+        (("--demand", "none.yaml"), "file: 'none.yaml' is not allowed; allowed: a readable file"),
+        (("--demand", "text=0", "--demand", "vision=0"), "is not allowed; allowed: a rate > 0 for at least one family"),
+        (("--running", "fleet.yaml"), "fleet.yaml: devices: "),
+        (("--headroom", "0"), "headroom: 0.0 is not allowed; allowed: a factor > 0"),
+        (("--time-limit", "-1"), "time_limit: -1.0 is not allowed; allowed: a number of seconds > 0"),
+        (("--gap", "0"), "gap: 0.0 is not allowed; allowed: percentage points > 0"),
+        (("--batch-rule", "least"), "Invalid value for '--batch-rule'"),
+    ],
+)
+def test_misuse_exits_with_two_and_says_what_is_allowed(arguments: tuple[str, ...], message: str, fleet: str, exit_of: Run) -> None:
+    code, stdout, stderr = exit_of("fleet", fleet, *arguments)
+    assert code == 2 and message in stderr and stdout == ""
+
+
+def test_a_bad_file_exits_with_two_and_names_the_entry(fleet: str, exit_of: Run) -> None:
+    Path(fleet).write_text(EXAMPLE.replace("accuracy: 78.3", "accuracy: -78.3"))
+    code, _, stderr = exit_of("fleet", fleet)
+    assert code == 2 and "fleet.yaml: families.vision.variants.resnet152.accuracy: -78.3 is not allowed" in stderr

@@ -1,0 +1,164 @@
+"""The fleet in examples/fleet is what its README says: measured, consistent, and worth planning."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from batching.documents import ServiceProfile, read
+from cli.main import main
+from local.fleet_networks import FAMILIES, INPUT_SEED, N_INPUTS, Family, likeliest_class
+from local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES
+from optimizer.decision.fleet import plan_fleet, read_fleet, solve_fleet
+from optimizer.decision.fleet.control import ControlledFleet, ControlSettings, run_control
+from optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule, simulate_fleet
+from optimizer.simulation.fleet_run import FleetRun
+
+EXAMPLE = Path("examples/fleet")
+VARIANTS = [name for family in FAMILIES for name in family.variants]
+
+
+def accuracies() -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = msgspec.json.decode((EXAMPLE / "accuracies.json").read_bytes())
+    return found
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_profile_has_every_type_and_batch_size_and_rises_with_the_batch_and_falls_with_the_cpu(name: str) -> None:
+    profile = read(ServiceProfile, (EXAMPLE / "profiles" / f"{name}.json").read_bytes())
+    assert profile.function == f"{name}-{{memory_mb}}" and profile.measured_at is not None
+    points = [profile.points_at(memory_mb) for memory_mb in MEMORY_SIZES]
+    assert [[point.batch_size for point in row] for row in points] == [list(BATCH_SIZES)] * len(MEMORY_SIZES)
+    seconds = np.array([[point.service_time.mean for point in row] for row in points])
+    assert (np.diff(seconds, axis=0) < 0).all() and (np.diff(seconds, axis=1) > 0).all()
+    assert all(point.service_time.n >= 20 for row in points for point in row)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_cut_is_less_accurate_and_quicker(family: Family) -> None:
+    measured = accuracies()[family.name]
+    assert list(measured) == list(family.variants)
+    assert list(measured.values()) == sorted(measured.values(), reverse=True)
+    profiles = [read(ServiceProfile, (EXAMPLE / "profiles" / f"{name}.json").read_bytes()) for name in measured]
+    seconds = np.array([[point.service_time.mean for point in profile.points] for profile in profiles])
+    assert (np.diff(seconds, axis=0) < 0).all()
+
+
+def test_the_fleet_has_the_families_with_their_measured_accuracies_on_the_memory_sizes_profiled() -> None:
+    fleet = read_fleet(EXAMPLE / "fleet.yaml")
+    described = {family.name: {variant.name: variant.accuracy for variant in family.variants} for family in fleet.families}
+    assert described == accuracies()
+    assert [device.memory_mb for device in fleet.devices] == list(MEMORY_SIZES)
+    assert len(fleet.profiles) == len(VARIANTS) * len(MEMORY_SIZES)
+
+
+def test_accuracy_measured_again_is_the_one_written_down(tmp_path: Path) -> None:
+    """On the first inputs of all, of the encoder's ends: within four standard errors of a part of a sample."""
+    (encoder,) = (family for family in FAMILIES if family.name == "encoder")
+    whole, *_, last = encoder.variants
+    inputs, n = encoder.inputs(np.random.default_rng(INPUT_SEED), N_INPUTS), 60
+    classes = []
+    for name in (whole, last):
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(encoder.make(encoder.variants[name]).SerializeToString())
+        classes.append(likeliest_class(path, inputs[:n]))
+    written = accuracies()["encoder"][last] / 100
+    error = np.sqrt(written * (1 - written) * (1 / n - 1 / N_INPUTS))
+    assert abs(np.mean(classes[0] == classes[1]) - written) < 4 * error
+
+
+def test_the_plan_mixes_variants_and_serves_all() -> None:
+    plan = plan_fleet(read_fleet(EXAMPLE / "fleet.yaml"))
+    assert plan.feasible
+    for family in plan.families:
+        assert len({group.variant for group in plan.groups if group.family == family and group.share}) >= 2
+    assert 98 < plan.accuracy < 100
+
+
+def test_a_tenth_of_headroom_keeps_random_arrivals_in_time_where_a_full_plan_does_not() -> None:
+    full, roomy = (simulated(headroom) for headroom in (1.0, 1.1))
+    assert full.violation_ratio > 0.05
+    assert roomy.violation_ratio < 0.005
+    assert 98 < roomy.effective_accuracy < full.effective_accuracy
+
+
+def test_when_demand_grows_accuracy_gives_way_before_requests_do() -> None:
+    """Demand rises to over twice the file's and falls again; the control loop against the plan it began with."""
+    fleet = read_fleet(EXAMPLE / "fleet.yaml")
+    rng, seconds = np.random.default_rng(2), 60.0
+    arrivals = []
+    for rate in fleet.demand.values():
+        times = np.sort(rng.uniform(0, seconds, rng.poisson(2.3 * rate * seconds)))
+        arrivals.append(times[rng.uniform(0, 2.3, len(times)) < 0.4 + 1.9 * np.sin(np.pi * times / seconds) ** 2])
+    controlled = ControlledFleet.of(fleet.with_demand({name: 0.4 * rate for name, rate in fleet.demand.items()}))
+
+    def run(settings: ControlSettings) -> FleetRun:
+        operation = run_control(controlled, arrivals, functools.partial(solve_fleet, gap=0.02), settings)
+        return simulate_fleet(operation.schedule, arrivals, controlled.slos, np.random.default_rng(1))
+
+    scaled, fixed = run(ControlSettings()), run(ControlSettings(period=10 * seconds, bursts=False))
+    assert scaled.violation_ratio < 0.5 * fixed.violation_ratio
+    assert scaled.throughput > 1.5 * fixed.throughput
+    windows = scaled.series(seconds / 10)
+    assert windows.effective_accuracy.min() < 95 < windows.effective_accuracy[0]
+
+
+def simulated(headroom: float, seconds: float = 20.0) -> FleetRun:
+    """The fleet under Poisson arrivals at its demand, by the plan for ``headroom`` times that."""
+    fleet = read_fleet(EXAMPLE / "fleet.yaml")
+    groups = [group for group in plan_fleet(fleet, headroom=headroom).groups if group.share]
+    types, variants = [device.name for device in fleet.devices], [variant.name for variant in fleet.variants]
+    queues = [
+        FleetQueue(
+            types.index(group.device_type),
+            variants.index(group.variant),
+            fleet.family_names.index(group.family),
+            group.accuracy,
+            group.policy,
+            fleet.profiles[group.device_type, group.variant].service,
+        )
+        for group in groups
+    ]
+    schedule = FleetSchedule(queues, [], [[group.share for group in groups]], [[len(group.devices) for group in groups]])
+    rng = np.random.default_rng(1)
+    arrivals = [np.sort(rng.uniform(0, seconds, rng.poisson(rate * seconds))) for rate in fleet.demand.values()]
+    return simulate_fleet(schedule, arrivals, np.array([family.slo.latency for family in fleet.families]), rng)
+
+
+def test_the_readme_shows_the_tables_that_its_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    ((command, shown),) = re.findall(r"```\n\$ (sluice fleet [^\n]*)\n(.*?)```", readme, re.DOTALL)
+    monkeypatch.setenv("COLUMNS", "132")
+    monkeypatch.setattr(sys, "argv", command.split())
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert cells(capsys.readouterr().out) == cells(shown) != []
+
+
+def cells(printed: str) -> list[list[str]]:
+    """The rows of the tables."""
+    rows = [line.split("│")[1:-1] for line in printed.splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("demand", "feasible", "accuracy"),
+    [({"mlp": 1500, "encoder": 150}, True, 100.0), ({"mlp": 9000}, True, 93.5), ({"mlp": 20000}, False, None)],
+)
+def test_the_demands_that_the_readme_names_are_served_as_it_says(
+    demand: dict[str, float], feasible: bool, accuracy: float | None
+) -> None:
+    options = " ".join(f"--demand {family}={rate}" for family, rate in demand.items())
+    assert f"`{options}`" in (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    fleet = read_fleet(EXAMPLE / "fleet.yaml")
+    plan = plan_fleet(fleet.with_demand({**fleet.demand, **demand}))
+    assert plan.feasible == feasible
+    assert accuracy is None or plan.accuracy == pytest.approx(accuracy, abs=0.05)

@@ -1,0 +1,143 @@
+"""A fleet planned, started and asked: real workers behind one name a family, by the shares of the plan."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+import yaml
+
+from batching.documents import Plan, read
+from lambda_fn.models.onnx import OnnxModel
+from local.fleet_networks import Family
+from local.redis_server import RedisServer
+from local.stack import BufferProcess, buffer_process
+from tests.local.test_fleet_networks import ENCODER, MLP
+
+FAMILIES = (MLP, ENCODER)
+N_WORKERS = {"a": 3, "b": 2}
+PER_WORKER = {1: 100.0, 2: 300.0}  # requests/s of the first (the whole network) and of the second variant
+DEMAND = {"mlp": 640, "encoder": 360}
+REQUESTS = 300
+READY = 20.0  # seconds
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("networks")
+    return {name: path for family in FAMILIES for name, path in family.write(folder).items()}
+
+
+def fleet_of(files: Mapping[str, Path]) -> dict[str, Any]:
+    """FLEET.yaml: two types of workers, at ports that are free now, and two variants a family, of measured accuracies."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(sum(N_WORKERS.values()))]
+        addresses = iter([f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners])
+        devices = {kind: {"workers": [next(addresses) for _ in range(n)]} for kind, n in N_WORKERS.items()}
+    families = {}
+    for family in FAMILIES:
+        accuracies = family.measure_accuracies({name: files[name] for name in family.variants}, n=200)
+        families[family.name] = {
+            "slo": 0.2,
+            "variants": {
+                name: {"accuracy": accuracies[name], "profiles": {kind: profile(rate) for kind in N_WORKERS}}
+                for name, rate in zip(family.variants, PER_WORKER.values(), strict=False)
+            },
+        }
+    return {"devices": devices, "families": families, "demand": DEMAND}
+
+
+def profile(rate: float) -> dict[str, float]:
+    """Batches of up to four, four at this rate."""
+    return {"intercept": 2 / rate, "slope": 0.5 / rate, "max_batch": 4}
+
+
+@contextmanager
+def workers(placement: Mapping[str, str], files: Mapping[str, Path]) -> Iterator[None]:
+    """A worker process for each device, with the variant that it is to host."""
+    started = []
+    try:
+        for address, variant in placement.items():
+            model = {"SLUICE_MODEL": variant, "SLUICE_MODEL_FILE": str(files[variant])}
+            command = [sys.executable, "-m", "lambda_fn.worker", "--port", address.rpartition(":")[2]]
+            started.append(subprocess.Popen(command, env=os.environ | model, stdout=subprocess.PIPE))
+        for address, worker in zip(placement, started, strict=True):
+            assert worker.stdout is not None and worker.stdout.readline().decode().strip() == address
+        yield
+    finally:
+        for worker in started:
+            worker.kill()
+            worker.communicate()
+
+
+async def ask(buffer: BufferProcess, family: Family, inputs: Any) -> list[tuple[str, str, list[float]]]:
+    """Of each input's answer: the route, the model that gave it, and the output."""
+    async with aiohttp.ClientSession() as http:
+        deadline = time.monotonic() + READY
+        while True:
+            async with http.get(f"{buffer.url}/v2/models/{family.name}/ready") as answer:
+                if answer.status == 200:
+                    break
+            assert time.monotonic() < deadline, answer.status
+            await asyncio.sleep(0.05)
+
+        async def infer(row: Any) -> tuple[str, str, list[float]]:
+            url, headers = f"{buffer.url}/v2/models/{family.name}/infer", {"content-type": "application/json"}
+            async with http.post(url, data=family.request(row), headers=headers) as answer:
+                body = await answer.json()
+                assert answer.status == 200, body
+                return answer.headers["sluice-route"], body["model_name"], body["outputs"][0]["data"]
+
+        return await asyncio.gather(*(infer(row) for row in inputs))
+
+
+def test_every_answer_is_that_of_the_variant_it_was_routed_to_and_the_routes_are_taken_by_their_shares(
+    files: dict[str, Path], tmp_path: Path, redis_server: RedisServer
+) -> None:
+    fleet_file, answer_file, plans = tmp_path / "fleet.yaml", tmp_path / "answer.json", tmp_path / "plans"
+    plans.mkdir()
+    fleet_file.write_text(yaml.safe_dump(fleet_of(files), sort_keys=False))
+    command = [str(fleet_file), "--out", str(answer_file), "--plans", str(plans)]
+    subprocess.run([sys.executable, "-m", "cli.main", "fleet", *command], check=True, capture_output=True)
+    placement = json.loads(answer_file.read_text())["placement"]
+    assert sorted(Counter(placement.values()).items()) == [
+        ("encoder-layers2", 1),
+        ("encoder-layers4", 1),
+        ("mlp-rank16", 2),
+        ("mlp-rank64", 1),
+    ]
+    with (
+        workers(placement, files),
+        (tmp_path / "buffer.log").open("wb") as log,
+        buffer_process(redis_server.url, "http://127.0.0.1:1", plans, log) as buffer,
+    ):
+        for family in FAMILIES:
+            plan = read(Plan, (plans / f"{family.name}.json").read_bytes())
+            inputs = family.inputs(np.random.default_rng(7), REQUESTS)
+            answers = asyncio.run(ask(buffer, family, inputs))
+
+            variants = {route.name: route.variant for route in plan.routes}
+            assert len(set(variants.values())) == 2
+            assert [model for _, model, _ in answers] == [variants[route] for route, _, _ in answers]
+            for variant in set(variants.values()):
+                model = OnnxModel(variant, str(files[variant]))
+                outputs = model.compute({family.takes: inputs})["y"]
+                for (_, by, given), output in zip(answers, outputs, strict=True):
+                    assert by != variant or np.allclose(given, output, rtol=1e-4, atol=1e-5)
+
+            taken = Counter(route for route, _, _ in answers)
+            for route in plan.routes:
+                assert abs(taken[route.name] - route.share * REQUESTS) < 1
