@@ -120,6 +120,7 @@ class Dispatcher:
         self._leaving = False
         self._retired = False
         self._adopting = 0  # calls under way
+        self._unfinished = False  # a batch was given up, and no sweep has taken it back yet
         self._drained = asyncio.Event()
         self._advancing = False
         self._wake: asyncio.TimerHandle | None = None
@@ -246,6 +247,7 @@ class Dispatcher:
         members = [member for _, member in arrivals]
         completed, self._completed = self._completed, []
         serving = sorted(self._serving) if self._sweep else None
+        unfinished, self._unfinished = self._unfinished, self._unfinished and serving is None  # a sweep takes it back
         self._due = self._sweep = False
         install, self._install = self._install, False  # again where another plan comes while this one is being installed
         try:
@@ -262,6 +264,7 @@ class Dispatcher:
             # Whether the call was executed is not known: callers are told, completions are repeated, and a sweep takes back batches
             # that were released to an answer that got lost.
             self._completed = completed + self._completed
+            self._unfinished = self._unfinished or unfinished
             self._install = self._install or install
             self._sweep = not self._leaving
             for member in members:
@@ -286,7 +289,7 @@ class Dispatcher:
             self._look_whether_drained()
 
     def _look_whether_drained(self) -> None:
-        busy = self._arrivals or self._serving or self._at_hand or self._adopting
+        busy = self._arrivals or self._serving or self._at_hand or self._adopting or self._unfinished
         if not busy and all(caller.queue != self._name for caller in self._callers.waiting.values()):
             self._drained.set()
 
@@ -367,6 +370,9 @@ class Dispatcher:
             for process, theirs in elsewhere.items():
                 await self._send(process, _encode(theirs))
             self._completed.append(batch.batch_id)
+        except BaseException:
+            self._unfinished = True
+            raise
         finally:  # where sending failed, the batch is not complete, and the next sweep takes it back
             self._at_hand[batch.batch_id] = here
             del self._serving[batch.batch_id]
@@ -379,6 +385,9 @@ class Dispatcher:
         try:
             await self._elsewhere([member for member in batch.members if self._wanted(_id(member))])
             self._completed.append(batch.batch_id)
+        except BaseException:
+            self._unfinished = True
+            raise
         finally:
             del self._serving[batch.batch_id]
             self._kick()

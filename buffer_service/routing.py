@@ -24,10 +24,11 @@ class Router:
         self.follow(shares)
 
     def follow(self, shares: Mapping[str, float]) -> None:
-        """Other shares rule from now on; the same ones go on where they are."""
+        """Other shares rule from now on; what the same routes are owed, they are owed still."""
         total = sum(shares.values())
         normalised = {name: share / total for name, share in shares.items()}
-        if normalised == self._shares:
+        if normalised.keys() == self._shares.keys():
+            self._shares = normalised  # who is owed goes on being owed
             return
         self._shares = normalised
         self._only = next(iter(shares)) if len(shares) == 1 else None
@@ -44,5 +45,6 @@ class Router:
             owed[name] += share
             if owed[name] >= slack - ROUNDING and (time_left := (1 - slack - owed[name]) / share) < soonest - ROUNDING:
                 soonest, chosen = time_left, name
+        chosen = chosen or max(owed, key=owed.__getitem__)  # rounding of a hundred million requests
         owed[chosen] -= 1
         return chosen

@@ -95,7 +95,10 @@ class ServedModel:
         for member in members:
             by_route[self._router.next()].append(member)
         for name, theirs in by_route.items():
-            await self._dispatchers[name].adopt(theirs)
+            if name in self._dispatchers:
+                await self._dispatchers[name].adopt(theirs)
+            else:  # gone since they were dealt
+                await self._move(theirs)
 
     async def _retire(self, name: str) -> None:
         dispatcher = self._dispatchers[name]
@@ -109,5 +112,5 @@ class ServedModel:
         """A route that is being retired is wanted again; where it is closing already, a new one follows when it has closed."""
         if name in self._dispatchers:
             self._retiring.pop(name).cancel()
-        else:
-            await self._retiring[name]
+        elif (closing := self._retiring.get(name)) is not None:
+            await closing

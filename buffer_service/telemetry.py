@@ -200,6 +200,8 @@ class RouteTelemetry:
         self._telemetry._share.labels(*self._labels).set(route.share if route is not None else 0.0)
         if route is not None and route.accuracy is not None:
             self._telemetry._accuracy.labels(*self._labels).set(route.accuracy)
+        elif route is not None:
+            self._telemetry._accuracy.remove(*self._labels)
 
     def counted(self, status: int, latency: float) -> None:
         """The model counted an answer of this route."""

@@ -201,7 +201,10 @@ def _check_phases_meet(D0: Array, D1: Array) -> None:
 
 @compiled
 def _sample(means: Array, cumulative: Array, phase: int, n: int, rng: np.random.Generator) -> tuple[Array, int]:
-    """``n`` gaps from ``phase``, and the phase after them; ``cumulative`` (n_phases, 2 n_phases) are laws of the next jump, those with an arrival last."""
+    """``n`` gaps from ``phase``, and the phase after them.
+
+    ``cumulative`` (n_phases, 2 n_phases) are the laws of the next jump, those with an arrival last.
+    """
     n_phases = len(means)
     gaps = np.empty(n)
     for i in range(n):

@@ -91,6 +91,7 @@ def fit_mmpp2_moments(mean: float, scv: float, third_moment: float, decay: float
     if feasible != decay:
         notes.append(f"decay {decay:.4g} moved to {feasible:.6g}")
     means, share = _hyperexponential((scv + 1) / 2, r3)
+    share = float(np.clip(share, 0.0, 1.0))  # 1e-16 beyond, where the arrivals are all but Poisson
     transitions = feasible * np.eye(2) + (1 - feasible) * np.array([share, 1 - share])
     arrivals = mmpp2_of_hidden_markov(1 / (means * mean), transitions)
     if arrivals is None:  # rounding hides the switches: the same law as a MAP

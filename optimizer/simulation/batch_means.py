@@ -89,6 +89,15 @@ def mean_of_blocks(means: Array, confidence: float = 0.95) -> Estimate:
     return Estimate(value, value - half, value + half)
 
 
+def estimate_ratio(sums: Array, counts: NDArray[np.int64], confidence: float = 0.95) -> Estimate:
+    """Mean of values of which blocks have ``counts`` (blocks,) with these ``sums``; ``nan`` where there are none at all."""
+    if not counts.any():
+        return Estimate(np.nan, np.nan, np.nan)
+    value = float(sums.sum() / counts.sum())
+    half = _half(_merged((sums - value * counts) / counts.mean()), confidence)
+    return Estimate(value, value - half, value + half)
+
+
 def estimate_quantile(values: Array, quantile: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
     """Quantile of ``values``, shape (n_requests,), in order of arrival; ``nan`` is taken as larger than any.
 
@@ -101,8 +110,8 @@ def estimate_quantile(values: Array, quantile: float, confidence: float = 0.95, 
     ordered = np.sort(counted)  # nan last
     ordered[np.isnan(ordered)] = np.inf
     value = _at(ordered, quantile)
-    below = estimate_share(values <= value, confidence, blocks)
-    margin_low, margin_high = below.value - below.low, below.high - below.value
+    shares = estimate_share(values <= value, confidence, blocks), estimate_share(values < value, confidence, blocks)
+    margin_low, margin_high = _margins(*shares)
     return Estimate(value, _at(ordered, quantile - margin_high), _at(ordered, quantile + margin_low))
 
 
@@ -117,9 +126,16 @@ def estimate_quantile_of_counts(counts: NDArray[np.int64], values: Array, quanti
         return int(np.searchsorted(total, max(1, ceil(level * n - 1e-9))))
 
     place = at(quantile)
-    share = share_of_blocks(below[:, place], n // len(counts), confidence)
-    low, high = at(quantile - (share.high - share.value)), at(quantile + (share.value - share.low))
+    length = n // len(counts)
+    strictly = share_of_blocks(below[:, place] - counts[:, place], length, confidence)
+    margin_low, margin_high = _margins(share_of_blocks(below[:, place], length, confidence), strictly)
+    low, high = at(quantile - margin_high), at(quantile + margin_low)
     return Estimate(float(values[place]), float(values[low]), float(values[high]) if high < len(values) else np.inf)
+
+
+def _margins(up_to: Estimate, below: Estimate) -> tuple[float, float]:
+    """By how much the share at a quantile may be off: of the share up to it, or of that below it, where it is an atom."""
+    return max(s.value - s.low for s in (up_to, below)), max(s.high - s.value for s in (up_to, below))
 
 
 def _half(merged: Array, confidence: float) -> float:

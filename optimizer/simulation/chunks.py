@@ -65,6 +65,7 @@ class SampledArrivals:
 
     def __init__(self, process: ArrivalProcess, n_requests: int, seed: int) -> None:
         require(n_requests >= 1, "n_requests", n_requests, "an integer >= 1")
+        require(seed >= 0, "seed", seed, "an integer >= 0")
         self._process, self._n_requests, self._seed = process, n_requests, seed
 
     @property
@@ -75,9 +76,13 @@ class SampledArrivals:
     def span(self) -> float:
         return self._n_requests / self._process.arrival_rate
 
+    def _rng(self) -> np.random.Generator:
+        """Not that of the same seed alone, from which a simulation may draw its service times."""
+        return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(1,)))
+
     def chunks(self) -> Iterator[Array]:
         now = 0.0
-        for gaps in self._process.sample_chunks(self._n_requests, CHUNK, np.random.default_rng(self._seed)):
+        for gaps in self._process.sample_chunks(self._n_requests, CHUNK, self._rng()):
             times = now + np.cumsum(gaps)
             now = float(times[-1])
             yield times

@@ -42,9 +42,10 @@ class Environments:
     def __post_init__(self) -> None:
         require(0 <= self.init_duration < np.inf, "init_duration", self.init_duration, "a number of seconds >= 0")
         require(self.keep_alive >= 0, "keep_alive", self.keep_alive, "a number of seconds >= 0")
-        require(self.concurrency is None or self.concurrency >= 1, "concurrency", self.concurrency, "an integer >= 1, or none")
+        whole = self.concurrency is None or (self.concurrency % 1 == 0 and self.concurrency >= 1)
+        require(whole, "concurrency", self.concurrency, "an integer >= 1, or none")
         require(self.scaling_rate > 0, "scaling_rate", self.scaling_rate, "environments per second > 0")
-        require(self.burst >= 1, "burst", self.burst, "an integer >= 1")
+        require(self.burst % 1 == 0 and self.burst >= 1, "burst", self.burst, "an integer >= 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,9 @@ class Adaptation:
     def __post_init__(self) -> None:
         require(self.latency > 0, "adaptation.latency", self.latency, "a number of seconds > 0")
         for name in ("up", "down"):
-            object.__setattr__(self, name, np.array(getattr(self, name), dtype=np.int64))
+            to = np.array(getattr(self, name))
+            require(bool((to % 1 == 0).all()), f"adaptation.{name}", to.tolist(), "places of tables, integers >= 0")
+            object.__setattr__(self, name, to.astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +114,8 @@ class Deployment:
     adaptation : Adaptation or None
         Swaps of the servers' tables by what batches took.
     price_per_server_hour, price_per_server_second, price_per_batch : float
-        USD for an hour of a server that is there, for a second that it is busy, for a batch that it serves.
+        USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that it is
+        busy, for a batch that it serves.
     energy : array, shape (>= max_batch_size,), optional
         J that a batch of 1, 2, ... takes, wherever it is served.
     prices, architecture, granularity
@@ -150,7 +154,7 @@ class Deployment:
             require(not schedule.elastic or getattr(self, name) is None, name, "given", "none, as a function serves the table")
         for name in ("price_per_server_hour", "price_per_server_second", "price_per_batch"):
             require(0 <= getattr(self, name) < np.inf, name, getattr(self, name), "USD >= 0")
-        largest = max(schedule.max_batch_size, self.overflow.policy.max_batch_size if self.overflow else 1)
+        largest = self.max_batch_size
         if self.energy is not None:
             require(len(self.energy) >= largest, "energy", len(self.energy), f"joules of batches up to the largest, {largest}")
         if self.adaptation is not None:
@@ -159,6 +163,11 @@ class Deployment:
                 to = getattr(self.adaptation, name)
                 require(to.shape == (n,), f"adaptation.{name}", to.shape, f"a table for each of the {n}")
                 require(bool(((to >= 0) & (to < n)).all()), f"adaptation.{name}", to.tolist(), f"integers from 0 to {n - 1}")
+
+    @property
+    def max_batch_size(self) -> int:
+        """Size of the largest batch, of servers and function."""
+        return max(self.schedule.max_batch_size, self.overflow.policy.max_batch_size if self.overflow else 1)
 
     @property
     def function(self) -> ServiceTimes | None:

@@ -149,6 +149,11 @@ def run(
                 now = min(now, running[0])
         if now >= horizon or now == np.inf:
             break
+        # who came while all servers were busy came under the table of then, and it drops as if it had been read
+        while tail < n and arrivals[tail] < now:
+            tail += 1
+        while head < tail and arrivals[tail - 1] > arrivals[head] + drop_after:
+            head += 1
         while n_busy > 0 and busy[0] <= now:
             if adapts:
                 rule = rules.down[rule] if late[0] else rules.up[rule]
@@ -251,7 +256,7 @@ def _add(heap: Array, marks: NDArray[np.bool_], length: int, value: float, mark:
     at = length
     while at > 0:
         parent = (at - 1) // 2
-        if heap[parent] <= value:
+        if not _precedes(value, mark, heap[parent], _mark(marks, parent)):
             break
         heap[at] = heap[parent]
         if len(marks) > 0:
@@ -265,13 +270,13 @@ def _add(heap: Array, marks: NDArray[np.bool_], length: int, value: float, mark:
 @compiled
 def _remove_earliest(heap: Array, marks: NDArray[np.bool_], length: int) -> None:
     """Take the smallest value out of a binary heap; ``length`` values are left."""
-    value = heap[length]
+    value, mark = heap[length], _mark(marks, length)
     at = 0
     while 2 * at + 1 < length:
         child = 2 * at + 1
-        if child + 1 < length and heap[child + 1] < heap[child]:
+        if child + 1 < length and _precedes(heap[child + 1], _mark(marks, child + 1), heap[child], _mark(marks, child)):
             child += 1
-        if value <= heap[child]:
+        if not _precedes(heap[child], _mark(marks, child), value, mark):
             break
         heap[at] = heap[child]
         if len(marks) > 0:
@@ -279,4 +284,15 @@ def _remove_earliest(heap: Array, marks: NDArray[np.bool_], length: int) -> None
         at = child
     heap[at] = value
     if len(marks) > 0:
-        marks[at] = marks[length]
+        marks[at] = mark
+
+
+@compiled
+def _precedes(value: float, mark: bool, other: float, other_mark: bool) -> bool:
+    """Whether one entry of a heap stands before another: the smaller, of equals the one without a mark."""
+    return value < other or (value == other and other_mark and not mark)
+
+
+@compiled
+def _mark(marks: NDArray[np.bool_], i: int) -> bool:
+    return len(marks) > 0 and bool(marks[i])

@@ -136,8 +136,10 @@ class QueueRun:
 def checked_times(arrival_times: Array) -> Array:
     """Arrival times as the loop takes them; raises ``InvalidInput`` unless they are finite, ascending, and at least one."""
     times = np.ascontiguousarray(arrival_times, dtype=np.float64)
-    if len(times) == 0 or not np.isfinite(times).all() or (times[1:] < times[:-1]).any():
-        raise InvalidInput("arrival_times", f"{len(times)} times", "finite times in ascending order, at least one")
+    if times.ndim != 1 or len(times) == 0 or not np.isfinite(times).all() or (times[1:] < times[:-1]).any():
+        raise InvalidInput(
+            "arrival_times", f"{times.size} times of shape {times.shape}", "finite times in ascending order, at least one"
+        )
     return times
 
 

@@ -4,7 +4,8 @@ Routing looks at no queue, so it can be done for all requests before any queue i
 with share y has received y n requests, within less than one, after every n. That is the chairman assignment problem, and the rule
 is its solution: of the queues that are owed at least 1/(2k - 2) of a request, k queues having a share, the next request goes to the
 one that would first be owed 1 - 1/(2k - 2). Picking the one that is owed most, as smooth weighted round robin does, lets some
-queues of many drift by more than one. Counting starts anew where the shares change.
+queues of many drift by more than one. Counting starts anew where other queues have a share; where only the shares
+change, what a queue is owed it is owed still. So does the buffer deal (``buffer_service/routing.py``).
 
 Reference: Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980), theorem 1.
 """
@@ -74,22 +75,24 @@ def _drawn(period: Indices, shares: Array, uniforms: Array) -> Indices:
 def _balanced(period: Indices, shares: Array) -> Indices:
     n_queues = shares.shape[1]
     queue = np.full(len(period), -1, dtype=np.int64)
-    received = np.zeros(n_queues)
-    threshold, n = 0.5, 0
+    owed = np.zeros(n_queues)
+    threshold = 0.5
     for i in range(len(period)):
         share = shares[period[i]]
         if i == 0 or period[i] != period[i - 1]:
-            received[:] = 0
-            n = 0
+            if i == 0 or ((share > 0) != (shares[period[i - 1]] > 0)).any():
+                owed[:] = 0
             threshold = 1 / (2 * max(2, (share > 0).sum()) - 2)
-        n += 1
         earliest = np.inf
         for j in range(n_queues):
-            if share[j] > 0 and share[j] * n - received[j] >= threshold - 1e-9:
-                due = (received[j] + 1 - threshold) / share[j]
-                if due < earliest:
+            owed[j] += share[j]
+            if share[j] > 0 and owed[j] >= threshold - 1e-9:
+                due = (1 - threshold - owed[j]) / share[j]
+                if due < earliest - 1e-9:
                     earliest = due
                     queue[i] = j
+        if queue[i] < 0 and share.sum() > 0:
+            queue[i] = owed.argmax()  # rounding of a hundred million requests
         if queue[i] >= 0:
-            received[queue[i]] += 1
+            owed[queue[i]] -= 1
     return queue

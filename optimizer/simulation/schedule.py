@@ -99,7 +99,7 @@ class Schedule:
         return np.array([self.tables[i].servers for i in (self.first, *self.swap_to)], dtype=np.int64)
 
     def server_seconds(self, start: float, end: float) -> float:
-        """Seconds of servers that are there between two times."""
+        """Seconds of servers that are there between two times, without those of a last batch that a leaving one ends."""
         if (servers := self.servers_in_force) is None or end <= start:
             return 0.0
         edges = np.concatenate([[start], np.clip(self.swap_times, start, end), [end]])

@@ -1,6 +1,7 @@
 """What a simulated deployment did: latency with its confidence intervals, violations, drops, cost, energy, and all that over time.
 
-Nothing is kept by request. Latencies are counted in bins, 1024 to a doubling, so a quantile is at most 0.1 % above the true one;
+Nothing is kept by request. Latencies are counted in bins, 1024 to a doubling, so a quantile is at most 0.1 % above the true one
+(from half a microsecond to 97 days; what is shorter or longer counts as that);
 the share within a given latency is counted exactly. Both are counted by block of successive requests, for the intervals
 (``batch_means``).
 """
@@ -18,7 +19,7 @@ from batching.errors import require
 from optimizer.analysis.cost import BatchCost, predict_cost
 from optimizer.arrivals.map import Array
 from optimizer.compiled import compiled
-from optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, mean_of_blocks, share_of_blocks
+from optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, estimate_ratio, share_of_blocks
 from optimizer.simulation.deployment import Deployment
 from optimizer.simulation.queue_loop import COLD, FUNCTION, Records
 from optimizer.simulation.queue_run import Progress
@@ -26,7 +27,7 @@ from optimizer.simulation.queue_run import Progress
 Counts = NDArray[np.int64]
 
 _PER_DOUBLING = 1024
-_LOWEST, _HIGHEST = -20, 24  # powers of two: 1 us to half a year
+_LOWEST, _HIGHEST = -20, 24  # powers of two: half a microsecond to 97 days
 _BINS = (_HIGHEST - _LOWEST) * _PER_DOUBLING
 _SHORTEST = 2.0**_LOWEST / 2
 
@@ -35,7 +36,8 @@ _SHORTEST = 2.0**_LOWEST / 2
 class Series:
     """How it went over time, by bins of arrival times; shape (n_bins,) each, edges (n_bins + 1,), s.
 
-    ``in_time`` counts those answered within the first of the latencies asked for; what came after the last edge is in the last bin.
+    ``in_time`` counts those answered within the first of the latencies asked for, ``mean_latency`` is ``nan`` without answers. What
+    came after the last edge is in the last bin.
     """
 
     edges: Array
@@ -143,11 +145,12 @@ class RunStatistics:
 
     @property
     def mean_latency(self) -> Estimate:
-        """Mean latency of the answered requests in equilibrium, s."""
-        return mean_of_blocks(self._tally.latency_sums[1:] / np.maximum(1, self._tally.answered[1:]))
+        """Mean latency of the answered requests in equilibrium, s; ``nan`` where none was."""
+        return estimate_ratio(self._tally.latency_sums[1:], self._tally.answered[1:])
 
     def percentile(self, percentile: float) -> Estimate:
         """Percentile (0-100) of the latency in equilibrium, s; what is not answered counts as answered never."""
+        require(0 < percentile < 100, "percentile", percentile, "a number strictly between 0 and 100")
         unanswered = self._length - self._tally.answered[1:]
         seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
         counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
@@ -155,11 +158,15 @@ class RunStatistics:
 
     def violations(self, k: int = 0) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
-        return share_of_blocks(self._length - self._tally.in_time[k, 1:], self._length)
+        return share_of_blocks(self._length - self._in_time(k)[1:], self._length)
 
     def violation_ratio(self, k: int = 0) -> float:
         """Share of all arrivals that were not answered within ``latencies[k]``."""
-        return 1 - float(self._tally.in_time[k].sum()) / self.n_requests
+        return 1 - float(self._in_time(k).sum()) / self.n_requests
+
+    def _in_time(self, k: int) -> Counts:
+        require(0 <= k < len(self.latencies), "k", k, f"the place of one of the {len(self.latencies)} latencies")
+        return self._tally.in_time[k]
 
 
 class Statistics:
@@ -170,21 +177,20 @@ class Statistics:
         self._n_requests, self._latencies, self._edges = n_requests, latencies, edges
         self._length = n_requests // (BLOCKS + 1)
         n_bins = 0 if edges is None else len(edges) - 1
-        overflow = deployment.overflow
-        largest = max(deployment.schedule.max_batch_size, overflow.policy.max_batch_size if overflow else 1)
         self._tally = _Tally(
             np.zeros((BLOCKS + 1, _BINS), dtype=np.int32),
             np.zeros((len(latencies), BLOCKS + 1), dtype=np.int64),
             np.zeros(BLOCKS + 1),
             np.zeros(BLOCKS + 1, dtype=np.int64),
-            np.zeros((4, largest + 1), dtype=np.int64),
+            np.zeros((4, deployment.max_batch_size + 1), dtype=np.int64),
             np.zeros(4),
             np.zeros(n_bins, dtype=np.int64),
             np.zeros(n_bins, dtype=np.int64),
             np.zeros(n_bins, dtype=np.int64),
             np.zeros(n_bins),
         )
-        self._seen = 0  # requests that left or were dropped
+        self._fed = 0  # requests that came
+        self._seen = 0  # those of them that left or were dropped
         self._answered = 0
         self._start = self._end = np.nan
 
@@ -210,14 +216,16 @@ class Statistics:
         )
         self._answered += int(progress.batches.sizes.sum())
         self._seen += progress.n_left
+        self._fed += len(arrivals) - progress.n_waited
         self._end = max(self._end, ended, float(arrivals[-1]))
 
     def result(self) -> RunStatistics:
         """When all is added."""
         t = self._tally
+        require(self._fed == self._n_requests, "arrivals", self._fed, f"the {self._n_requests} requests that were announced")
         series = None
         if self._edges is not None:
-            mean = t.latency_at / np.maximum(1, t.answered_at)
+            mean = np.divide(t.latency_at, t.answered_at, out=np.full(len(t.latency_at), np.nan), where=t.answered_at > 0)
             series = Series(self._edges, t.arrivals_at, t.answered_at, t.in_time_at, mean)
         run = RunStatistics(
             self._deployment,
@@ -284,10 +292,9 @@ def _count(
 ) -> float:
     """Add a chunk, whose first arrival is the ``offset``-th of all; the time of the last answer."""
     n_bins = len(edges) - 1
-    scale = n_bins / (edges[-1] - edges[0]) if n_bins > 0 else 0.0
     if n_bins > 0:
         for i in range(n_waited, len(arrivals)):
-            tally.arrivals_at[max(0, min(n_bins - 1, int((arrivals[i] - edges[0]) * scale)))] += 1
+            tally.arrivals_at[_bin(arrivals[i], edges)] += 1
     ended = -np.inf
     for k in range(len(batches.first)):
         start, size = batches.first[k], batches.sizes[k]
@@ -308,9 +315,16 @@ def _count(
                 if latency <= limits[j]:
                     tally.in_time[j, block] += 1
             if n_bins > 0:
-                bin_at = max(0, min(n_bins - 1, int((arrivals[i] - edges[0]) * scale)))
+                bin_at = _bin(arrivals[i], edges)
                 tally.answered_at[bin_at] += 1
                 tally.latency_at[bin_at] += latency
                 if len(limits) > 0 and latency <= limits[0]:
                     tally.in_time_at[bin_at] += 1
     return ended
+
+
+@compiled
+def _bin(time: float, edges: Array) -> int:
+    """Which of the equal bins between ``edges`` holds a time, or is nearest."""
+    n_bins = len(edges) - 1
+    return max(0, min(n_bins - 1, int((time - edges[0]) * (n_bins / (edges[-1] - edges[0])))))

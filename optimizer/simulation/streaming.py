@@ -42,6 +42,7 @@ def simulate_deployments(
     require(bool(deployments), "deployments", dict(deployments), "at least one")
     n = arrivals.n_requests
     require(n >= FEWEST_REQUESTS, "n_requests", n, f"at least {FEWEST_REQUESTS}, for confidence intervals")
+    require(seed >= 0, "seed", seed, "an integer >= 0")
     require(bins >= 0, "bins", bins, "an integer >= 0")
     for k, latency in enumerate(latencies):
         require(0 < latency < np.inf, f"latencies[{k}]", latency, "a number of seconds > 0")

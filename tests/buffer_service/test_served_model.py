@@ -10,7 +10,7 @@ import pytest
 
 from batching import policy as constructors
 from batching.documents import Plan, PolicyDocument, Route
-from batching.errors import InvalidInput
+from batching.errors import InvalidInput, StoreUnavailable
 from buffer_service.app import BufferService
 from buffer_service.arrival_stream import read_arrivals
 from buffer_service.callers import new_process_name
@@ -352,3 +352,92 @@ async def test_a_plan_without_routes_has_neither_the_header_nor_the_metrics_of_r
         _, _, metrics = await buffer.get("/metrics")
     assert b'route="' not in metrics
     assert b'sluice_plan_info{function="f",model="m",policy="no_batching"} 1.0' in metrics
+
+
+# --- what happens while another plan is being followed
+
+
+class HookedQueue:
+    def __init__(self, queue, hook):
+        self._queue, self._hook = queue, hook
+
+    async def install(self, policy):
+        await self._queue.install(policy)
+
+    async def advance(self, events, now=None):
+        await self._hook(events)
+        return await self._queue.advance(events, now)
+
+
+class HookedStore(MemoryStore):
+    """A memory store whose calls wait for, or fail by, what a test says of the route."""
+
+    def __init__(self):
+        super().__init__(MemoryBackend(), new_process_name())
+        self.hooks = {}
+
+    def queue(self, model, limits, route=""):
+        async def hook(events):
+            if route in self.hooks:
+                await self.hooks[route](events)
+
+        return HookedQueue(super().queue(model, limits, route), hook)
+
+
+async def test_who_could_not_be_moved_at_once_is_moved_later_though_other_batches_end_meanwhile(functions):
+    store, ends = HookedStore(), asyncio.Event()
+
+    async def fails(events):
+        if events.arrivals:
+            raise StoreUnavailable("away")
+
+    async def slow(batch):
+        await ends.wait()
+        return await functions["a"].echo(batch)
+
+    functions["a"].answer = slow
+    document = routed(("a", 1.0), policy=constructors.size_or_timeout(4, 60.0))
+    async with serving_plan(document, functions, store, lease=0.3) as buffer:
+        requests = ask(buffer, 7)  # four leave, three wait
+        await until_waiting(buffer, 3)
+        store.hooks["b"] = fails
+        await buffer.service._follow(routed(("b", 1.0)))
+        await asyncio.sleep(0.05)
+        del store.hooks["b"]
+        ends.set()
+        assert await answered_by(requests) == {"a": 4, "b": 3}
+
+
+async def test_who_is_dealt_to_a_route_that_goes_is_dealt_again(functions):
+    store, goes_on = HookedStore(), asyncio.Event()
+
+    async def waits(events):
+        if events.arrivals:
+            await goes_on.wait()
+
+    async with serving_plan(routed(("a", 1.0), policy=HELD), functions, store, lease=30.0) as buffer:
+        requests = ask(buffer, 4)
+        await until_waiting(buffer, 4)
+        store.hooks["b"] = waits
+        await buffer.service._follow(routed(("b", 0.5), ("c", 0.5)))
+        await asyncio.sleep(0.05)
+        await buffer.service._follow(routed(("b", 1.0)))
+        goes_on.set()
+        async with asyncio.timeout(2):
+            assert await answered_by(requests) == {"b": 4}
+
+
+async def test_routes_that_return_while_several_close_are_served_again(functions):
+    store = HookedStore()
+
+    async def slow(events):
+        await asyncio.sleep(0.02 if events.serving is not None else 0.0)
+
+    store.hooks = dict.fromkeys("abc", slow)
+    three, other = routed(("a", 0.4), ("b", 0.3), ("c", 0.3)), routed(("f", 1.0))
+    async with serving_plan(three, functions, store) as buffer:
+        for wait in range(12):
+            await buffer.service._follow(other)
+            await asyncio.sleep(wait * 0.005)
+            await buffer.service._follow(three)
+        assert await answered_by(ask(buffer, 10)) == {"a": 4, "b": 3, "c": 3}

@@ -53,6 +53,7 @@ def run_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.
                 waiting.pop(0)
                 continue
             elastic = servers is None
+            of_servers = INF if decision.wake_at is None else decision.wake_at
             if overflow is not None and not decision.take:
                 second = decide(overflow.policy, len(waiting), oldest, now, 0)
                 wakes = [wake for wake in (decision.wake_at, second.wake_at) if wake is not None]
@@ -75,7 +76,7 @@ def run_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.
                     tokens -= 1
                     cold = deployment.function_environments is not None
                 else:  # the next completion is an event anyway
-                    wake_at = now + (1 - tokens) / environments.scaling_rate if may_start else INF
+                    wake_at = min(of_servers, now + (1 - tokens) / environments.scaling_rate if may_start else INF)
                     break
             members, waiting = waiting[: decision.take], waiting[decision.take :]
             service = overflow.service if overflow is not None and elastic else deployment.service

@@ -17,7 +17,7 @@ from optimizer.arrivals.map import Array
 from optimizer.arrivals.mmpp import mmpp2
 from optimizer.arrivals.poisson import poisson
 from optimizer.simulation import chunks
-from optimizer.simulation.batch_means import estimate_mean, estimate_quantile
+from optimizer.simulation.batch_means import estimate_mean, estimate_quantile, estimate_quantile_of_counts
 from optimizer.simulation.chunks import SampledArrivals, TraceArrivals
 from optimizer.simulation.deployment import Adaptation, Deployment, Environments, Overflow
 from optimizer.simulation.event_loop import simulate
@@ -144,9 +144,8 @@ def test_a_late_batch_halves_the_limit_and_one_in_time_adds_one() -> None:
     tables = [policies.aimd(limit) for limit in (1, 2, 3, 4)]
     adaptation = Adaptation(0.35, up=[1, 2, 3, 3], down=[0, 0, 0, 1])
     deployment = Deployment(Schedule(tables, [], []), deterministic(0.1, 0.2, 0.3, 0.4), adaptation=adaptation)
-    batches = run_in_chunks(deployment, np.zeros(18), [])
-    assert [len(members) for _, _, members, *_ in batches] == [1, 2, 3, 4, 2, 3, 3][: len(batches)]
-    assert sum(len(members) for _, _, members, *_ in batches) == 18
+    batches = run_in_chunks(deployment, np.zeros(20), [])
+    assert [len(members) for _, _, members, *_ in batches] == [1, 2, 3, 4, 2, 3, 4, 1]
 
 
 def test_who_is_too_old_for_the_table_that_follows_is_dropped() -> None:
@@ -255,6 +254,43 @@ def test_percentiles_cover_the_true_one_as_often_as_they_say() -> None:
     assert hits >= 33  # 38 expected; fewer than 33 has probability 0.01
 
 
+def test_arrivals_and_service_times_of_one_seed_know_nothing_of_each_other() -> None:
+    """M/M/1 at load 0.9, runs of 1000: a long gap before a long service would shorten the waits."""
+    steps = np.arange(0, 25, 0.01)
+    levels = np.append(-np.expm1(-steps), 1.0)
+    exponential = ServiceTimes(1024, 0.01 * np.append(steps, 25.0)[None, :], np.zeros(1), np.full(1, 0.01), levels)
+    queue = {"a": Deployment(policies.greedy(1), exponential)}
+    means = [
+        [
+            simulate_deployments(queue, SampledArrivals(poisson(90), 1000, seed), seed=other)["a"].mean_latency.value
+            for seed, other in pairs
+        ]
+        for pairs in (zip(range(300), range(300), strict=True), zip(range(300), range(300, 600), strict=True))
+    ]
+    same, apart = (np.array(column) for column in means)
+    assert abs(same.mean() - apart.mean()) < 4 * math.hypot(same.std(), apart.std()) / math.sqrt(300)
+
+
+def test_a_mean_latency_is_that_of_those_answered() -> None:
+    times = np.concatenate([np.arange(1000.0), 1000 + np.arange(900) * 1e-3, 2000 + np.arange(1400.0)])
+    table = replace(policies.greedy(1), drop_after=0.0)
+    run = simulate_deployments({"a": Deployment(table, deterministic(0.25))}, TraceArrivals(times), bins=10)["a"]
+    assert run.dropped > 800 and run.mean_latency.value == pytest.approx(0.25)
+    assert run.series is not None and np.isnan(run.series.mean_latency[run.series.answered == 0]).all()
+
+
+def test_an_interval_covers_a_percentile_that_is_an_atom() -> None:
+    """A share near 1 % is slow: the 99th percentile is the fast time or the slow one, and an interval says so."""
+    covered, values = 0, np.array([0.1, 1.0])
+    for seed in range(200):
+        slow = np.random.default_rng(seed).random(6600) < 0.0098
+        low, high = estimate_quantile(np.where(slow, 1.0, 0.1), 0.99)[1:]
+        counts = np.column_stack([~slow, slow]).reshape(33, 200, 2).sum(axis=1)[1:]
+        assert (low, high) == estimate_quantile_of_counts(counts, values, 0.99)[1:]
+        covered += low <= 0.1 <= high
+    assert covered >= 180
+
+
 # --- what is none
 
 
@@ -266,6 +302,8 @@ def test_percentiles_cover_the_true_one_as_often_as_they_say() -> None:
         ({"concurrency": 0}, "concurrency: 0 .* integer >= 1"),
         ({"scaling_rate": 0.0}, "scaling_rate: 0.0 .* per second > 0"),
         ({"burst": 0}, "burst: 0 .* integer >= 1"),
+        ({"burst": 1.5}, "burst: 1.5 .* integer >= 1"),
+        ({"concurrency": 1.5}, "concurrency: 1.5 .* integer >= 1"),
     ],
 )
 def test_environments_that_cannot_be_are_refused(arguments: dict[str, float], message: str) -> None:
@@ -289,6 +327,8 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
         Deployment(policies.greedy(1), one, adaptation=Adaptation(1.0, [0, 0], [0]))
     with pytest.raises(InvalidInput, match=r"adaptation.down: \[1\] .* integers from 0 to 0"):
         Deployment(policies.greedy(1), one, adaptation=Adaptation(1.0, [0], [1]))
+    with pytest.raises(InvalidInput, match=r"adaptation.up: \[0.7\] .* integers >= 0"):
+        Adaptation(1.0, [0.7], [0])
     with pytest.raises(InvalidInput, match="adaptation.latency: 0 .* seconds > 0"):
         Adaptation(0, [0], [0])
     with pytest.raises(InvalidInput, match="price_per_batch: -1 .* USD >= 0"):
@@ -298,11 +338,15 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
 
 
 class Announced(TraceArrivals):
-    """Arrivals that are more than they say."""
+    """Arrivals that are more than they say, or fewer."""
+
+    def __init__(self, times: Array, beyond: int = -1) -> None:
+        super().__init__(times)
+        self._beyond = beyond
 
     @property
     def n_requests(self) -> int:
-        return len(self.times) - 1
+        return len(self.times) + self._beyond
 
 
 def test_a_run_that_cannot_be_is_refused() -> None:
@@ -320,5 +364,18 @@ def test_a_run_that_cannot_be_is_refused() -> None:
         SampledArrivals(poisson(1.0), 0, 0)
     with pytest.raises(InvalidInput, match="arrivals: 100 .* at most 99, as 99 requests were announced"):
         simulate_deployments(fine, Announced(np.arange(100.0)))
-    with pytest.raises(InvalidInput, match="arrival_times: '2 times' .* ascending"):
+    with pytest.raises(InvalidInput, match="arrivals: 100 .* the 101 requests that were announced"):
+        simulate_deployments(fine, Announced(np.arange(100.0), 1))
+    with pytest.raises(InvalidInput, match="seed: -1 .* integer >= 0"):
+        simulate_deployments(fine, arrivals, seed=-1)
+    with pytest.raises(InvalidInput, match="seed: -1 .* integer >= 0"):
+        SampledArrivals(poisson(1.0), 1, -1)
+    run = simulate_deployments(fine, arrivals)["a"]
+    with pytest.raises(InvalidInput, match="k: 0 .* one of the 0 latencies"):
+        run.violations()
+    with pytest.raises(InvalidInput, match="percentile: 100 .* strictly between 0 and 100"):
+        run.percentile(100)
+    with pytest.raises(InvalidInput, match=r"arrival_times: '4 times of shape \(2, 2\)'"):
+        TraceArrivals(np.zeros((2, 2)))
+    with pytest.raises(InvalidInput, match="arrival_times: '2 times of shape .* ascending"):
         TraceArrivals(np.array([1.0, 0.0]))
