@@ -23,6 +23,7 @@ COMMANDS = {
     "recommend": ("cli.recommend", "Find the cheapest setting that keeps a percentile SLO."),
     "smdp": ("cli.smdp", "Find the optimal batching policy of one server."),
     "fleet": ("cli.fleet", "Choose and place model variants on a fixed fleet."),
+    "simulate": ("cli.simulate", "Run policies side by side on the same arrivals."),
     "serve": ("cli.serve", "Serve models through the batching buffer."),
     "replay": ("cli.replay", "Replay a trace against a running buffer."),
     "demo": ("cli.demo", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),

@@ -23,7 +23,7 @@ from optimizer.analysis.cost import Billing
 from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.trace import read_trace
 from optimizer.decision.answer import PERCENTILES, Recommendation, Setting
-from optimizer.decision.recommend import MAX_BATCH_SIZE, recommend
+from optimizer.decision.recommend import MAX_BATCH_SIZE, POLICIES, PREMIUM, recommend
 from optimizer.decision.workers import WorkerSetting
 from optimizer.report import wording
 from optimizer.report.alternatives import alternatives
@@ -44,6 +44,21 @@ from optimizer.simulation.batch_means import Estimate
 )
 @click.option(
     "--timeout", "timeouts", type=float, multiple=True, metavar="SECONDS", help="Consider only this one; may be repeated."
+)
+@click.option(
+    "--policies",
+    type=click.Choice(POLICIES),
+    default="all",
+    show_default=True,
+    help="Whether tables compete that wait to the last moment, which keeps the SLOs whatever the arrivals do.",
+)
+@click.option(
+    "--premium",
+    type=float,
+    default=PREMIUM,
+    show_default=True,
+    metavar="PART",
+    help="Part of the cost that such a table may cost more and still be taken.",
 )
 @click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of the SLOs' latencies kept free.")
 @click.option(
@@ -75,6 +90,8 @@ def command(
     timeouts: tuple[float, ...],
     worker_texts: tuple[str, ...],
     provisioned: bool,
+    policies: str,
+    premium: float,
     headroom: float,
     model: str,
     billing: Billing,
@@ -84,7 +101,7 @@ def command(
     measured: str | None,
     as_json: bool,
 ) -> None:
-    """Find the memory size, batch size and timeout of least cost that keep percentile SLOs, or the workers that do it for less."""
+    """Find the memory size, batch size and holds of least cost that keep percentile SLOs, or the workers that do it for less."""
     for name, path in (("trace", trace), ("measured", measured)):
         if path is not None and report is None:
             raise InvalidInput(name, path, "only with --report, which shows it")
@@ -117,6 +134,8 @@ def command(
             cold_start_probability=billing.cold_start_probability,
             snap_start=billing.snap_start,
             workers=offers,
+            policies=policies,
+            premium=premium,
             on_progress=lambda fraction: progress.update(task, completed=fraction),
         )
     made_at = datetime.now(UTC)
@@ -161,6 +180,7 @@ def _document(answer: Recommendation, plan: Plan, arrival_rate: float, billing: 
             "memory_mb": of.memory_mb,
             "batch_size": of.batch_size,
             "timeout": of.timeout,
+            "policy": PolicyDocument.of(of.policy()),
             "latency": {f"p{p:g}": of.latency.percentile(p) for p in percentiles},
             "mean_batch_size": of.mean_batch_size,
             "cost": cost_document(of.cost) | {"in_all": of.cost.in_all(arrival_rate)},
@@ -261,6 +281,6 @@ def _frontier(answer: Recommendation) -> Table:
             per_million(point.cost_per_request),
             f"{point.memory_mb} MB",
             str(point.batch_size),
-            "-" if point.batch_size == 1 else milliseconds(point.timeout),
+            wording.timeout(point),
         )
     return table

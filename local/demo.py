@@ -34,6 +34,7 @@ from optimizer.arrivals.map import ArrivalProcess
 from optimizer.arrivals.trace import Trace, read_trace
 from optimizer.decision.answer import Recommendation
 from optimizer.decision.recommend import recommend
+from optimizer.report.wording import leaves
 from optimizer.simulation.event_loop import simulate
 from profiler.invocations import LambdaInvocations
 from profiler.samples import make_sample
@@ -324,6 +325,8 @@ def _policy(plan: Plan) -> str:
     parameters = policy.parameters
     if policy.kind == "size_or_timeout":
         return f"{parameters['batch_size']} or {float(parameters['timeout']) * 1e3:.0f} ms"
+    if policy.kind == "deadline":
+        return leaves(policy.policy())
     if policy.kind == "greedy":
         return f"up to {parameters['max_batch_size']}, 1 server"
     return policy.kind.replace("_", " ")

@@ -153,7 +153,7 @@ def recommendation(size: Size) -> Callable[[], object]:
     """The whole answer from that grid: search, frontier, sensitivity, break-even rate."""
     process, measured, timeouts = arrivals(size.phases), profile(size.memory_sizes, size.batch_size), grid(size).tolist()
     slo = Slo(PROMISE.latency, 100 * PROMISE.quantile)
-    return lambda: recommend(process, measured, slo, max_batch_size=size.batch_size, timeouts=timeouts)
+    return lambda: recommend(process, measured, slo, max_batch_size=size.batch_size, timeouts=timeouts, policies="size-or-timeout")
 
 
 TASKS: dict[str, Callable[[Size], Callable[[], object]]] = {

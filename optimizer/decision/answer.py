@@ -18,13 +18,17 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """One point of the search with its prediction; ``batch_size`` 1 is no batching."""
+    """One point of the search with its prediction; ``batch_size`` 1 is no batching.
+
+    ``table`` waits to the last moment (``last_moment``), its longest hold being ``timeout``; without it, it is size-or-timeout.
+    """
 
     memory_mb: int
     batch_size: int
     timeout: float
     latency: LatencyPrediction
     cost: BatchCost
+    table: policies.Policy | None = None
 
     @property
     def mean_batch_size(self) -> float:
@@ -37,6 +41,8 @@ class Setting:
 
     def policy(self) -> policies.Policy:
         """The table that carries it out."""
+        if self.table is not None:
+            return self.table
         if self.batch_size == 1:
             return policies.no_batching()
         return policies.size_or_timeout(self.batch_size, self.timeout)
@@ -49,13 +55,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """The cheapest setting found whose latency percentile is at most ``latency`` (s); USD per request."""
+    """The cheapest setting found whose latency percentile is at most ``latency`` (s); USD per request.
+
+    ``kind`` is its policy's; of ``deadline`` the ``timeout`` is the longest hold.
+    """
 
     latency: float
     cost_per_request: float
     memory_mb: int
     batch_size: int
     timeout: float
+    kind: str = "size_or_timeout"
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class Recommendation:
     ``workers`` are the pools that keep them, cheapest first, ``refused_workers`` says why others do not; ``winner`` is what costs
     least in all of ``best`` and ``workers``, or the quickest of them where that is the ``objective``. ``no_batching`` is that at
     its own cheapest memory size that keeps the SLOs, or the quickest one where none does, then ``no_batching_keeps_slo`` is
-    false; ``runners_up`` are the best of other memory sizes, then of other batch sizes; ``break_even_arrival_rate`` (requests/s)
+    false; ``runners_up`` are the best of other kinds, memory sizes and batch sizes; ``break_even_arrival_rate`` (requests/s)
     is where the buffer's fixed cost is earned, ``None`` where it never is; ``gap`` is the part of the cost by which a timeout
     between those visited might be cheaper, ``None`` where timeouts were given; ``at_longest_timeout`` says that the bound on the
     timeout binds.

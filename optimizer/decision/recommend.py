@@ -5,6 +5,10 @@ may be promised at once. No batching is the point of batch size 1; no other sett
 known. No timeout beyond twice the longest latency promised is considered unless ``max_timeout`` says so: a percentile alone would
 let the few per cent beyond it wait for ever.
 
+Beside size-or-timeout, tables that wait to the last moment compete (``last_moment``): they keep the SLOs whatever the arrivals do
+and have a hold for every number waiting, but do not use up what a percentile leaves. Where both cost the same it is
+size-or-timeout; but the table is taken if it costs no more than a ``premium`` beyond, since its promise rests on no fit.
+
 Workers paid by the hour compete with the function: for each offer the cheapest pool that keeps the same promises (``workers``).
 
 The answer comes with what it is to be compared with: no batching, the next best settings, the least cost by latency (frontier), the
@@ -21,25 +25,31 @@ import numpy as np
 
 from batching.documents import ServiceProfile, Slo
 from batching.errors import Infeasible, InvalidInput
+from batching.policy import Policy
 from optimizer.analysis.break_even import HIGHEST, LOWEST, solve_break_even
 from optimizer.analysis.cost import BatchCost, Billing, invocation_costs
+from optimizer.analysis.falling_holds import FallingHolds, predict_falling_holds
 from optimizer.analysis.latency import predict_latency
 from optimizer.analysis.prices import Prices, default_prices
 from optimizer.analysis.service import ServiceTimes, service_times_up_to
 from optimizer.analysis.waiting_time import predict_batch_size_pmf
 from optimizer.arrivals.map import Array, ArrivalProcess
 from optimizer.decision.answer import FrontierPoint, Recommendation, Sensitivity, Setting
-from optimizer.decision.search import Choice, Promise, Search
+from optimizer.decision.last_moment import cheapest_last_moments
+from optimizer.decision.search import SAME, Choice, Promise, Search
 from optimizer.decision.workers import WorkerOffer, WorkerSetting, choose_workers
 
 N_TIMEOUTS = 64
 LONGEST_TIMEOUT = 2.0  # of the longest latency promised
 N_RUNNERS_UP = 5
 N_FRONTIER = 12
+LATENCY_TOLERANCE = 1e-6  # of the latency asked for
 FRONTIER_TOLERANCE = 0.005  # of the cost
 DISTINCT = 0.01  # of the cost; a runner-up that costs less than this more says nothing new
 MAX_BATCH_SIZE = 128
 SENSITIVITY = (0.8, 1.2)
+POLICIES = ("all", "size-or-timeout")
+PREMIUM = 0.01  # of the cost: what fits are off by, and more than that, on the traces of docs/policy-zoo.md
 MOST_JUMPS = 4000.0  # of the phases within a timeout, for the break-even rate; more would take seconds
 
 
@@ -63,9 +73,11 @@ def recommend(
     cold_start_probability: float = 0.0,
     snap_start: bool = False,
     workers: Sequence[WorkerOffer] = (),
+    policies: str = "all",
+    premium: float = PREMIUM,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> Recommendation:
-    """Best memory size, batch size and timeout.
+    """Best memory size and table.
 
     Parameters
     ----------
@@ -96,6 +108,11 @@ def recommend(
         Whether a cold start restores a snapshot, which is kept and restored for a price.
     workers : sequence of WorkerOffer
         Machines or provisioned concurrency that compete with the function; their latencies are found by simulation.
+    policies : {"all", "size-or-timeout"}
+        Whether tables that wait to the last moment compete; they do not where ``timeouts`` are given.
+    premium : float
+        Part of the cost that such a table may cost more than the best size-or-timeout and still be taken, as it keeps the SLOs
+        whatever the arrivals do; for objective ``cost``.
     on_progress : callable
         Told the fraction done.
 
@@ -117,6 +134,10 @@ def recommend(
         raise InvalidInput("max_timeout", max_timeout, "a number of seconds >= 0")
     if max_timeout is not None and timeouts is not None:
         raise InvalidInput("max_timeout", max_timeout, "only without timeouts, which name those considered")
+    if policies not in POLICIES:
+        raise InvalidInput("policies", policies, " or ".join(POLICIES))
+    if not 0 <= premium < np.inf:
+        raise InvalidInput("premium", premium, "a part of the cost >= 0")
     slos = (slo,) if isinstance(slo, Slo) else tuple(slo)
     if not slos:
         raise InvalidInput("slo", slos, "at least one latency and percentile")
@@ -129,7 +150,9 @@ def recommend(
     billing = Billing(prices, architecture, granularity, cold_start_probability, payload_bytes, answer_bytes, snap_start)
     bill = _Bill(billing, profile)
     budget = np.inf if max_cost is None else max_cost
-    question = _Question(arrivals, functions, promises, bill, float(grid.max()))
+    tables = policies == "all" and timeouts is None
+    worth = premium if max_timeout is None else 0.0  # a capped hold has lost what a table is preferred for
+    question = _Question(arrivals, functions, promises, bill, float(grid.max()), tables, worth)
     pools, refused = _pools(arrivals, workers, promises, bill, budget)
     try:
         answer = question.answer(slos, grid, timeouts is None, objective, budget, on_progress)
@@ -225,6 +248,8 @@ class _Question:
     promises: tuple[Promise, ...]
     bill: _Bill
     longest: float
+    tables: bool  # whether those compete that wait to the last moment
+    premium: float
 
     def __post_init__(self) -> None:
         largest = max(function.max_batch_size for function in self.functions)
@@ -245,22 +270,16 @@ class _Question:
     ) -> Recommendation:
         unbatched = [self._setting(j, 1, 0.0) for j in range(len(self.functions))]
         self._refuse_infeasible(unbatched)
-        promises = self.promises
-        if objective == "latency":
-            first, grid = self._least_latency(grid, refine, budget)
-            promises = (first, *promises[1:])
-        land, gap = self.search.landscape(
-            promises,
-            grid,
-            budget=budget,
-            n_best=min(N_RUNNERS_UP + 1, len(self.functions)),
-            refine=refine,
-            on_progress=lambda done: on_progress(0.6 * done),
-        )
-        ranked = land.ranked(budget)
-        if not ranked:
-            self._refuse_budget(grid, budget)
-        settings = self._verified(ranked, promises, budget)
+        table, n_tables = self._last_moment(objective, budget)
+        gap: float | None
+        try:
+            settings, gap, n_settings = self._size_or_timeout(grid, refine, objective, budget, lambda done: on_progress(0.6 * done))
+        except Infeasible:
+            if table is None:
+                raise
+            settings, gap, n_settings = [], None, 0
+        if table is not None:
+            settings = self._with(table, settings, objective)
         best = settings[0]
         on_progress(0.7)
         kept = [s for s in unbatched if s.keeps(self.promises)]
@@ -276,9 +295,58 @@ class _Question:
             sensitivity=tuple(self._sensitivity(best, slos, factor) for factor in SENSITIVITY),
             break_even_arrival_rate=self._break_even(best, none),
             gap=gap,
-            at_longest_timeout=best.batch_size > 1 and best.timeout >= self.longest * (1 - 1e-9),
-            n_settings=land.n_settings,
+            at_longest_timeout=best.table is None and best.batch_size > 1 and best.timeout >= self.longest * (1 - 1e-9),
+            n_settings=n_settings + n_tables,
         )
+
+    def _size_or_timeout(
+        self, grid: Array, refine: bool, objective: str, budget: float, on_progress: Callable[[float], None]
+    ) -> tuple[list[Setting], float | None, int]:
+        """The best setting with a timeout and its runners-up, the gap that the search left, and how many were compared."""
+        promises = self.promises
+        if objective == "latency":
+            first, grid = self._least_latency(grid, refine, budget)
+            promises = (first, *promises[1:])
+        n_best = min(N_RUNNERS_UP + 1, len(self.functions))
+        land, gap = self.search.landscape(promises, grid, budget=budget, n_best=n_best, refine=refine, on_progress=on_progress)
+        ranked = land.ranked(budget)
+        if not ranked:
+            self._refuse_budget(grid, budget)
+        return self._verified(ranked, promises, budget), gap, land.n_settings
+
+    def _last_moment(self, objective: str, budget: float) -> tuple[Setting | None, int]:
+        """The best table that waits to the last moment within the budget, and how many were compared."""
+        if not self.tables:
+            return None, 0
+        found, compared = cheapest_last_moments(self.search, self.promises)
+        if not found or found[0].cost > budget or found[0].policy.max_batch_size == 1:
+            return None, compared
+        best, first = found[0], self.promises[0]
+        low, high = 0.0, first.latency
+        while objective == "latency" and high - low > LATENCY_TOLERANCE * first.latency:
+            middle = (low + high) / 2
+            found, more = cheapest_last_moments(self.search, (Promise(middle, first.quantile), *self.promises[1:]))
+            compared += more
+            if found and found[0].cost <= budget:
+                best, high = found[0], middle
+            else:
+                low = middle
+        return self._held(best.service, best.policy), compared
+
+    def _with(self, table: Setting, settings: Sequence[Setting], objective: str) -> list[Setting]:
+        """The best settings with the table among them: first where it is better, or costs no more than the premium beyond."""
+        if not settings:
+            return [table]
+        best, *others = settings
+        if objective == "latency":
+            first = self._percentile(table) < self._percentile(best) * (1 - SAME)
+        else:
+            first = table.cost.per_request < best.cost.per_request * (1 - SAME + self.premium)
+        if first:
+            return [table, *settings][: N_RUNNERS_UP + 1]
+        if table.cost.per_request <= best.cost.per_request:
+            return [*settings]
+        return [best, *sorted([*others, table], key=lambda setting: setting.cost.per_request)][: N_RUNNERS_UP + 1]
 
     def quickest(self, slos: tuple[Slo, ...]) -> Recommendation:
         """The answer where no setting of the function keeps the promises: no batching at the memory size that is quickest."""
@@ -302,6 +370,14 @@ class _Question:
         function = self.functions[j]
         latency = predict_latency(arrivals or self.arrivals, function, batch_size, timeout)
         return Setting(function.memory_mb, batch_size, timeout, latency, self.bill.cost(latency.batch_size_pmf, function))
+
+    def _held(self, j: int, table: Policy, arrivals: ArrivalProcess | None = None) -> Setting:
+        """A table that waits to the last moment."""
+        function = self.functions[j]
+        counting = self.search.counting if arrivals is None else None
+        latency = predict_falling_holds(arrivals or self.arrivals, function, table, counting)
+        cost = self.bill.cost(latency.batch_size_pmf, function)
+        return Setting(function.memory_mb, latency.batch_size, latency.timeout, latency, cost, table)
 
     def _verified(self, ranked: Sequence[Choice], promises: Sequence[Promise], budget: float) -> list[Setting]:
         """The best setting and the runners-up, those of other functions first, as predictions of their own, each checked again."""
@@ -344,6 +420,9 @@ class _Question:
     def _refuse_budget(self, grid: Array, budget: float) -> None:
         choice = self.search.landscape(self.promises, grid)[0].ranked()[0]
         cheapest = self._setting(choice.service, choice.batch_size, choice.timeout)
+        table, _ = self._last_moment("cost", np.inf)
+        if table is not None and table.cost.per_request < cheapest.cost.per_request:
+            cheapest = table
         promised = " and ".join(f"p{100 * p.quantile:g} within {p.latency:g} s" for p in self.promises)
         raise Infeasible(
             f"no setting keeps {promised} for {budget:.4g} USD per request: the cheapest costs {cheapest.cost.per_request:.4g} USD",
@@ -351,14 +430,14 @@ class _Question:
         )
 
     def _least_latency(self, grid: Array, refine: bool, budget: float) -> tuple[Promise, Array]:
-        """The first promise at the least latency (s) that the budget allows, to 1e-6 of what was asked; and timeouts that tell."""
+        """The first promise at the least latency (s) that the budget allows, and timeouts that tell."""
         first, others = self.promises[0], self.promises[1:]
         land, _ = self.search.landscape(self.promises, grid, budget=budget, refine=refine)
         if not land.ranked(budget):
             self._refuse_budget(grid, budget)
         low, high = 0.0, first.latency
         timeouts = land.timeouts
-        while high - low > 1e-6 * first.latency:
+        while high - low > LATENCY_TOLERANCE * first.latency:
             middle = Promise((low + high) / 2, first.quantile)
             land, _ = self.search.landscape((middle, *others), timeouts, budget=budget, refine=refine)
             if land.ranked(budget):
@@ -378,19 +457,31 @@ class _Question:
         levels = np.union1d(np.geomspace(max(quickest, latest / 1000), latest, N_FRONTIER), min(self._percentile(none), latest))
         for k, level in enumerate(levels * (1 + 1e-9)):
             land, _ = self.search.landscape([Promise(float(level), quantile)], timeouts, tolerance=FRONTIER_TOLERANCE)
-            for choice in land.ranked()[:1]:
-                if not points or choice.cost < points[-1].cost_per_request * (1 - 1e-9):
-                    memory_mb = self.functions[choice.service].memory_mb
-                    points.append(FrontierPoint(float(level), choice.cost, memory_mb, choice.batch_size, choice.timeout))
+            points += self._cheaper(points, Promise(float(level), quantile), land.ranked()[:1])
             on_progress((k + 1) / len(levels))
         return tuple(points)
+
+    def _cheaper(self, points: Sequence[FrontierPoint], promise: Promise, choices: Sequence[Choice]) -> list[FrontierPoint]:
+        """The point of the frontier at a promise, from the cheapest choice and the tables; none where the last one is as cheap."""
+        found = [
+            FrontierPoint(promise.latency, c.cost, self.functions[c.service].memory_mb, c.batch_size, c.timeout) for c in choices
+        ]
+        for table in cheapest_last_moments(self.search, [promise])[0][: int(self.tables)]:
+            size, hold = table.policy.max_batch_size, table.policy.hold[1]
+            memory_mb = self.functions[table.service].memory_mb
+            if not found or table.cost < found[0].cost_per_request * (1 - SAME):
+                found = [FrontierPoint(promise.latency, table.cost, memory_mb, size, hold, table.policy.kind)]
+        return [point for point in found if not points or point.cost_per_request < points[-1].cost_per_request * (1 - 1e-9)]
 
     def _index(self, setting: Setting) -> int:
         return [function.memory_mb for function in self.functions].index(setting.memory_mb)
 
     def _sensitivity(self, best: Setting, slos: Sequence[Slo], factor: float) -> Sensitivity:
         arrivals = self.arrivals.sped_up(factor)
-        setting = self._setting(self._index(best), best.batch_size, best.timeout, arrivals)
+        if best.table is not None:
+            setting = self._held(self._index(best), best.table, arrivals)
+        else:
+            setting = self._setting(self._index(best), best.batch_size, best.timeout, arrivals)
         return Sensitivity(
             factor,
             arrivals.arrival_rate,
@@ -409,7 +500,10 @@ class _Question:
 
         @cache
         def batch_sizes(rate: float) -> Array:
-            return predict_batch_size_pmf(self.arrivals.sped_up(rate / here), best.batch_size, best.timeout)
+            arrivals = self.arrivals.sped_up(rate / here)
+            if best.table is not None:
+                return np.asarray(FallingHolds(arrivals, np.array(best.table.hold[1:-1])).batch_size_pmf[-1])
+            return predict_batch_size_pmf(arrivals, best.batch_size, best.timeout)
 
         def saving(rate: float) -> float:
             pmf = batch_sizes(min(rate, fullest))

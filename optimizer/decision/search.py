@@ -126,7 +126,7 @@ class Search:
     def __post_init__(self) -> None:
         try:
             self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
-            self._counting = counting_from_arrivals(self.arrivals, self.max_batch_size, self.max_timeout)
+            self.counting = counting_from_arrivals(self.arrivals, self.max_batch_size, self.max_timeout)
         except InvalidInput as error:
             raise InvalidInput("max_timeout", self.max_timeout, error.allowed) from None
         self.compute = self.compute[:, : self.max_batch_size]
@@ -148,7 +148,7 @@ class Search:
     def law(self, timeout: float) -> SizeOrTimeout:
         """The batching law at a timeout, for every batch size."""
         if timeout not in self._laws:
-            self._laws[timeout] = SizeOrTimeout(self.arrivals, self.max_batch_size, timeout, self._counting)
+            self._laws[timeout] = SizeOrTimeout(self.arrivals, self.max_batch_size, timeout, self.counting)
         return self._laws[timeout]
 
     def costs(self, timeout: float) -> Array:

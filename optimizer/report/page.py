@@ -129,7 +129,9 @@ class _Page:
         self.pool = answer.workers[0] if answer.workers else None
         self.of_function = "" if answer.winner is best else "Of the function's best setting, which is not recommended here. "
         self.percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})
-        self.paper = predict_latency(self.process, service, best.batch_size, best.timeout, "batch-paper")
+        self.paper = None
+        if best.batch_size > 1 and best.table is None:
+            self.paper = predict_latency(self.process, service, best.batch_size, best.timeout, "batch-paper")
         runs = {"simulated": np.cumsum(self.process.sample(N_SIMULATED, rng))}
         if subject.trace is not None:
             runs["simulated on the trace"] = subject.trace.times[:MAX_TRACE]
@@ -164,7 +166,7 @@ class _Page:
     def _latency(self) -> Section:
         answer, best = self.answer, self.answer.best
         unbatched = answer.no_batching.latency if best.batch_size > 1 else None
-        paper = self.paper if best.batch_size > 1 else None
+        paper = self.paper
         columns: dict[str, LatencyPrediction | Seen] = {"predicted, exact": best.latency}
         if paper is not None:
             columns["BATCH's approximation"] = paper
@@ -200,7 +202,7 @@ class _Page:
                     _usd(point.cost_per_request),
                     Cell(f"{point.memory_mb} MB", point.memory_mb),
                     Cell(str(point.batch_size), point.batch_size),
-                    Cell("-") if point.batch_size == 1 else _latency(point.timeout),
+                    Cell("-") if point.batch_size == 1 else Cell(wording.timeout(point), point.timeout),
                 ],
             )
             for point in self.answer.frontier
@@ -332,7 +334,8 @@ class _Page:
             ("part of the SLO kept free", f"{100 * subject.headroom:g} %"),
             (
                 "latency of the function",
-                "exact for the arrival process and the measured service times; the approximation of BATCH beside it",
+                "exact for the arrival process and the measured service times"
+                + ("" if self.paper is None else "; the approximation of BATCH beside it"),
             ),
             ("the function", "elastic: every batch starts at once, and its service time does not depend on the load"),
             ("search", " ".join(wording.proof(answer))),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from batching.documents import Slo
 from batching.policy import INF, Policy
 from optimizer.analysis.prices import SECONDS_PER_MONTH
-from optimizer.decision.answer import Recommendation
+from optimizer.decision.answer import FrontierPoint, Recommendation
 from optimizer.decision.workers import WorkerSetting
 from optimizer.simulation.batch_means import Estimate
 
@@ -54,7 +54,11 @@ def leaves(policy: Policy) -> str:
     if policy.max_batch_size == 1:
         return "one by one"
     timeouts = [hold for hold in policy.hold if 0 < hold < INF]
-    return f"{policy.max_batch_size} or {milliseconds(max(timeouts))}" if timeouts else f"up to {policy.max_batch_size}, at once"
+    if not timeouts:
+        return f"up to {policy.max_batch_size}, at once"
+    shortest, longest = min(timeouts), max(timeouts)
+    after = milliseconds(longest) if shortest == longest else f"{1e3 * longest:.3g} to {1e3 * shortest:.3g} ms"
+    return f"{policy.max_batch_size} or {after}"
 
 
 def headline(answer: Recommendation) -> str:
@@ -71,10 +75,23 @@ def headline(answer: Recommendation) -> str:
         return f"Serve with {workers}; a free one takes {waited}."
     if winner.batch_size == 1:
         return f"Call the function directly, with {winner.memory_mb} MB and no buffer."
+    if winner.table is not None:
+        return (
+            f"Hold requests until {winner.batch_size} are there or waiting for one more would make the oldest late: "
+            f"{_by_number(winner.table)}. Run the function with {winner.memory_mb} MB."
+        )
     return (
         f"Hold requests until {winner.batch_size} are there or the oldest has waited {milliseconds(winner.timeout)}, "
         f"and run the function with {winner.memory_mb} MB."
     )
+
+
+def _by_number(table: Policy) -> str:
+    """The holds with one waiting and some others: ``190 ms with one waiting, 180 ms with 8``."""
+    numbers = [n for n in (1, table.max_batch_size // 4, table.max_batch_size - 1) if n > 0]
+    holds = {milliseconds(table.hold[n]): n for n in sorted(numbers, reverse=True)}
+    named = [f"{hold} with {'one waiting' if n == 1 else n}" for hold, n in reversed(holds.items())]
+    return ", ".join(named)
 
 
 def kept(answer: Recommendation) -> str:
@@ -85,12 +102,20 @@ def kept(answer: Recommendation) -> str:
         return f"{promise(answer.slos)}: kept, by simulation {' and '.join(reached)}."
     reached = [f"p{s.percentile:g} {milliseconds(winner.latency.percentile(s.percentile))}" for s in answer.slos]
     keeps = all(winner.latency.probability_within(s.latency) >= s.percentile / 100 - 1e-7 for s in answer.slos)
-    return f"{promise(answer.slos)}: {'kept' if keeps else 'not kept'}, by prediction {' and '.join(reached)}."
+    verdict = "not kept" if not keeps else "kept" if winner.table is None else "kept for any arrivals one by one"
+    return f"{promise(answer.slos)}: {verdict}, by prediction {' and '.join(reached)}."
 
 
 def _interval(estimate: Estimate) -> str:
     value, low, high = estimate
     return f"{milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} with 95 % confidence)"
+
+
+def timeout(point: FrontierPoint) -> str:
+    """How long a setting of the frontier holds requests."""
+    if point.batch_size == 1:
+        return "-"
+    return milliseconds(point.timeout) if point.kind == "size_or_timeout" else f"up to {milliseconds(point.timeout)}"
 
 
 def saving(answer: Recommendation) -> str:

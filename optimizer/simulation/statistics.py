@@ -162,11 +162,11 @@ class RunStatistics:
 
     def violation_ratio(self, k: int = 0) -> float:
         """Share of all arrivals that were not answered within ``latencies[k]``."""
-        return 1 - float(self._in_time(k).sum()) / self.n_requests
+        return (self.n_requests - int(self._in_time(k).sum())) / self.n_requests
 
     def _in_time(self, k: int) -> Counts:
         require(0 <= k < len(self.latencies), "k", k, f"the place of one of the {len(self.latencies)} latencies")
-        return self._tally.in_time[k]
+        return np.asarray(self._tally.in_time[k])
 
 
 class Statistics:

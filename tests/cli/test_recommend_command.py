@@ -87,6 +87,8 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo p95=0.2 --percentile 99", "percentile: 99.0 is not allowed; allowed: only beside --slo SECONDS"),
         ("--slo 1 --prices /nowhere.json", "file: '/nowhere.json'"),
         ("--slo 1 --headroom 1", "headroom: 1.0 is not allowed"),
+        ("--slo 1 --premium -1", "premium: -1.0 is not allowed; allowed: a part of the cost >= 0"),
+        ("--slo 1 --policies greedy", "'greedy' is not one of 'all', 'size-or-timeout'"),
         ("--slo 1 --max-timeout -1", "max_timeout: -1.0 is not allowed"),
         ("--slo 1 --timeout -1", "timeouts: [-1.0] is not allowed"),
         ("--slo 1 --timeout 0.1 --max-timeout 1", "max_timeout: 1.0 is not allowed; allowed: only without --timeout"),
@@ -171,6 +173,32 @@ def test_only_the_timeouts_named_are_considered(ask: tuple[str, ...], document_o
     answer = document_of(*ask, "--slo", "0.1", "--timeout", "0.01", "--timeout", "0.02")
     considered = [answer["best"], *answer["runners_up"]]
     assert {setting["timeout"] for setting in considered if setting["batch_size"] > 1} <= {0.01, 0.02}
+
+
+def test_a_table_that_waits_to_the_last_moment_wins_where_it_is_cheapest_and_may_be_left_out(
+    profile: str, shown_by: Shown, document_of: Document
+) -> None:
+    ask = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "p99.9=0.1")
+    answer, alone = document_of(*ask), document_of(*ask, "--policies", "size-or-timeout")
+    policy = answer["plan"]["policy"]
+    assert policy["kind"] == "deadline" and policy == answer["best"]["policy"] and policy["servers"] is None
+    assert answer["winner"] == "function" and answer["best"]["timeout"] == policy["hold"][1] > policy["hold"][-2] > 0
+    assert alone["plan"]["policy"]["kind"] == "size_or_timeout" and alone["best"] in answer["runners_up"]
+    assert answer["best"]["cost"]["per_request"] < alone["best"]["cost"]["per_request"]
+    assert {"deadline"} <= {point["kind"] for point in answer["frontier"]} and {p["kind"] for p in alone["frontier"]} == {
+        "size_or_timeout"
+    }
+    shown = " ".join(shown_by(*ask).split())
+    assert "or waiting for one more would make the oldest late: 92 ms with one waiting," in shown
+    assert "kept for any arrivals one by one" in shown and "8 or 92 to 86 ms" in shown
+
+
+def test_a_premium_takes_the_table_though_it_costs_more(profile: str, document_of: Document) -> None:
+    ask = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "p60=0.05")
+    cheapest, table = document_of(*ask), document_of(*ask, "--premium", "1")
+    assert cheapest["plan"]["policy"]["kind"] == "size_or_timeout" and table["plan"]["policy"]["kind"] == "deadline"
+    assert cheapest["best"]["cost"]["per_request"] < table["best"]["cost"]["per_request"]
+    assert table["best"]["latency"]["p99"] <= 0.05
 
 
 def test_what_batching_does_not_save_is_said(tmp_path: Path, shown_by: Shown) -> None:

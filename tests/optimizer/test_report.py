@@ -228,6 +228,19 @@ def test_no_batching_has_a_page_too() -> None:
     assert "no batching" not in Page(html).tables["head"][0]
 
 
+def test_a_table_that_waits_to_the_last_moment_has_a_page_too() -> None:
+    law = ServiceProfile(function="f", service_time=LinearServiceTime(0.006, 0.001), max_batch_size=8)
+    arrivals = poisson(60)
+    answer = recommend(arrivals, law, Slo(0.1, 99.9), memory_sizes=[1769])
+    assert answer.best.table is not None
+    page = Page(html := drawn(subject_of(answer, arrivals, profile=law)))
+    assert wording.headline(answer) in html and wording.kept(answer) in html and "BATCH" not in html
+    assert page.tables["head"][0]["recommended"][1] == "8 or 92 to 86 ms"
+    predicted, simulated, *_ = page.tables["latency"][0]["p50"]
+    assert float(predicted) == answer.best.latency.percentile(50) == pytest.approx(float(simulated), rel=0.1)
+    assert any(f"up to {wording.milliseconds(point.timeout)}" in html for point in answer.frontier if point.kind == "deadline")
+
+
 def line(axes: Axes, label: str) -> tuple[np.ndarray, np.ndarray]:
     (found,) = [drawn_line for drawn_line in axes.get_lines() if drawn_line.get_label() == label]
     return np.asarray(found.get_xdata()), np.asarray(found.get_ydata())
@@ -298,6 +311,7 @@ def test_workers_stand_beside_the_function_in_every_figure(answer: Recommendatio
         (policies.size_or_timeout(8, 0.02), "8 or 20 ms"),
         (policies.size_or_timeout(8, 0.0), "up to 8, at once"),
         (policies.greedy(8, 2), "up to 8, at once"),
+        (policies.deadline(0.5, [0.01, 0.02, 0.04, 0.08], None), "4 or 480 to 420 ms"),
     ],
 )
 def test_a_policy_is_told_in_a_few_words(policy: policies.Policy, words: str) -> None:

@@ -1,0 +1,187 @@
+"""`sluice simulate` as its users meet it: policies by name and by file, tables, figures, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batching import policy as policies
+from batching.documents import Plan, PolicyDocument, Route, write
+from cli.output import to_json
+from cli.policy_names import NAMES, all_policies
+
+Run = Callable[..., tuple[int, str, str]]
+Document = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def asked(profile: str) -> tuple[str, ...]:
+    return ("simulate", "--poisson", "50", "--profile", profile, "--requests", "5000")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """A file: 1200 Poisson arrivals at 20/s."""
+    path = tmp_path / "trace.csv"
+    times = np.cumsum(np.random.default_rng(0).exponential(0.05, 1200))
+    path.write_text("timestamp\n" + "\n".join(f"{time:.6f}" for time in times) + "\n")
+    return str(path)
+
+
+def test_every_policy_meets_the_same_arrivals(document_of: Document, asked: tuple[str, ...]) -> None:
+    answer = document_of(*asked, "--policy", "all", "--slo", "0.2", "--memory", "1769", "--seed", "1")
+    assert list(answer["policies"]) == all_policies() and answer["refused"] == {}
+    assert {name.partition(":")[0] for name in answer["policies"]} == set(NAMES)
+    for run in answer["policies"].values():
+        assert run["answered"] + run["dropped"] + run["unanswered"] == answer["n_requests"] == 5000
+        assert run["latency"]["p95"]["low"] <= run["latency"]["p95"]["value"] <= run["latency"]["p95"]["high"]
+        assert run["keeps_slos"] is (run["violation_ratios"][0] <= 0.05)
+    cost = {name: run["cost"]["per_request"] for name, run in answer["policies"].items()}
+    keeping = [name for name, run in answer["policies"].items() if run["keeps_slos"]]
+    assert answer["winner"] == min(keeping, key=lambda name: cost[name])
+    assert cost["recommended"] < cost["size-or-timeout:8,0.05"] < cost["no-batching"]
+
+
+def test_without_batching_a_request_takes_its_service_time(document_of: Document, asked: tuple[str, ...]) -> None:
+    run = document_of(*asked, "--policy", "no-batching", "--memory", "1769", "--init", "0")["policies"]["no-batching"]
+    assert run["latency"]["p50"]["value"] == pytest.approx(0.007, rel=2e-3) and run["mean_batch_size"] == 1
+    assert run["cost"]["per_request"] == pytest.approx(0.007 * 1769 / 1024 * 1.66667e-5 + 2e-7, rel=1e-6)
+
+
+def test_the_answer_is_the_seeds(document_of: Document, asked: tuple[str, ...]) -> None:
+    ask = (*asked, "--policy", "size-or-timeout:4,0.05", "--memory", "512")
+    assert document_of(*ask, "--seed", "3") == document_of(*ask, "--seed", "3")
+    assert document_of(*ask, "--seed", "3")["policies"] != document_of(*ask, "--seed", "4")["policies"]
+
+
+def test_a_table_is_shown_with_the_cheapest_that_keeps_the_slo(
+    shown_by: Callable[..., str], asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = ("--policy", "no-batching", "--policy", "size-or-timeout:4,0.05", "--policy", "greedy:4", "--energy", "1,0.5")
+    shown = shown_by(*asked, *named, "--slo", "p95=0.2", "--slo", "p99=0.5", "--servers", "1")
+    assert "Cheapest that keeps the SLO: size-or-timeout:4,0.05" in shown
+    assert "5000 requests" in shown and "prices: us-east-1" in shown
+    assert "None of these keeps the SLO." in shown_by(*asked, "--policy", "no-batching", "--slo", "0.001", "--memory", "512")
+
+
+def test_policies_plan_on_the_first_part_of_a_trace_and_run_on_the_rest(document_of: Document, profile: str, trace: str) -> None:
+    ask = ("simulate", "--trace", trace, "--profile", profile, "--slo", "0.3", "--policy", "recommended", "--policy", "hybrid")
+    answer = document_of(*ask)
+    assert 500 < answer["n_requests"] < 700
+    assert answer["planned_rate"] == pytest.approx(20, rel=0.1) and answer["arrival_rate"] == pytest.approx(20, rel=0.1)
+    assert document_of(*ask, "--past", "0.25")["n_requests"] > 800
+    whole = document_of(*ask, "--poisson", "20", "--speed", "2")  # made for a model, run on all of it
+    assert whole["n_requests"] == 1200 and whole["planned_rate"] == 20 and whole["arrival_rate"] == pytest.approx(40, rel=0.1)
+
+
+def test_policies_and_plans_come_from_files(tmp_path: Path, document_of: Document, exit_of: Run, asked: tuple[str, ...]) -> None:
+    elastic, servers, plan = (str(tmp_path / f"{name}.json") for name in ("elastic", "servers", "plan"))
+    Path(elastic).write_bytes(to_json(PolicyDocument.of(policies.size_or_timeout(4, 0.05))))
+    Path(servers).write_bytes(to_json(PolicyDocument.of(policies.greedy(8, 2))))
+    document = PolicyDocument.of(policies.size_or_timeout(8, 0.1))
+    Path(plan).write_bytes(write(Plan(model="m", function="f", policy=document, memory_mb=512)))
+    ask = (*asked, "--memory", "1769", *(word for path in (elastic, servers, plan) for word in ("--policy", path)))
+    runs = document_of(*ask, "--policy", "size-or-timeout:4,0.05")["policies"]
+    assert runs[elastic]["latency"] == runs["size-or-timeout:4,0.05"]["latency"]
+    assert runs[servers]["mean_servers"] == pytest.approx(2) and runs[plan]["memory_mb"] == 512
+    routed = Plan(model="m", routes=[Route("r", "f", document, 1.0)])
+    Path(plan).write_bytes(write(routed))
+    code, _, stderr = exit_of(*asked, "--memory", "512", "--policy", plan)
+    assert code == 2 and "routes: 1 is not allowed; allowed: none: a plan of one queue" in stderr
+    Path(plan).write_text('{"hold": [null, 1], "take": [0, 2]}')
+    code, _, stderr = exit_of(*asked, "--memory", "512", "--policy", plan)
+    assert code == 2 and "take[1]" in stderr and "an integer from 0 to 1" in stderr
+    Path(plan).write_text("hold")
+    assert "a JSON document, policy or plan" in exit_of(*asked, "--memory", "512", "--policy", plan)[2]
+
+
+def test_cold_starts_are_the_functions(document_of: Document, asked: tuple[str, ...]) -> None:
+    ask = (*asked, "--policy", "no-batching", "--memory", "1769")
+    warm, short = (document_of(*ask, "--keep-alive", seconds)["policies"]["no-batching"] for seconds in ("1000", "0.05"))
+    assert warm["cold_starts"] < 30 < short["cold_starts"] and short["cost"]["terms"]["init"] > warm["cost"]["terms"]["init"]
+    one = document_of(*ask, "--concurrency", "1")["policies"]["no-batching"]
+    assert one["cold_starts"] == 1
+    assert short["latency"]["p99"]["value"] == pytest.approx(0.407, rel=2e-3)  # INIT of the profile
+
+
+def test_workers_of_ones_own(tmp_path: Path, document_of: Document, asked: tuple[str, ...]) -> None:
+    worker = tmp_path / "gpu.json"
+    worker.write_text(json.dumps({"function": "http://gpu:1", "service_time": {"intercept": 0.001, "slope": 0.0002}}))
+    ask = (*asked, "--policy", "greedy:8", "--policy", "recommended", "--slo", "0.2")
+    runs = document_of(*ask, "--worker", f"{worker}:g4dn.xlarge")["policies"]
+    hours = 0.526 / 3600 / 50 * 1e6
+    assert runs["greedy:8"]["cost"]["per_request"] * 1e6 == pytest.approx(hours, rel=0.05)
+    assert runs["greedy:8"]["mean_servers"] == pytest.approx(1) and runs["recommended"]["by_function"] == 1
+    assert document_of(*ask, "--worker", f"{worker}:0.0001")["policies"]["recommended"]["by_function"] == 0
+
+
+def test_how_it_went_over_time(tmp_path: Path, document_of: Document, exit_of: Run, asked: tuple[str, ...]) -> None:
+    ask = (*asked, "--policy", "no-batching", "--memory", "1769", "--slo", "0.2")
+    series = document_of(*ask, "--bins", "10")["policies"]["no-batching"]["series"]
+    assert sum(series["arrivals"]) == 5000 and len(series["edges"]) == 11 and len(series["mean_latency"]) == 10
+    figure = tmp_path / "figure.svg"
+    code, _, stderr = exit_of(*ask, "--plot", str(figure))
+    assert code == 0 and "wrote" in stderr and "mean latency, ms" in figure.read_text()
+    assert "series" not in document_of(*ask)["policies"]["no-batching"]
+
+
+def test_what_all_cannot_have_is_left_out_and_said(
+    exit_of: Run, asked: tuple[str, ...], document_of: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.simulate.all_policies", lambda: ["no-batching", "early-drop"])
+    ask = (*asked, "--memory", "512", "--slo", "0.03")  # a request alone takes 0.024 s
+    answer = document_of(*ask, "--policy", "all")
+    assert "at least twice the service time of one request" in answer["refused"]["early-drop"]
+    code, _, stderr = exit_of(*ask, "--policy", "early-drop")
+    assert code == 2 and "at least twice the service time" in stderr
+
+
+def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]) -> None:
+    code, _, stderr = exit_of(*asked, "--policy", "recommended", "--slo", "0.001")
+    assert code == 1 and "0.001" in stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--policy", "clever"), "policy: 'clever' is not allowed; allowed: all, a file, or one of no-batching"),
+        (("--policy", "size-or-timeout:8"), "policy: 'size-or-timeout:8' is not allowed; allowed: size-or-timeout:B,SECONDS"),
+        (("--policy", "static:many"), "policy: 'static:many' is not allowed; allowed: static:B"),
+        (("--policy", "static:2.5", "--servers", "1"), "b: 2.5 is not allowed; allowed: an integer >= 1"),
+        (("--policy", "static:2"), "servers: None is not allowed; allowed: their number, as no SLO says what is enough"),
+        (("--policy", "deadline"), "slo: None is not allowed; allowed: an SLO, by which policy deadline goes"),
+        (("--policy", "no-batching:1"), "policy: 'no-batching:1' is not allowed; allowed: no-batching"),
+        (("--policy", "/nowhere/policy.json"), "file: '/nowhere/policy.json' is not allowed"),
+        (("--policy", "greedy:99", "--servers", "1"), "batch_size: 99 is not allowed; allowed: 1 to 8, as the profile measured"),
+        (("--policy", "no-batching", "--requests", "0"), "requests: 0 is not allowed; allowed: an integer >= 1"),
+        (("--policy", "no-batching", "--requests", "20"), "n_requests: 20 is not allowed"),
+        (("--policy", "no-batching", "--past", "0.5"), "past: 0.5 is not allowed; allowed: only with --trace"),
+        (("--policy", "no-batching", "--speed", "2"), "speed: 2.0 is not allowed; allowed: only with --trace"),
+        (("--policy", "no-batching", "--memory", "999"), "memory_mb: 999 is not allowed; allowed: one of the profile's: 512, 1769"),
+        (("--policy", "no-batching", "--init", "-1"), "init: -1.0 is not allowed"),
+        (("--policy", "no-batching", "--keep-alive", "-1"), "keep_alive: -1.0 is not allowed"),
+        (("--policy", "no-batching", "--energy", "1"), "energy: '1' is not allowed; allowed: two numbers"),
+        (("--policy", "no-batching", "--architecture", "riscv"), "architecture: 'riscv' is not allowed"),
+        (("--policy", "no-batching", "--plot", "a.txt"), "plot: 'a.txt' is not allowed"),
+        (("--policy", "greedy", "--servers", "0"), "servers: 0 is not allowed; allowed: an integer >= 1"),
+        (("--policy", "no-batching", "--mmpp2", "1,2,3,4"), "exactly one of --arrivals, --poisson and --mmpp2"),
+    ],
+)
+def test_misuse_says_what_is_allowed(options: tuple[str, ...], message: str, exit_of: Run, asked: tuple[str, ...]) -> None:
+    memory = () if "--memory" in options else ("--memory", "1769")
+    code, _, stderr = exit_of(*asked, *memory, *options)
+    assert code == 2 and message in stderr
+
+
+def test_arrivals_must_be_told(profile: str, trace: str, exit_of: Run) -> None:
+    ask = ("simulate", "--profile", profile, "--policy", "no-batching", "--memory", "512")
+    assert "arrivals: None is not allowed; allowed: one of --arrivals, --poisson, --mmpp2 and --trace" in exit_of(*ask)[2]
+    code, _, stderr = exit_of(*ask, "--trace", trace, "--requests", "100")
+    assert code == 2 and "requests: 100 is not allowed; allowed: only without --trace" in stderr
+    code, _, stderr = exit_of(*ask, "--trace", trace, "--past", "1")
+    assert code == 2 and "past: 1.0 is not allowed; allowed: a part of the trace, strictly between 0 and 1" in stderr
