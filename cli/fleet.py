@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ from optimizer.decision.fleet.throughput import RULES, Rule
     help="Requests/s by family instead of the file's: a file, or one family's rate; may be repeated.",
 )
 @click.option("--running", metavar="FILE", help="What runs instead of the file's: of the same form, or a plan of --out.")
-@click.option("--headroom", type=float, default=1.0, show_default=True, help="Plan for the demand times this.")
+@click.option("--headroom", type=float, default=1.0, show_default=True, help="Plan for the demand times this, if it can be.")
 @click.option("--batch-rule", type=click.Choice(RULES), default=RULES[0], show_default=True, help="Largest is Proteus's.")
 @click.option("--drop", is_flag=True, help="Tables give up requests that cannot be in time.")
 @click.option("--time-limit", type=float, default=TIME_LIMIT, show_default=True, metavar="SECONDS", help="Of the search.")
@@ -150,6 +151,11 @@ def _rate(rate: float) -> str:
     return f"{rate:.4g}" if rate < 1e4 else f"{rate:.0f}"
 
 
+def _down(factor: float) -> str:
+    """A headroom in two decimals that are not above it."""
+    return f"{math.floor(100 * factor) / 100:.2f}"
+
+
 def _families(plan: FleetPlan) -> Table:
     table = Table("family", title="what is served")
     for name in ("within", "asked, requests/s", "served", "missing", "accuracy"):
@@ -172,7 +178,8 @@ def _sentences(plan: FleetPlan) -> list[str]:
     sentences = [f"mean accuracy {plan.accuracy:.4f} %, {_proof(solution)}"] if solution.flows.any() else []
     if plan.full and plan.feasible:
         queues = f"{len(plan.full)} of {sum(group.share > 0 for group in plan.groups)} queues"
-        sentences.append(f"no slack: {queues} would hardly ever empty; --headroom {1.1 * plan.headroom:.2g} leaves some")
+        advice = "" if plan.devices_wanted else f"; try --headroom {1.1 * plan.headroom:.2g}"
+        sentences.append(f"no slack: {queues} would hardly ever empty{advice}")
     if plan.fleet.running is not None:
         loads = {device: pair for device, pair in plan.changes.items() if pair[1] is not None}
         sentences.append(f"{len(loads)} of {len(plan.placement)} devices load another variant{':' if loads else ''}")
@@ -180,12 +187,14 @@ def _sentences(plan: FleetPlan) -> list[str]:
     if plan.devices_wanted:
         missing = {name: of.missing for name, of in plan.families.items() if of.missing}
         what = ", ".join(f"{_rate(rate)} requests/s of {escape(name)}" for name, rate in missing.items())
-        sentences.append(f"missing: {what}" if missing else f"all is served, but not with a headroom of {plan.headroom:g}")
+        room = f"all is served, with room for a headroom of {_down(plan.headroom)} only"
+        sentences.append(f"missing: {what}" if missing else room)
+        of_it = f", with a headroom of {plan.headroom_asked:g}," if plan.headroom_asked != 1 else ""
         wanted = [f"{n} more {escape(device)}" for device, n in plan.devices_wanted.items() if n]
         sentences.append(
-            "all would be served with " + ", or ".join(wanted)
+            f"all{of_it} would be served with " + ", or ".join(wanted)
             if wanted
-            else "more devices of one type alone would not serve it all"
+            else "no number of more devices of one type alone was found that would serve it all"
         )
     return sentences
 

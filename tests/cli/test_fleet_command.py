@@ -90,7 +90,17 @@ def test_too_much_demand_exits_with_one_and_the_best_there_is(fleet: str, exit_o
 
 def test_headroom_beyond_the_fleet_is_said_but_all_is_served(fleet: str, exit_of: Run) -> None:
     code, stdout, _ = exit_of("fleet", fleet, "--headroom", "15")
-    assert code == 0 and "all is served, but not with a headroom of 15" in stdout and "all would be served with" in stdout
+    room = float(re.findall("all is served, with room for a headroom of (.*) only", stdout)[0])
+    assert code == 0 and 1 < room < 15 and "all, with a headroom of 15, would be served with" in stdout
+    for more, served in ((0, True), (0.02, False)):
+        assert ("only" not in exit_of("fleet", fleet, "--headroom", f"{room + more:.2f}")[1]) is served
+
+
+def test_a_headroom_that_the_devices_do_not_allow_is_not_advised_again(fleet: str, exit_of: Run) -> None:
+    demand = ("--demand", "vision=2300", "--demand", "text=10")
+    assert "; try --headroom 1.1" in exit_of("fleet", fleet, *demand)[1]
+    code, stdout, _ = exit_of("fleet", fleet, *demand, "--headroom", "1.1")
+    assert code == 0 and "missing:" not in stdout and "would hardly ever empty; try" not in stdout
 
 
 def test_settings_reach_the_tables(fleet: str, document_of: Document) -> None:
@@ -127,6 +137,8 @@ def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., s
         (("--demand", "none.yaml"), "file: 'none.yaml' is not allowed; allowed: a readable file"),
         (("--demand", "text=0", "--demand", "vision=0"), "is not allowed; allowed: a rate > 0 for at least one family"),
         (("--running", "fleet.yaml"), "fleet.yaml: devices: "),
+        (("--demand", "text=1e308"), "demand.text: 1e+308 is not allowed; allowed: requests/s, at most 1e+09"),
+        (("--headroom", "1e300"), "headroom: 1e+300 is not allowed; allowed: at most 4.545e+06, which makes a demand of 1e+09"),
         (("--headroom", "0"), "headroom: 0.0 is not allowed; allowed: a factor > 0"),
         (("--time-limit", "-1"), "time_limit: -1.0 is not allowed; allowed: a number of seconds > 0"),
         (("--gap", "0"), "gap: 0.0 is not allowed; allowed: percentage points > 0"),

@@ -129,6 +129,44 @@ def test_demand_that_takes_whole_devices_exactly_is_served() -> None:
     assert solution.counts.tolist() == [[2, 1]] and not solution.missing.any()
 
 
+def test_a_demand_that_nothing_can_serve_hides_no_accuracy() -> None:
+    throughput, demand = [[2460.0, 0.0884]], [47.0, 7.0, 28712.0]
+    solution = solve_fleet(FleetProblem([3], throughput, [31.5787, 38.4796], [0, 0], demand, [[1, 0]]), gap=EXACT)
+    assert solution.counts.tolist() == [[1, 2]] and solution.served.tolist() == [47, 0, 0]
+    assert solution.bound - EXACT <= solution.accuracy == pytest.approx((31.5787 * (47 - 0.1768) + 38.4796 * 0.1768) / 47)
+
+
+@pytest.mark.parametrize("demand", [1e9, 1e15, 1e300])
+def test_a_demand_beyond_all_measure_is_served_as_far_as_can_be(demand: float) -> None:
+    solution = solve_fleet(FleetProblem([2, 1], [[80.0, 8.0, 100.0], [900.0, 80.0, 0.0]], [70, 80, 60], [0, 0, 1], [demand, 20.0]))
+    assert solution.counts.tolist() == [[2, 0, 0], [1, 0, 0]] and solution.served.tolist() == [1060, 0] and solution.converged
+
+
+@pytest.mark.parametrize("demand", [1e-6, 1e-8, 1e-12])
+def test_a_demand_of_nearly_nothing_is_served_beside_a_large_one(demand: float) -> None:
+    solution = solve_fleet(FleetProblem([1, 1], [[80.0, 8.0, 100.0], [80.0, 8.0, 0.0]], [70, 80, 60], [0, 0, 1], [demand, 20.0]))
+    assert solution.counts[:, 2].tolist() == [1, 0] and not solution.missing.any()
+
+
+def test_the_largest_headroom_serves_all_and_a_larger_one_does_not() -> None:
+    for seed in range(4):
+        problem = random_fleet(np.random.default_rng(seed), SMALL, 0.5)
+        room = milp.largest_headroom(problem, 100.0)
+        assert 1 < room < 100 and milp.largest_headroom(problem, 1.01) == pytest.approx(1.01)
+        for factor, missing in ((room, False), (1.002 * room, True)):
+            assert solve_fleet(problem.with_demand(factor * problem.demand), gap=1.0).missing.any() == missing
+    assert milp.largest_headroom(FleetProblem([2], [[10.0, 0.0]], [90, 90], [0, 1], [15.0, 5.0]), 2.0) == 0
+
+
+def test_what_converged_is_within_the_gap_of_the_bound_also_from_a_placement_that_runs() -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        first = solve_fleet(random_fleet(rng, SMALL, 0.4), gap=0.5)
+        moved = first.problem.with_demand(first.problem.demand * rng.uniform(0.8, 1.2, SMALL.families))
+        solution = solve_fleet(moved.with_running(first.counts), gap=0.5)
+        assert solution.converged and solution.gap <= 0.5 + EXACT
+
+
 def test_what_is_missing_within_the_solvers_tolerance_is_not_missing() -> None:
     for excess, missing in ((2e-7, False), (1e-4, True)):
         solution = solve_fleet(FleetProblem([3], [[10.0]], [90], [0], [30.0 * (1 + excess)]))

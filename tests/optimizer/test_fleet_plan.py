@@ -125,6 +125,21 @@ def test_headroom_plans_for_more_than_is_asked_and_says_what_is_served_of_what_i
     assert spare.families["seen"].asked == 100 == spare.families["seen"].served
     short = plan_fleet(fleet({"seen": 100, "read": 40}), headroom=3.0)
     assert short.feasible and short.devices_wanted["gpu"] is None and (short.devices_wanted["cpu"] or 0) > 0
+    assert (
+        short.headroom == pytest.approx(1.5) and short.headroom_asked == 3 and short.solution.problem.demand[1] == pytest.approx(60)
+    )
+
+
+def test_a_headroom_takes_nothing_from_a_family_whose_own_demand_fits() -> None:
+    demand = {"seen": 1510.0, "read": 2.0}  # two gpus and two cpus serve 1524 and 100, which is worth more than `only` with 1.2
+    for headroom in (1.0, 1.005, 1.1, 1.2, 5.0, 1000.0):
+        plan = plan_fleet(fleet(demand), headroom=headroom)
+        assert plan.feasible and 1 <= plan.headroom <= headroom
+    missed = fleet({"seen": 1510.0, "read": 100.0})
+    plain, spare = plan_fleet(missed), plan_fleet(missed, headroom=1.3)
+    assert spare.headroom == 1 and {n: f.served for n, f in spare.families.items()} == {
+        n: f.served for n, f in plain.families.items()
+    }
 
 
 def test_what_is_missing_is_told_by_family_with_the_devices_that_would_serve_it() -> None:
@@ -179,6 +194,11 @@ def test_a_variant_that_runs_where_it_is_of_no_use_is_replaced_or_left_out() -> 
 def test_bad_settings_are_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="headroom: 0 .* a factor > 0"):
         plan_fleet(fleet({"seen": 1}), headroom=0)
+    with pytest.raises(InvalidInput, match=r"headroom: 1e\+300 .* at most 1e\+09, which makes a demand of 1e\+09 requests/s"):
+        plan_fleet(fleet({"seen": 1}), headroom=1e300)
+    for build in (lambda: Profile.of_line(0.1, 0.1, 100_001), lambda: Profile.of_points({1: 0.1, 10**9: 0.2})):
+        with pytest.raises(InvalidInput, match="1 to 100000"):
+            build()
     with pytest.raises(InvalidInput, match="demand: {} .* a rate > 0 for at least one family"):
         plan_fleet(fleet({}))
     with pytest.raises(InvalidInput, match=r"demand.unseen: 1 .* one of the families: seen, read"):

@@ -10,7 +10,7 @@ import pytest
 
 from batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo, write
 from batching.errors import InvalidInput
-from optimizer.decision.fleet import Fleet, plan_fleet, read_fleet
+from optimizer.decision.fleet import DeviceType, Fleet, plan_fleet, read_fleet
 from optimizer.decision.fleet.specification import read_demand, read_running
 
 FLEET = """
@@ -140,6 +140,19 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path) -> None:
         ("cpu: {only: 1, small: 1}", "cpu: {only: 4}", "running.cpu: {'only': 4}", "at most 3, the devices"),
         ("cpu: {only: 1, small: 1}", "cpu: [only, onyx]", "running.cpu[1]: 'onyx'", "one of the variants"),
         ("cpu: {only: 1, small: 1}", "cpu: only", "running.cpu: 'only'", "how many devices"),
+        ("demand: {seen: 100", "demand: {seen: 1.0e+308", "demand.seen: 1e+308", "requests/s, at most 1e+09"),
+        (
+            "cpu: {only: 1, small: 1}",
+            "cpu: {only: 1000000000000}",
+            "running.cpu: {'only': 1000000000000}",
+            "at most 3, the devices",
+        ),
+        ("http://g:2: large", "cpu-2: large", "running.cpu-2: 'large'", "each device once; its type's entry names it, too"),
+        ("cpu: {only: 1, small: 1}", "cpu-2: small\n  cpu: [only, null]", "running.cpu: ['only', None]", "each device once; cpu-2"),
+        ("cpu: {only: 1, small: 1}", "cpu: [[only]]", "running.cpu[0]: ['only']", "one of the variants"),
+        ("{count: 3,", "{count: 100001,", "devices.cpu.count: 100001", "at most 100000"),
+        ("max_batch: 32", "max_batch: 100000000000", "small.profiles.gpu.max_batch: 100000000000", "at most 100000"),
+        ("8: 0.16}", "1000000000: 0.16}", "small.profiles.cpu: {1: '2e-2', 1000000000: 0.16}", "batch sizes of at most 100000"),
         ("{count: 3,", "{count: 2.5,", "devices.cpu.count: 2.5", "an integer >= 0"),
         ("{count: 3,", "{count: -1,", "devices.cpu.count: -1", "an integer >= 0"),
         ("{count: 3,", "{number: 3,", "devices.cpu.number: 3", "one of the keys: count, memory_mb, workers"),
@@ -193,10 +206,23 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         read_fleet(tmp_path / "bytes.yaml")
 
 
+def test_a_hundred_thousand_devices_are_read_and_planned(tmp_path: Path) -> None:
+    large = read_fleet(
+        written(tmp_path, FLEET.replace("{count: 3,", "{count: 100000,").replace("{only: 1, small: 1}", "{only: 90000}"))
+    )
+    plan = plan_fleet(large)
+    assert plan.feasible and len(plan.placement) == 100_002 and len(large.running or {}) == 90_001
+    with pytest.raises(InvalidInput, match=r"devices: cpu-1, .*cpu-20, and 99982 more$"):
+        large.with_running({"cpu-0": "only"})
+
+
 def test_records_refuse_what_a_file_may_not_say(tmp_path: Path) -> None:
     fleet = read_fleet(written(tmp_path))
     with pytest.raises(InvalidInput, match="devices: 'cpu' .* each name once in the fleet"):
         Fleet((fleet.devices[0], fleet.devices[0]), fleet.families, fleet.profiles)
+    for name in ("cpu", "gpu"):
+        with pytest.raises(InvalidInput, match=f"devices: '{name}' .* a name that is no device's address or name"):
+            Fleet((DeviceType("cpu", 2), DeviceType("gpu", 2, workers=("http://a:1", name))), fleet.families, fleet.profiles)
     with pytest.raises(InvalidInput, match=r"running.cpu-4: 'small' .* one of the devices: cpu-1, "):
         fleet.with_running({"cpu-4": "small"})
     with pytest.raises(InvalidInput, match=r"running.cpu-1: 'huge' .* one of the variants"):

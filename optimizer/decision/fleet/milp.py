@@ -10,12 +10,13 @@
    and with equality in the third where all the demand can be served. s_m is the demand of the family of m. The minimum leaves
    out no whole number of devices, and many fractions of one.
 3. With a placement that runs, r, the fewest devices that load another variant, sum_{d, m} max(0, n[d, m] - r[d, m]), no less
-   accurate than what was found by more than the gap.
+   accurate than the bound of 2 by more than the gap.
 
-Only the counts are taken from the solver; the flows are then worked out from them (``best_flows``), so that no rounding of the
-solver reaches the answer. Pairs that no optimum needs are left out (``pareto.py``), in the third program but for those that run.
-Proteus (Ahmad et al., ASPLOS'24, section 4) has one boolean per device instead, and lowers the demand step by step where it
-cannot be served.
+A demand beyond what all devices together could serve of its family is cut to that first: no optimum changes, and the tolerances
+of the solver, which are parts of the whole demand, stay small. Only the counts are taken from the solver; the flows are then
+worked out from them (``best_flows``), so that no rounding of the solver reaches the answer. Pairs that no optimum needs are left
+out (``pareto.py``), in the third program but for those that run. Proteus (Ahmad et al., ASPLOS'24, section 4) has one boolean per
+device instead, and lowers the demand step by step where it cannot be served.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from scipy.sparse import block_array, coo_array, eye_array, vstack
 from batching.errors import require
 from optimizer.arrivals.map import Array
 from optimizer.decision.fleet.pareto import worth_hosting
-from optimizer.decision.fleet.problem import Counts, FleetProblem, FleetSolution, best_flows, keep_running, solution_of
+from optimizer.decision.fleet.problem import Counts, FleetProblem, FleetSolution, keep_running, solution_of
 
 TIME_LIMIT = 10.0  # s
 GAP = 0.01  # percentage points
+_WHOLE = 1e-9  # what is nearer to a whole number of devices is one
 _AMOUNT = 1e-7  # of the demand: by how much an amount may be missed that another stage has found
+_SCALE = 1e3  # of what is maximised or kept, as the solver's own tolerances are absolute: 1e-6
 _INFEASIBLE = 2  # scipy's status
 _LARGE = 200  # pairs; for larger programs
 _PATIENCE = 0.75  # s is what each search for fewer swaps gets
@@ -52,7 +55,8 @@ def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: floa
     time_limit : float
         Seconds for all stages together; the best placement found by then is returned, with its bound.
     gap : float
-        Percentage points of mean accuracy within which placements count as equal.
+        Percentage points of mean accuracy within which placements count as equal: the accuracy that fewer swaps may cost, and how
+        far a search that converged may end from the bound, are together no more than this.
 
     Returns
     -------
@@ -71,17 +75,51 @@ def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: floa
     def left() -> float:
         return max(_LEAST, start + time_limit - time.perf_counter())
 
+    within = np.minimum(problem.demand, _most_by_family(problem))
+    if not within.any():
+        return solution_of(problem, keep_running(problem, np.zeros(problem.throughput.shape, dtype=np.int64)))
+    asked, problem = problem, problem.with_demand(within)
     most = _serve_the_most(problem, left())
     accurate = _be_accurate(problem, most.counts, gap, left())
     counts, converged = accurate.counts, most.proven and accurate.proven
     if problem.running is not None:
-        fewest = _swap_the_fewest(problem, counts, gap, left)
+        fewest = _swap_the_fewest(problem, counts, accurate.bound - gap, left)
         counts, converged = fewest.counts, converged and fewest.proven
-    counts = keep_running(problem, counts)
-    found = solution_of(problem, counts)
+    found = solution_of(asked, keep_running(problem, counts))
     # the solver's bound is as exact as its tolerances, and may be none
     bound = max(min(accurate.bound, float(problem.accuracy.max())), found.accuracy)
     return replace(found, bound=bound, converged=converged, seconds=time.perf_counter() - start)
+
+
+def largest_headroom(problem: FleetProblem, most: float, time_limit: float = TIME_LIMIT) -> float:
+    """The largest factor, at most ``most``, by which all the demand could be multiplied and still be served.
+
+    Within a thousandth, or the best that was found in the time. With h the factor, one integer program:
+
+        max h   s.t.   sum_m n[d, m] <= N_d,   h <= sum_d min(most, P[d, m] / s_m) n[d, m]   for each family's fastest variants m
+    """
+    types, hosted = np.nonzero(_fastest(problem))
+    asked = np.flatnonzero(problem.demand)
+    n, every = len(types), np.arange(len(types))
+    if set(problem.family[hosted]) != set(asked):
+        return 0.0
+    reach = np.minimum(most, problem.throughput[types, hosted] / problem.demand_of_variant[hosted])
+    hosting = coo_array((np.ones(n), (types, every)), shape=(len(problem.devices), n + 1))
+    reached = coo_array((-reach, (np.searchsorted(asked, problem.family[hosted]), every)), shape=(len(asked), n + 1))
+    factor = coo_array((np.ones(len(asked)), (np.arange(len(asked)), np.full(len(asked), n))), shape=reached.shape)
+    upper = np.append(problem.devices, np.zeros(len(asked)))
+    found = milp(
+        np.append(np.zeros(n), -1.0),
+        integrality=np.append(np.ones(n), 0),
+        bounds=Bounds(0, np.append(problem.devices[types], most)),
+        constraints=LinearConstraint(vstack([hosting, reached + factor]).tocsc(), -np.inf, upper),
+        options={"time_limit": time_limit, "mip_rel_gap": 1e-3},
+    )
+    if found.x is None:
+        return 0.0
+    sums = np.zeros(problem.n_families)
+    np.add.at(sums, problem.family[hosted], reach * np.round(found.x[:n]))
+    return float(sums[asked].min(initial=most) * (1 - _WHOLE))
 
 
 def devices_wanted(problem: FleetProblem, time_limit: float = TIME_LIMIT) -> list[int | None]:
@@ -96,7 +134,7 @@ def devices_wanted(problem: FleetProblem, time_limit: float = TIME_LIMIT) -> lis
         part = np.divide(problem.demand_of_variant, problem.throughput[d], out=np.zeros(len(problem.accuracy)), where=fastest[d])
         devices[d] += int(np.ceil(part).sum())
         program = _Program(replace(problem, devices=devices, running=None), fastest)
-        program.serve(float(problem.demand.sum()))
+        program.serve(problem.demand)
         found = program.use_the_fewest(d, time_limit / len(problem.devices))
         wanted.append(max(0, int(found.counts[d].sum() - problem.devices[d])) if found.counts.any() else None)
     return wanted
@@ -108,9 +146,26 @@ class _Stage(NamedTuple):
     proven: bool
 
 
+def _most_by_family(problem: FleetProblem) -> Array:
+    """Requests/s that all devices together could serve of each family alone, (n_families,)."""
+    fastest = np.zeros((len(problem.devices), problem.n_families))
+    np.maximum.at(fastest.T, problem.family, problem.throughput.T)
+    return np.asarray(problem.devices @ fastest)
+
+
 def _serve_the_most(problem: FleetProblem, seconds: float) -> _Stage:
-    """Counts of the fastest variants that serve the most; the bound is on the requests/s."""
-    return _Program(problem, _fastest(problem)).maximise(np.ones(len(problem.accuracy)), _AMOUNT, seconds)
+    """Counts of the fastest variants that serve the most; the bound is on the part of the demand.
+
+    Where only a part as small as the solver's tolerance is missing, all is tried.
+    """
+    fastest, value = _fastest(problem), np.ones(len(problem.accuracy))
+    most = _Program(problem, fastest).maximise(value, _AMOUNT, seconds)
+    missing = solution_of(problem, most.counts).missing
+    if not 0 < missing.sum() <= 10 * _AMOUNT * problem.demand.sum():
+        return most
+    program = _Program(problem, fastest)
+    program.serve(problem.demand)
+    return program.maximise(value, _AMOUNT, seconds, otherwise=most.counts)
 
 
 def _fastest(problem: FleetProblem) -> NDArray[np.bool_]:
@@ -126,21 +181,21 @@ def _fastest(problem: FleetProblem) -> NDArray[np.bool_]:
 
 def _be_accurate(problem: FleetProblem, start: Counts, gap: float, seconds: float) -> _Stage:
     """Counts of the greatest mean accuracy that serve as much as those given; the bound is on that mean, percent."""
-    served = best_flows(problem, start).sum()
+    served = solution_of(problem, start).served
     program = _Program(problem, worth_hosting(problem))
     program.serve(served)
     found = program.maximise(problem.accuracy / 100, gap / 100, seconds, otherwise=start)
-    return found._replace(bound=float(100 * found.bound * problem.demand.sum() / served) if served else np.nan)
+    return found._replace(bound=float(100 * found.bound * problem.demand.sum() / served.sum()) if served.any() else np.nan)
 
 
-def _swap_the_fewest(problem: FleetProblem, start: Counts, gap: float, left: Callable[[], float]) -> _Stage:
-    """Counts with the fewest swaps that serve as much and as accurately as those given; the bound is on the swaps.
+def _swap_the_fewest(problem: FleetProblem, start: Counts, accuracy: float, left: Callable[[], float]) -> _Stage:
+    """Counts with the fewest swaps that serve as much as those given, as accurately or with a mean accuracy, percent.
 
     In a large program first among the pairs that are used or run, which is quick, then for fewer among all, each for a while.
     """
     assert problem.running is not None
-    flows = best_flows(problem, start)
-    served, earned = flows.sum(), (flows @ problem.accuracy).sum()
+    given = solution_of(problem, start)
+    served, enough = given.served, min(accuracy, given.accuracy)
     of_use = (problem.throughput > 0) & (problem.demand_of_variant > 0)
     near = of_use & ((start > 0) | (problem.running > 0))
     every = worth_hosting(problem) | (of_use & (problem.running > 0))
@@ -152,7 +207,8 @@ def _swap_the_fewest(problem: FleetProblem, start: Counts, gap: float, left: Cal
             return best._replace(proven=True)
         program = _Program(problem, pairs)
         program.serve(served)
-        program.earn(earned - gap * served)
+        if served.any():
+            program.earn(enough * float(served.sum()))
         seconds = min(left(), _PATIENCE) if large else left()
         best = program.swap_the_fewest(problem.running, swaps - 1, seconds, otherwise=best.counts)
     return best
@@ -183,15 +239,15 @@ class _Program:
         devices = problem.devices.astype(np.float64)
         self.lower = np.concatenate([devices, np.full(k, -np.inf), np.zeros(problem.n_families)])
         self.upper = np.concatenate([devices, np.zeros(k), np.ones(problem.n_families)])
-        # 1e-9: a demand that is a whole number of devices needs no device more
-        needed = np.minimum(devices[self.types], np.ceil(1 / part - 1e-9)) if n else np.zeros(0)
+        # a demand that is a whole number of devices needs no device more
+        needed = np.minimum(devices[self.types], np.ceil(np.maximum(1 / part, 1) - _WHOLE)) if n else np.zeros(0)
         self.most = np.concatenate([needed, devices, np.ones(k)])
 
-    def serve(self, amount: float) -> None:
-        """Serve at least that many requests/s."""
+    def serve(self, served: Array) -> None:
+        """Serve at least as much as those requests/s by family in sum, (n_families,); all where they are the demand."""
         problem, n = self.problem, len(self.types)
-        if amount < problem.demand.sum() * (1 - 1e-12):
-            self._at_least(self.weight, amount / problem.demand.sum() - _AMOUNT)
+        if (served < problem.demand * (1 - 1e-12)).any():
+            self._at_least(self.weight, float(served.sum() / problem.demand.sum()) - _AMOUNT)
             return
         all_of_it = (problem.demand > 0).astype(np.float64)
         self.lower[-problem.n_families :] = all_of_it
@@ -206,7 +262,7 @@ class _Program:
         k = len(self.variants)
         parts = len(self.most) - k + np.arange(k)
         row = coo_array((weights, (np.zeros(k, dtype=np.int64), parts)), shape=(1, len(self.most)))
-        self._add(row, np.array([amount]), np.array([np.inf]))
+        self._add(_SCALE * row, np.array([_SCALE * amount]), np.array([np.inf]))
 
     def _add(self, rows: coo_array, lower: Array, upper: Array) -> None:
         self.rows = vstack([self.rows, rows])
@@ -215,8 +271,9 @@ class _Program:
     def maximise(self, value: Array, gap: float, seconds: float, otherwise: Counts | None = None) -> _Stage:
         """Counts of the greatest sum of ``value``, (n_variants,), over what is served."""
         cost = np.zeros(len(self.most))
-        cost[len(cost) - len(self.variants) :] = -self.weight * value[self.variants]
-        return self._solve(cost, gap, seconds, otherwise)
+        cost[len(cost) - len(self.variants) :] = -_SCALE * self.weight * value[self.variants]
+        found = self._solve(cost, gap, seconds, otherwise)
+        return found._replace(bound=found.bound / _SCALE)
 
     def use_the_fewest(self, device: int, seconds: float) -> _Stage:
         """Counts with the fewest devices of one type."""

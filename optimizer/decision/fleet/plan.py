@@ -14,10 +14,10 @@ import numpy as np
 from batching.documents import Plan, PolicyDocument, Route
 from batching.errors import require
 from batching.policy import Policy
-from optimizer.decision.fleet.milp import GAP, TIME_LIMIT, devices_wanted, solve_fleet
+from optimizer.decision.fleet.milp import GAP, TIME_LIMIT, devices_wanted, largest_headroom, solve_fleet
 from optimizer.decision.fleet.placement import place
-from optimizer.decision.fleet.problem import NEGLIGIBLE, FleetSolution
-from optimizer.decision.fleet.specification import Fleet
+from optimizer.decision.fleet.problem import NEGLIGIBLE, FleetProblem, FleetSolution
+from optimizer.decision.fleet.specification import MOST_REQUESTS, Fleet
 from optimizer.decision.fleet.throughput import Rule, deadline_table
 
 BUSY = 0.95
@@ -81,9 +81,12 @@ class FleetPlan:
     families : mapping
         By name, under the demand itself.
     devices_wanted : mapping
-        Of each type alone, how many more devices would serve all with the headroom, ``None`` where no number would; empty where
-        nothing is missing.
+        Of each type alone, how many more devices would serve all with the headroom asked for, ``None`` where no number would;
+        empty where nothing is missing of it.
     headroom : float
+        What is planned for is the demand times this.
+    headroom_asked : float
+        The headroom is less where the devices do not allow as much: the largest that all families can have, 1 at least.
     """
 
     fleet: Fleet
@@ -93,6 +96,7 @@ class FleetPlan:
     families: Mapping[str, FamilyService]
     devices_wanted: Mapping[str, int | None]
     headroom: float
+    headroom_asked: float
 
     @property
     def full(self) -> tuple[Group, ...]:
@@ -157,6 +161,7 @@ class FleetPlan:
             "converged": solution.converged,
             "seconds": solution.seconds,
             "headroom": self.headroom,
+            "headroom_asked": self.headroom_asked,
             "placement": dict(self.placement),
             "changes": {device: list(pair) for device, pair in self.changes.items()},
             "families": {
@@ -195,23 +200,25 @@ def plan_fleet(
     Parameters
     ----------
     headroom : float
-        The demand times this is planned for, so that no queue is full all the time.
+        The demand times this is planned for, so that no queue is full all the time; less of it where the devices do not allow
+        as much, as the demand itself comes first.
     rule : {"best", "largest"}
         How the batch size of a pair is chosen (``throughput.py``).
     drop : bool
         Whether the tables give up who cannot be in time.
     time_limit, gap : float
-        Of ``solve_fleet``.
+        Of ``solve_fleet``, which is asked again where the headroom is less.
 
     Raises
     ------
     InvalidInput
-        No demand; a headroom that is not above 0.
+        No demand; a headroom that is not above 0, or makes the demand too large.
     """
     require(0 < headroom < math.inf, "headroom", headroom, "a factor > 0")
     asked = fleet.problem(rule)
-    problem = asked.with_demand(asked.demand * headroom)
-    solution = solve_fleet(problem, time_limit, gap)
+    most = MOST_REQUESTS / float(asked.demand.max())
+    require(headroom <= most, "headroom", headroom, f"at most {most:.4g}, which makes a demand of {MOST_REQUESTS:g} requests/s")
+    solution, room = _with_headroom(asked, headroom, time_limit, gap)
     placement: dict[str, str | None] = {}
     groups: list[Group] = []
     served = solution.served
@@ -249,9 +256,27 @@ def plan_fleet(
         for q, family in enumerate(fleet.families)
     }
     wanted: dict[str, int | None] = {}
-    if solution.missing.any():
-        wanted = dict(zip((device.name for device in fleet.devices), devices_wanted(problem, time_limit), strict=True))
-    return FleetPlan(fleet, solution, placement, tuple(groups), families, wanted, headroom)
+    if room < headroom or solution.missing.any():
+        more = devices_wanted(asked.with_demand(asked.demand * headroom), time_limit)
+        wanted = dict(zip((device.name for device in fleet.devices), more, strict=True))
+    return FleetPlan(fleet, solution, placement, tuple(groups), families, wanted, room, headroom)
+
+
+def _with_headroom(asked: FleetProblem, headroom: float, time_limit: float, gap: float) -> tuple[FleetSolution, float]:
+    """The solution with as much of the headroom as can be had without missing what is asked, and how much that is."""
+
+    def with_(room: float) -> FleetSolution:
+        return solve_fleet(asked.with_demand(asked.demand * room), time_limit, gap)
+
+    solution = with_(headroom)
+    if headroom <= 1 or not solution.missing.any():
+        return solution, headroom
+    room = largest_headroom(asked, headroom, time_limit)
+    if room > 1:
+        solution = with_(room)
+        if not solution.missing.any():
+            return solution, room
+    return with_(1.0), 1.0
 
 
 def _finite(value: float) -> float | None:

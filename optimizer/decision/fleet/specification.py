@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,9 +20,13 @@ import yaml
 from batching.documents import ServiceProfile, Slo, read
 from batching.errors import InvalidInput, require
 from optimizer.decision.fleet.problem import Counts, FleetProblem
-from optimizer.decision.fleet.throughput import NEARLY, Capacity, Profile, Rule, alone, capacity
+from optimizer.decision.fleet.throughput import MAX_BATCH, NEARLY, Capacity, Profile, Rule, alone, capacity
 
 Placement = Mapping[str, str | None]
+
+MOST_DEVICES = 100_000  # of a type
+MOST_REQUESTS = 1e9  # requests/s of a family
+_LISTED = 20  # names that a refusal lists
 
 
 @dataclass(frozen=True)
@@ -91,15 +96,22 @@ class Fleet:
             ("families", [family.name for family in self.families]),
             ("variants", [variant.name for variant in self.variants]),
         ):
-            for twice in {n for n in names if names.count(n) > 1}:
+            for twice in [n for n, times in Counter(names).items() if times > 1]:
                 raise InvalidInput(name, twice, "each name once in the fleet")
+        for device in self.devices:
+            require(device.count <= MOST_DEVICES, f"devices.{device.name}.count", device.count, f"at most {MOST_DEVICES}")
+            if device.name in self.types_by_device:
+                raise InvalidInput("devices", device.name, "a name that is no device's address or name")
         for name, rate in self.demand.items():
             require(name in self.family_names, f"demand.{name}", rate, _one_of(self.family_names, "families"))
             require(0 <= rate < math.inf, f"demand.{name}", rate, "requests/s >= 0")
-        known = {variant.name for variant in self.variants}
-        for device, hosted in (self.running or {}).items():
-            require(device in self.types_by_device, f"running.{device}", hosted, _one_of(self.types_by_device, "devices"))
-            require(hosted is None or hosted in known, f"running.{device}", hosted, _one_of(known, "variants") + ", or null")
+            require(rate <= MOST_REQUESTS, f"demand.{name}", rate, f"requests/s, at most {MOST_REQUESTS:g}")
+        known = {variant.name: None for variant in self.variants}
+        for name, hosted in (self.running or {}).items():
+            if name not in self.types_by_device:
+                raise InvalidInput(f"running.{name}", hosted, _one_of(self.types_by_device, "devices"))
+            if hosted is not None and hosted not in known:
+                raise InvalidInput(f"running.{name}", hosted, _one_of(known, "variants") + ", or null")
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -301,9 +313,10 @@ class _Entry(NamedTuple):
         self.check(least <= value <= most and not (above and value == least), allowed)
         return float(value)
 
-    def whole(self, allowed: str, least: int = 0) -> int:
+    def whole(self, allowed: str, least: int = 0, most: float = math.inf) -> int:
         """An integer."""
         self.check(isinstance(self.value, int) and not isinstance(self.value, bool) and self.value >= least, allowed)
+        self.check(self.value <= most, f"at most {most}")
         return int(self.value)
 
     def text(self, allowed: str) -> str:
@@ -354,12 +367,13 @@ def _device(name: str, entry: _Entry) -> DeviceType:
     memory_mb = fields["memory_mb"].number("MB > 0", 0, above=True) if "memory_mb" in fields else math.inf
     if "workers" not in fields:
         entry.check("count" in fields, "a mapping with a count, or with the addresses of its workers")
-        return DeviceType(name, fields["count"].whole("an integer >= 0"), memory_mb)
+        return DeviceType(name, fields["count"].whole("an integer >= 0", most=MOST_DEVICES), memory_mb)
     allowed = "a list of different addresses, one a device"
     given = fields["workers"]
     given.check(isinstance(given.value, list) and bool(given.value), allowed)
     workers = tuple(given.below(i, value).text("the address of a worker") for i, value in enumerate(given.value))
     given.check(len(set(workers)) == len(workers), allowed)
+    given.check(len(workers) <= MOST_DEVICES, f"at most {MOST_DEVICES}")
     if "count" in fields:
         fields["count"].check(fields["count"].value == len(workers), f"{len(workers)}, as many as workers, or no count")
     return DeviceType(name, len(workers), memory_mb, workers)
@@ -393,9 +407,10 @@ def _profile(entry: _Entry, device: DeviceType, folder: Path) -> Profile:
         fields = entry.fields("intercept", "slope", "max_batch", needed=("intercept", "slope", "max_batch"))
         intercept, slope = (fields[key].number("a number of seconds >= 0", 0) for key in ("intercept", "slope"))
         entry.check(intercept + slope > 0, "an intercept or a slope > 0")
-        return Profile.of_line(intercept, slope, fields["max_batch"].whole("an integer >= 1", 1))
+        return Profile.of_line(intercept, slope, fields["max_batch"].whole("an integer >= 1", 1, MAX_BATCH))
     for b in value:
         entry.check(b >= 1, "batch sizes >= 1")
+        entry.check(b <= MAX_BATCH, f"batch sizes of at most {MAX_BATCH}")
     entry.check(1 in value, "batch size 1 among the batch sizes")
     return Profile.of_points({b: entry.below(b, s).number("a number of seconds > 0", 0, above=True) for b, s in value.items()})
 
@@ -423,13 +438,14 @@ def _demand(fleet: Fleet, entry: _Entry) -> dict[str, float]:
     for name, rate in entry.items():
         rate.check(name in fleet.family_names, "a rate for " + _one_of(fleet.family_names, "families"))
         demand[name] = rate.number("requests/s >= 0", 0)
+        rate.check(demand[name] <= MOST_REQUESTS, f"requests/s, at most {MOST_REQUESTS:g}")
     entry.check(any(demand.values()), "a rate > 0 for at least one family")
     return demand
 
 
 def _running(fleet: Fleet, entry: _Entry) -> dict[str, str | None]:
     """By device type, counts or a list in the order of its devices; or by device."""
-    known = [variant.name for variant in fleet.variants]
+    known = {variant.name: None for variant in fleet.variants}
     types = {device.name: device for device in fleet.devices}
     placement: dict[str, str | None] = {}
     if entry.value == {}:
@@ -437,24 +453,36 @@ def _running(fleet: Fleet, entry: _Entry) -> dict[str, str | None]:
 
     for name, given in entry.items():
         if name not in types:
-            given.check(name in fleet.types_by_device, _one_of([*types, *fleet.types_by_device], "device types and devices"))
-            given.check(given.value is None or given.value in known, _one_of(known, "variants") + ", or null")
+            if name not in fleet.types_by_device:
+                given.refuse(_one_of([*types, *fleet.types_by_device], "device types and devices"))
+            _check_hosted(given, known)
+            given.check(name not in placement, "each device once; its type's entry names it, too")
             placement[name] = given.value
             continue
         devices = types[name].device_names
+        allowed = f"at most {len(devices)}, the devices of the type"
         if isinstance(given.value, dict):
-            listed: list[str | None] = []
+            counts: dict[str | None, int] = {}
             for variant, count in given.items():
                 count.check(variant in known, _one_of(known, "variants"))
-                listed += [variant] * count.whole("an integer >= 0")
+                counts[variant] = count.whole("an integer >= 0")
+            given.check(sum(counts.values()) <= len(devices), allowed)
+            listed = [variant for variant, count in counts.items() for _ in range(count)]
         else:
             given.check(isinstance(given.value, list), "how many devices run each variant, or a list of what each device runs")
+            given.check(len(given.value) <= len(devices), allowed)
             listed = list(given.value)
             for i, hosted in enumerate(listed):
-                given.below(i, hosted).check(hosted is None or hosted in known, _one_of(known, "variants") + ", or null")
-        given.check(len(listed) <= len(devices), f"at most {len(devices)}, the devices of the type")
-        placement.update(zip(devices, listed, strict=False))
+                _check_hosted(given.below(i, hosted), known)
+        for device, hosted in zip(devices, listed, strict=False):
+            given.check(device not in placement, f"each device once; {device} has an entry of its own")
+            placement[device] = hosted
     return placement
+
+
+def _check_hosted(entry: _Entry, known: Mapping[str, None]) -> None:
+    if not (entry.value is None or (isinstance(entry.value, str) and entry.value in known)):
+        entry.refuse(_one_of(known, "variants") + ", or null")
 
 
 def _refuse_impossible(fleet: Fleet, families: _Entry) -> None:
@@ -481,4 +509,6 @@ def _refuse_impossible(fleet: Fleet, families: _Entry) -> None:
 
 
 def _one_of(names: Any, what: str) -> str:
-    return f"one of the {what}: " + ", ".join(map(str, names))
+    listed = [str(name) for name in names]
+    more = f", and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return f"one of the {what}: " + ", ".join(listed[:_LISTED]) + more

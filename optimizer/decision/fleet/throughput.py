@@ -29,6 +29,7 @@ from optimizer.arrivals.map import Array
 
 Rule = Literal["best", "largest"]
 RULES: tuple[Rule, ...] = get_args(Rule)
+MAX_BATCH = 100_000
 NEARLY = 0.95  # part of the SLO that a request alone may take where no device needs half of it at most
 
 
@@ -52,6 +53,7 @@ class Profile:
         """Of seconds by batch size, 1 among them; linear in between, and as they are: also where they fall."""
         require(1 in seconds, "batch sizes", sorted(seconds), "batch size 1 among them")
         measured = sorted(seconds)
+        require(measured[0] >= 1 and measured[-1] <= MAX_BATCH, "batch sizes", measured, f"1 to {MAX_BATCH}")
         for b in measured:
             require(0 < seconds[b] < math.inf, f"seconds of batch size {b}", seconds[b], "a number of seconds > 0")
         sizes = np.arange(1, measured[-1] + 1)
@@ -60,6 +62,7 @@ class Profile:
     @classmethod
     def of_line(cls, intercept: float, slope: float, max_batch: int) -> Profile:
         """Of l(b) = intercept + slope b seconds for batches up to ``max_batch``."""
+        require(1 <= max_batch <= MAX_BATCH, "max_batch", max_batch, f"1 to {MAX_BATCH}")
         sizes = range(1, max_batch + 1)
         require(
             intercept >= 0 and slope >= 0 and intercept + slope > 0,
@@ -72,6 +75,8 @@ class Profile:
     @classmethod
     def of_document(cls, profile: ServiceProfile, memory_mb: int) -> Profile:
         """Of what ``sluice profile`` measured at a memory size."""
+        for size in [point.batch_size for point in profile.points] + [profile.max_batch_size or 1]:
+            require(size <= MAX_BATCH, "batch size", size, f"at most {MAX_BATCH}")
         service = service_times(profile, memory_mb)
         sizes = (
             [point.batch_size for point in profile.points_at(memory_mb)] if profile.points else range(1, service.max_batch_size + 1)
