@@ -16,6 +16,8 @@ from batching.errors import require
 from optimizer.arrivals.map import Array
 from optimizer.simulation.routing import Indices
 
+ROUNDING = 1 + 1e-9  # times the SLO: an answer at the very deadline is in time, however its latency was rounded
+
 
 @dataclass(frozen=True, eq=False)
 class FleetSeries:
@@ -90,8 +92,8 @@ class FleetRun:
 
     @property
     def in_time(self) -> NDArray[np.bool_]:
-        """Which requests were answered within the SLO of their family, (n_requests,)."""
-        return np.asarray(self.latency <= self.slos[self.family])
+        """Which requests were answered within the SLO of their family, to rounding, (n_requests,)."""
+        return np.asarray(self.latency <= self.slos[self.family] * ROUNDING)
 
     @property
     def violation_ratio(self) -> float:

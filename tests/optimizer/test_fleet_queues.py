@@ -73,6 +73,16 @@ def test_one_device_with_single_requests_waits_as_the_queue_M_D_1_does():
     assert np.mean(waits) - seconds == pytest.approx(rho * seconds / (2 * (1 - rho)), abs=4 * error)
 
 
+def test_an_answer_at_the_very_deadline_is_in_time_however_it_was_rounded():
+    """The table waits until one request would be answered at its deadline; sums of seconds miss it by the last digit."""
+    times = np.random.default_rng(11).uniform(0.0, 100.0, 50) + np.arange(50) * 100.0
+    waits = Policy([INF, 0.3 - 0.02], [0, 1], 1, None, "last")
+    result = run(constant([queue(policy=waits, seconds=[0.02])], [1.0], [1]), [np.sort(times)], slo=0.3)
+    assert (result.latency > 0.3).any()
+    assert result.latency == pytest.approx(0.3)
+    assert result.violation_ratio == 0.0
+
+
 def test_violations_count_all_that_arrived():
     """One second of two is served by nobody, and nobody is routed there in a third."""
     times = np.arange(0.05, 3.0, 0.1)  # 10 a second, served in 20 ms

@@ -175,6 +175,10 @@ def study(script: dict[str, Any], folder: Path) -> Any:
     small = {
         "headrooms": (1.2,),
         "seeds": (1,),
+        "guesses": (1.0,),
+        "fresh": script["FRESH"][1:3],
+        "fresh_seconds": 10.0,
+        "stressed": ((1.1,),),
         "load_times": (0.0,),
         "burst": (10.0, 20.0, 30.0, 4.0),
         "loads": (0.5,),
@@ -204,6 +208,34 @@ def test_every_system_is_counted_over_all_requests_and_none_passes_the_bound(scr
         windows = study.series("2 devices", system)
         missed = sum(window.violations * window.demand for window in windows) / sum(window.demand for window in windows)
         assert run.violations == pytest.approx(missed, abs=1e-5)
+
+
+def test_the_bound_lets_a_device_change_variants_within_a_window(script: dict[str, Any], folder: Path) -> None:
+    """Each family comes for half of a window, at most of what the one device serves of it; no placement could serve both."""
+    apples = np.arange(0.0, 20.0, 0.004)
+    arrivals = {"apple": apples[apples % 10 < 5], "plum": apples[apples % 10 >= 5]}
+    fleet = script["published_fleet"](folder, {"apple": 0.12, "plum": 0.12}, {"AMPERE": 1})
+    windows = list(script["bound"](fleet, script["Demand"](arrivals, {"apple": 0.12, "plum": 0.12}), 10.0))
+    assert [window.violations for window in windows] == [0.0, 0.0]
+    assert all(75.0 < window.accuracy < 100.0 for window in windows)
+
+
+def test_what_hangs_on_the_machine_is_kept_apart_from_the_runs(script: dict[str, Any], study: Any, tmp_path: Path) -> None:
+    """The planners' seconds are in the facts alone, under ``measured``."""
+    assert study.facts["measured"]["decisions"]["ours, 2 devices"][1] > 0
+    assert "2 devices" in study.facts["measured"]["real time"]
+    script["write"](study, tmp_path)
+    assert "seconds" not in (tmp_path / "proteus-runs.csv").read_text(encoding="utf-8").partition("\n")[0]
+
+
+def test_demand_drawn_again_keeps_the_counts_of_every_second(script: dict[str, Any], folder: Path) -> None:
+    demand = script["read_demand"](folder, "day", "120")
+    for factor in (1.0, 3.5):
+        again = script["drawn_again"](demand, 7, factor)
+        for name, times in demand.arrivals.items():
+            counts, drawn = (np.bincount(moments.astype(int), minlength=6) for moments in (times, again.arrivals[name]))
+            assert np.abs(drawn - factor * counts).max() < 1
+            assert (np.diff(again.arrivals[name]) >= 0).all()
 
 
 def test_a_family_that_no_device_serves_in_time_is_all_violations(study: Any) -> None:

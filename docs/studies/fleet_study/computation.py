@@ -10,25 +10,62 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linprog
 
 from batching.errors import InvalidInput
 from optimizer.arrivals.map import Array
 from optimizer.decision.fleet.control import ControlSettings
 from optimizer.decision.fleet.problem import FleetProblem
 from optimizer.decision.fleet.specification import Fleet
+from optimizer.simulation.fleet_run import ROUNDING
 
 from .instances import check_instances
 from .one_queue import LOADS, REQUESTS, compare_tables
 from .readers import DEVICES, Demand, published_fleet, read_deadlines, read_demand, unprofiled
 from .results import Cell, Run, Study, Window
-from .systems import ABLATIONS, BATCHING, MILDER, OURS, PROTEUS, SEED, STEPS, SYSTEMS, Ran, System, optimum, run_system
+from .systems import ABLATIONS, BATCHING, FIRST_GUESS, MILDER, OURS, PROTEUS, SEED, STEPS, SYSTEMS, Ran, System, run_system
 
 WINDOW = 10.0  # s, of the figures, and of the drop of accuracy
 TIGHT = {"CPU": 4}
 SCARCE = {"CPU": 6, "AMPERE": 3, "PASCAL": 3}
 BOUND = "bound"
-PARTS = ("ablations", "headrooms", "deadlines", "loading", "seeds", "burst", "batching", "one queue")
+BOTH = {name: SYSTEMS[name] for name in (OURS, PROTEUS)}
+PARTS = (
+    "ablations",
+    "headrooms",
+    "deadlines",
+    "loading",
+    "seeds",
+    "guesses",
+    "fresh",
+    "stress",
+    "burst",
+    "batching",
+    "one queue",
+    "real time",
+)
 GAMMA_SCV = 10.0  # squared coefficient of variation of the gamma gaps of ours
+STRESS = 3.5  # times the demand
+WANDERING = 0.12  # standard deviation of the step of a walk's logarithm, a second
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Demand that nobody tuned for, drawn: how it comes, times the mean rate of the trace, under a deadline (s)."""
+
+    kind: str  # walk: Poisson, each family's rate a walk of its own; gamma: gamma gaps
+    factor: float
+    deadline: float
+    seed: int
+
+
+FRESH = (
+    Fresh("walk", 1.0, 0.3, 9001),
+    Fresh("walk", 2.0, 0.3, 9002),
+    Fresh("gamma", 1.0, 0.3, 9003),
+    Fresh("walk", 1.0, 0.2, 9004),
+    Fresh("walk", 1.0, 1.0, 9005),
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +90,13 @@ class Options:
         Of ours, each kept to.
     seeds : sequence of int
         Of arrivals drawn again.
+    guesses : sequence of float
+        Requests/s of each family that are expected before the first second, beside the mean rates of the trace.
+    fresh : sequence of Fresh
+    fresh_seconds : float
+        Length of each.
+    stressed : sequence of sequences of float
+        Headrooms, of which ours takes the best each time, when demand is ``STRESS`` times as high.
     burst : tuple
         From, to, end (s), times the demand before.
     loads, requests : sequence of float, int
@@ -68,6 +112,10 @@ class Options:
     load_times: Sequence[float] = (0.0, 0.5, 2.0, 5.0)
     headrooms: Sequence[float] = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
     seeds: Sequence[int] = (1, 2, 3)
+    guesses: Sequence[float] = (FIRST_GUESS, 10.0)
+    fresh: Sequence[Fresh] = FRESH
+    fresh_seconds: float = 120.0
+    stressed: Sequence[Sequence[float]] = (ControlSettings.headrooms, (1.1,), (1.25,))
     burst: tuple[float, float, float, float] = (100.0, 160.0, 240.0, 4.0)
     loads: Sequence[float] = LOADS
     requests: int = REQUESTS
@@ -80,10 +128,11 @@ class Recorder:
     runs: list[Run] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     made: dict[Hashable, tuple[Run, System, Demand]] = field(default_factory=dict)  # so that nothing is run twice
+    decisions: dict[str, list[float]] = field(default_factory=dict)  # seconds, by who decided
 
     def add(self, part: str, case: str, system: str, ran: Ran, *, keep_windows: bool = False) -> None:
         """One run."""
-        run, seconds = ran.run, ran.seconds or [0.0]
+        run = ran.run
         self.runs.append(
             Run(
                 part,
@@ -97,11 +146,12 @@ class Recorder:
                 float(np.isnan(run.latency).mean()),
                 run.utilisation,
                 ran.plans,
+                ran.asked,
                 ran.swaps,
-                float(np.mean(seconds)),
-                float(np.max(seconds)),
             )
         )
+        if part == "systems" and system in (OURS, PROTEUS):
+            self.decisions[f"{system}, {case}"] = list(ran.seconds)
         if keep_windows:
             series = run.series(WINDOW)
             rows = (series.edges, series.arrival_rate, series.throughput, series.effective_accuracy, series.violation_ratio)
@@ -135,6 +185,14 @@ def compute(folder: Path, options: Options) -> Study:
         _vary_loading(recorder, folder, demand, scarce, options.load_times)
     if "seeds" in options.parts:
         _resample(recorder, folder, demand, scarce, options.seeds)
+    if "guesses" in options.parts:
+        for devices in options.fleets:
+            _vary_guess(recorder, folder, demand, devices, options.guesses)
+    if "fresh" in options.parts:
+        for fresh in options.fresh:
+            _hold_out(recorder, folder, demand, scarce, fresh, options.fresh_seconds)
+    if "stress" in options.parts:
+        _stress(recorder, folder, demand, options.fleets[0], options.stressed)
     if "burst" in options.parts:
         _burst(recorder, folder, demand, scarce, options.burst)
     if "batching" in options.parts:
@@ -151,11 +209,16 @@ def compute(folder: Path, options: Options) -> Study:
         "deadlines_ms": {name: round(1000 * seconds, 3) for name, seconds in demand.deadlines.items()},
         "burst": list(options.burst),
         "fleets": {named(devices): dict(devices) for devices in options.fleets},
-        "instances": instances(folder),
         "unprofiled": unprofiled(folder, demand.arrivals),
         "best": {named(devices): best_accuracies(folder, demand, devices) for devices in options.fleets},
-        "seconds": round(time.process_time() - start, 1),
+        "stress": STRESS,
     }
+    measured = {
+        "instances": instances(folder),
+        "decisions": {who: [float(np.mean(seconds)), max(seconds)] for who, seconds in recorder.decisions.items()},
+        "real time": in_real_time(folder, demand, options.fleets) if "real time" in options.parts else {},
+    }
+    facts["measured"] = measured | {"seconds": round(time.process_time() - start, 1)}
     return Study(recorder.runs, recorder.windows, cells, facts)
 
 
@@ -173,6 +236,16 @@ def instances(folder: Path) -> dict[str, float]:
     }
 
 
+def in_real_time(folder: Path, demand: Demand, fleets: Sequence[Mapping[str, int]]) -> dict[str, list[float]]:
+    """Violations and accuracy of ours, by fleet, where a plan comes into force as soon as this machine has found it."""
+    found = {}
+    for devices in fleets:
+        fleet = published_fleet(folder, demand.deadlines, devices)
+        ran = run_system(SYSTEMS[OURS], fleet, list(demand.arrivals.values()), rates(demand)[0], decision_time=None)
+        found[named(devices)] = [ran.run.violation_ratio, ran.run.effective_accuracy]
+    return found
+
+
 def named(devices: Mapping[str, int]) -> str:
     """A fleet in words."""
     return f"{sum(devices.values())} devices"
@@ -187,18 +260,19 @@ def rates(demand: Demand) -> tuple[Array, Array]:
 
 
 def _run(recorder: Recorder, part: str, case: str, names: Mapping[str, System], fleet: Fleet, demand: Demand, **how: Any) -> None:
-    keep = how.pop("keep_windows", False)
-    peak, mean = rates(demand)
+    keep, expected = how.pop("keep_windows", False), how.pop("expected", FIRST_GUESS)
+    peak, _ = rates(demand)
     standard = ControlSettings()
     fixed = tuple((family.name, family.slo.latency) for family in fleet.families), tuple((d.name, d.count) for d in fleet.devices)
     for name, system in names.items():
         usual = {key: system.settings.get(key, getattr(standard, key)) for key in how}
         changes = tuple((key, value) for key, value in sorted(how.items()) if usual[key] != value)
-        key = (id(system), id(demand.arrivals), fixed, changes)  # of objects that ``made`` keeps alive
+        # of objects that ``made`` keeps alive
+        key = id(system), id(demand.arrivals), fixed, changes, np.array(expected).tobytes()
         if key in recorder.made and not keep:
             recorder.runs.append(replace(recorder.made[key][0], part=part, case=case, system=name))
             continue
-        ran = run_system(system, fleet, list(demand.arrivals.values()), peak, mean, **how)
+        ran = run_system(system, fleet, list(demand.arrivals.values()), peak, expected, **how)
         recorder.add(part, case, name, ran, keep_windows=keep)
         recorder.made[key] = recorder.runs[-1], system, demand
         if part == "systems" and name in (OURS, PROTEUS):
@@ -211,44 +285,63 @@ def _compare(recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[
     fleet, case = published_fleet(folder, demand.deadlines, devices), named(devices)
     _run(recorder, "systems", case, SYSTEMS, fleet, demand, keep_windows=True)
     _run(recorder, "milder", case, MILDER, fleet, demand)
+    _bound(recorder, "systems", case, fleet, demand, keep_windows=True)
+
+
+def _bound(recorder: Recorder, part: str, case: str, fleet: Fleet, demand: Demand, keep_windows: bool = False) -> None:
+    """The bound as one more system."""
     windows = list(bound(fleet, demand, WINDOW))
     total = sum(window.demand for window in windows)
     served = sum(window.throughput for window in windows)
     earned = sum(window.throughput * window.accuracy for window in windows if window.throughput)
     worst = max(100 - window.accuracy for window in windows if window.throughput)
-    rate = WINDOW * served / demand.duration
-    accuracy = earned / served
-    recorder.runs.append(
-        Run("systems", case, BOUND, demand.n_requests, 1 - served / total, accuracy, worst, rate, 0.0, np.nan, 0, 0, 0.0, 0.0)
-    )
-    recorder.windows += [replace(window, case=case) for window in windows]
+    rate, accuracy, missed = WINDOW * served / demand.duration, earned / served, max(0.0, round(1 - served / total, 9))
+    recorder.runs.append(Run(part, case, BOUND, demand.n_requests, missed, accuracy, worst, rate, 0.0, np.nan, 0, 0, 0))
+    if keep_windows:
+        recorder.windows += [replace(window, case=case) for window in windows]
 
 
 def bound(fleet: Fleet, demand: Demand, window: float) -> Iterator[Window]:
     """By windows, more than any system can serve, and then at what accuracy at most.
 
-    Whoever arrives in a window has to be served in it or within the deadline after it. So a device serves at most the best b / l(b)
-    of all batches that alone keep the deadline, for that long; placements change freely from window to window, and the demand of
-    each is known.
+    Whoever arrives in a window has to be served in it or within the longest deadline after it. So a device serves at most the best
+    b / l(b) of all batches that alone keep the deadline, for that long; it changes variants freely and at no cost, at any time, and
+    the demand of each window is known. A device's time is so divided among variants, a linear program.
     """
     problem = fleet.problem()
+    longer = 1 + max(family.slo.latency for family in fleet.families) / window
     throughput = np.zeros_like(problem.throughput)
     for d, m in np.ndindex(*throughput.shape):
         profile = fleet.profiles.get((fleet.devices[d].name, fleet.variants[m].name))
         if profile is not None:
             deadline = fleet.families[int(problem.family[m])].slo.latency
             seconds = profile.service.mean_response
-            within = np.flatnonzero(seconds <= deadline)
+            within = np.flatnonzero(seconds <= deadline * ROUNDING)
             if len(within):
-                throughput[d, m] = ((within + 1) / seconds[within]).max() * (1 + deadline / window)
+                throughput[d, m] = ((within + 1) / seconds[within]).max() * longer
     free = replace(problem, throughput=throughput)
     edges = np.arange(0.0, demand.duration + window, window)
     counts = np.array([np.histogram(times, edges)[0] for times in demand.arrivals.values()])
     for start, arrived in zip(edges[:-1], counts.T, strict=True):
         if arrived.any():
-            found = optimum(FleetProblem(free.devices, free.throughput, free.accuracy, free.family, arrived / window))
-            served, asked = float(found.served.sum()), float(arrived.sum()) / window
-            yield Window("", BOUND, float(start), asked, served, found.bound, 1 - served / asked)
+            served, accuracy = time_shared(free.with_demand(arrived / window))
+            asked = float(arrived.sum()) / window
+            yield Window("", BOUND, float(start), asked, served, accuracy, max(0.0, round(1 - served / asked, 9)))
+
+
+def time_shared(problem: FleetProblem) -> tuple[float, float]:
+    """The most requests/s that devices serve which divide their time among variants, and then the greatest mean accuracy."""
+    types, variants = np.nonzero(problem.throughput)
+    rate = problem.throughput[types, variants]
+    used = (types == np.arange(len(problem.devices))[:, None]) / rate  # devices of each type, by request/s of each pair
+    asked = problem.family[variants] == np.arange(problem.n_families)[:, None]
+    limits, most = np.vstack([used, asked]), np.concatenate([problem.devices, problem.demand])
+    served = -float(linprog(-np.ones(len(rate)), limits, most).fun)
+    if served <= 0:
+        return 0.0, np.nan
+    least = np.vstack([limits, -np.ones(len(rate))])
+    accurate = linprog(-problem.accuracy[variants], least, np.append(most, -served * (1 - 1e-9)))
+    return served, -float(accurate.fun) / float(accurate.x.sum())
 
 
 def best_accuracies(folder: Path, demand: Demand, devices: Mapping[str, int]) -> dict[str, float]:
@@ -285,18 +378,73 @@ def _vary_loading(
 ) -> None:
     fleet = published_fleet(folder, demand.deadlines, devices)
     for load_time in load_times:
-        dynamic = {name: SYSTEMS[name] for name in (OURS, PROTEUS)}
-        _run(recorder, "loading", f"{load_time:g} s", dynamic, fleet, demand, load_time=load_time)
+        _run(recorder, "loading", f"{load_time:g} s", BOTH, fleet, demand, load_time=load_time)
 
 
 def _resample(recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[str, int], seeds: Sequence[int]) -> None:
     """The demand of every second again, arriving at random within it."""
     fleet = published_fleet(folder, demand.deadlines, devices)
     for seed in seeds:
-        rng = np.random.default_rng(seed)
-        again = {name: np.sort(np.floor(times) + rng.random(len(times))) for name, times in demand.arrivals.items()}
-        both = {name: SYSTEMS[name] for name in (OURS, PROTEUS)}
-        _run(recorder, "seeds", str(seed), both, fleet, Demand(again, demand.deadlines))
+        _run(recorder, "seeds", str(seed), BOTH, fleet, drawn_again(demand, seed))
+
+
+def _vary_guess(recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[str, int], guesses: Sequence[float]) -> None:
+    """By what is expected before the first second, and told the mean rates of the trace."""
+    fleet = published_fleet(folder, demand.deadlines, devices)
+    cases = {f"{guess:g}/s": guess for guess in guesses} | {"the mean rates": np.maximum(rates(demand)[1], 1e-3)}
+    for case, expected in cases.items():
+        _run(recorder, "guesses", f"{named(devices)}, {case}", BOTH, fleet, demand, expected=expected)
+
+
+def drawn_again(demand: Demand, seed: int, factor: float = 1.0) -> Demand:
+    """Of each family ``factor`` times as many requests in every second, up to rounding at random, arriving at random within it."""
+    rng = np.random.default_rng(seed)
+    again = {}
+    for name, times in demand.arrivals.items():
+        counts = np.bincount(times.astype(np.int64))
+        counts = np.floor(factor * counts + rng.random(len(counts))).astype(np.int64)
+        again[name] = np.sort(np.repeat(np.arange(len(counts)), counts) + rng.random(counts.sum()))
+    return Demand(again, demand.deadlines)
+
+
+def _hold_out(recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[str, int], fresh: Fresh, seconds: float) -> None:
+    """Demand that nobody tuned for, with the bound."""
+    rng = np.random.default_rng(fresh.seed)
+    means = (fresh.factor * rates(demand)[1]).tolist()
+    drawn = [_walk(mean, seconds, rng) if fresh.kind == "walk" else _gamma(mean, seconds, rng) for mean in means]
+    new = Demand(dict(zip(demand.arrivals, drawn, strict=True)), dict.fromkeys(demand.arrivals, fresh.deadline))
+    fleet = published_fleet(folder, new.deadlines, devices)
+    kind = "Poisson, wandering" if fresh.kind == "walk" else f"gamma, SCV {GAMMA_SCV:g}"
+    case = f"{kind}, demand x {fresh.factor:g}, {1000 * fresh.deadline:g} ms"
+    _run(recorder, "fresh", case, BOTH, fleet, new)
+    _bound(recorder, "fresh", case, fleet, new)
+
+
+def _walk(mean: float, seconds: float, rng: np.random.Generator) -> Array:
+    """Poisson arrivals at a rate whose logarithm is a random walk by seconds, with this mean rate (1/s)."""
+    shape = np.exp(np.cumsum(rng.normal(0.0, WANDERING, round(seconds))))
+    counts = rng.poisson(mean * shape / shape.mean())
+    return np.sort(np.repeat(np.arange(len(counts)), counts) + rng.random(counts.sum()))
+
+
+def _gamma(mean: float, seconds: float, rng: np.random.Generator) -> Array:
+    """Arrivals with gamma gaps at this rate (1/s)."""
+    gaps = rng.gamma(1 / GAMMA_SCV, GAMMA_SCV / mean, 100 + round(3 * mean * seconds))
+    moments = np.cumsum(gaps)
+    return np.asarray(moments[moments < seconds])
+
+
+def _stress(
+    recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[str, int], stressed: Sequence[Sequence[float]]
+) -> None:
+    """Several times the demand: ours with its headrooms, and keeping to one."""
+    fleet = published_fleet(folder, demand.deadlines, devices)
+    more = drawn_again(demand, SEED, STRESS)
+    for headrooms in stressed:
+        case = f"ours, headroom {headrooms[0]:g}" if len(headrooms) == 1 else OURS
+        _run(recorder, "stress", named(devices), {case: SYSTEMS[OURS]}, fleet, more, headrooms=tuple(headrooms))
+    _run(recorder, "stress", named(devices), {PROTEUS: SYSTEMS[PROTEUS]}, fleet, more)
+    _bound(recorder, "stress", named(devices), fleet, more)
 
 
 def _burst(

@@ -16,6 +16,7 @@ from optimizer.decision.fleet.throughput import Profile
 from optimizer.simulation.chunks import TraceArrivals
 from optimizer.simulation.deployment import Deployment
 from optimizer.simulation.fleet_queues import AdaptiveTables
+from optimizer.simulation.fleet_run import ROUNDING
 from optimizer.simulation.schedule import Schedule
 from optimizer.simulation.streaming import simulate_deployments
 
@@ -43,7 +44,7 @@ def compare_tables(fleet: Fleet, loads: Sequence[float] = LOADS, requests: int =
                 rate = load * capacity.throughput
                 arrivals = TraceArrivals(np.cumsum(of_mean_one) / rate)
                 deployments = policies(profile, slo, capacity.batch_size, rate)
-                for policy, statistics in simulate_deployments(deployments, arrivals, (slo * (1 + 1e-9),)).items():
+                for policy, statistics in simulate_deployments(deployments, arrivals, (slo * ROUNDING,)).items():
                     found.setdefault(policy, []).append(statistics.violations(0).value)
             for policy, violations in found.items():
                 yield Cell(load, name, policy, float(np.mean(violations)), len(violations))

@@ -34,10 +34,8 @@ class Run:
         Share of all requests that were never answered.
     utilisation : float
         Share of the devices' time in which they served; of devices that are in the placement.
-    plans, swaps : int
-        Plans put into force, and devices that loaded another variant.
-    mean_seconds, longest_seconds : float
-        Wall-clock time of finding a plan.
+    plans, asked, swaps : int
+        Plans put into force, plans that the planner was asked for, and devices that loaded another variant.
     """
 
     part: str
@@ -51,9 +49,8 @@ class Run:
     unanswered: float
     utilisation: float
     plans: int
+    asked: int
     swaps: int
-    mean_seconds: float
-    longest_seconds: float
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Study:
-    """All of it; ``facts`` are what the page says beside the tables."""
+    """All of it; ``facts`` are what the page says beside the tables, what hangs on the machine under ``measured`` alone."""
 
     runs: Sequence[Run]
     windows: Sequence[Window]

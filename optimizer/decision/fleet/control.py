@@ -131,6 +131,8 @@ class Decision:
     headroom : float
     solution : FleetSolution
         For the forecast times the headroom.
+    seconds : float
+        That all the planning for this decision took, every headroom that was tried.
     """
 
     asked: float
@@ -140,6 +142,7 @@ class Decision:
     forecast: Array
     headroom: float
     solution: FleetSolution
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +178,7 @@ def run_control(
     chooser = HeadroomChoice(planner, settings.headrooms, away)
     chosen = chooser.choose(problem, forecast.rate, forecast.ratios())
     rollout.start(0.0, chosen.plan)
-    decisions = [Decision(0.0, 0.0, 0.0, False, forecast.rate, chosen.headroom, chosen.plan)]
+    decisions = [Decision(0.0, 0.0, 0.0, False, forecast.rate, *chosen)]
     # Bursts as long as an SLO are what queues cannot even out: a second is counted in so many parts.
     parts = max(1, round(1 / float(fleet.slos.min())))
     counted = count_arrivals(arrivals, ceil(end) * parts, 1 / parts).reshape(-1, parts, problem.n_families)
@@ -194,7 +197,7 @@ def run_control(
         chosen = chooser.choose(problem.with_running(running), rate, forecast.ratios())
         in_force = now + (chosen.seconds if settings.decision_time is None else settings.decision_time)
         rollout.move(in_force, chosen.plan, KEPT * rate, drain, settings.load_time)
-        decisions.append(Decision(now, in_force, rollout.settled_at, burst, rate, chosen.headroom, chosen.plan))
+        decisions.append(Decision(now, in_force, rollout.settled_at, burst, rate, *chosen))
     return Operation(tuple(decisions), _schedule(fleet, rollout, settings.pooled))
 
 

@@ -1,9 +1,10 @@
 """How a fleet gets from one placement to the next without losing a request (docs/model.md, section 5).
 
-A device that is to host another variant gets no more requests from the moment the plan comes; it finishes what waits, for as long
-as a request can be in time (``drain``), then loads for ``load_time`` seconds, then serves. Meanwhile the family's requests go to
-the devices that stay. So that these can carry them, devices move in waves: in one, as many as leave every family the rate it is
-asked for, and else the one device that is missed the least. The new shares hold once all have arrived.
+From the moment the plan comes no requests are sent on account of a device that is to host another variant: the shares follow those
+that stay. It finishes what waits, for as long as a request can be in time (``drain``), then loads for ``load_time`` seconds, then
+serves. With a queue of its own it so runs dry; where like devices share a queue, it takes of that queue, new requests too, until
+the drain is over. So that those that stay can carry the family, devices move in waves: in one, as many as leave every family the
+rate it is asked for, and else the one device that is missed the least. The new shares hold once all have arrived.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Moment:
     time : float
         s.
     hosts, receives : array of int, shape (n_devices,)
-        The variant that each device serves, and of which it gets requests; ``IDLE`` for none.
+        The variant that each device serves, and the one on whose shares it counts; ``IDLE`` for none.
     flows : array, shape (n_types, n_variants)
         What the shares follow, requests/s.
     """
