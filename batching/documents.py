@@ -36,6 +36,11 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the records that only occur inside a document."""
 
 
+def percentile_name(percentile: float) -> str:
+    """``p95``, ``p99.9``: every digit, since p99.99999 is not p100."""
+    return f"p{percentile:.15g}"
+
+
 class Slo(_Part, frozen=True):
     """``percentile`` percent of the requests are answered within ``latency`` seconds."""
 
@@ -45,6 +50,11 @@ class Slo(_Part, frozen=True):
     def __post_init__(self) -> None:
         require(0 < self.latency < INF, "slo.latency", self.latency, "a number of seconds > 0")
         require(0 < self.percentile < 100, "slo.percentile", self.percentile, "a number strictly between 0 and 100")
+
+    @property
+    def name(self) -> str:
+        """The name of the percentile."""
+        return percentile_name(self.percentile)
 
 
 class ArrivalDocument(Document, frozen=True, kw_only=True):

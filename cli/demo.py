@@ -61,7 +61,7 @@ def command(slo: float, percentile: float, out: str | None, as_json: bool, **opt
 
 def table(report: DemoReport) -> Table:
     """One column for each way to serve the trace."""
-    percentile = f"p{report.slo.percentile:g}"
+    percentile = report.slo.name
     title = (
         f"{report.network}, {Path(report.trace).name} {report.scale:g} times as fast, "
         f"SLO: {report.slo.percentile:g} % within {report.slo.latency * 1e3:g} ms"

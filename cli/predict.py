@@ -6,7 +6,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from batching.documents import ArrivalDocument, ServiceProfile
+from batching.documents import ArrivalDocument, ServiceProfile, percentile_name
 from cli import output
 from cli.arrival_options import arrival_options, cost_options, profile_option
 from cli.costs import cost_document, cost_table
@@ -50,7 +50,7 @@ def command(
     busy = max(float(prediction.batch_size_pmf @ service.mean_response), 1e-6)
     cold = cold_start_probability(invocation_rate, busy)
     cost = billing.cost(prediction.batch_size_pmf, service, profile)
-    latency = {f"p{p:g}": prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
+    latency = {percentile_name(p): prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
     if as_json:
         times = np.linspace(0, prediction.longest, N_POINTS)
         output.print_json(

@@ -10,7 +10,7 @@ import numpy as np
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from batching.documents import ArrivalDocument, Plan, PolicyDocument, ServiceProfile, Slo, write
+from batching.documents import ArrivalDocument, Plan, PolicyDocument, ServiceProfile, Slo, percentile_name, write
 from batching.errors import InvalidInput
 from cli import output
 from cli.arrival_options import arrival_options, cost_options, profile_option
@@ -181,7 +181,7 @@ def _document(answer: Recommendation, plan: Plan, arrival_rate: float, billing: 
             "batch_size": of.batch_size,
             "timeout": of.timeout,
             "policy": PolicyDocument.of(of.policy()),
-            "latency": {f"p{p:g}": of.latency.percentile(p) for p in percentiles},
+            "latency": {percentile_name(p): of.latency.percentile(p) for p in percentiles},
             "mean_batch_size": of.mean_batch_size,
             "cost": cost_document(of.cost) | {"in_all": of.cost.in_all(arrival_rate)},
         }
@@ -246,7 +246,7 @@ def _show(answer: Recommendation, arrival_rate: float) -> None:
 def _settings(answer: Recommendation, arrival_rate: float) -> Table:
     title = f"{wording.promise(answer.slos)}, at {arrival_rate:.4g} requests/s"
     table = Table(Column("", min_width=11), "runs on", Column("leaves", min_width=10), title=title)
-    for name in (*(f"p{slo.percentile:g} ms" for slo in answer.slos), "mean\nbatch", "USD per\nmillion"):
+    for name in (*(f"{slo.name} ms" for slo in answer.slos), "mean\nbatch", "USD per\nmillion"):
         table.add_column(name, justify="right", no_wrap=True)
     for of in alternatives(answer):
         latency = [f"{1e3 * seconds:.4g}" for seconds in of.latency.values()]
@@ -257,7 +257,7 @@ def _settings(answer: Recommendation, arrival_rate: float) -> Table:
 
 def _sensitivity(answer: Recommendation, arrival_rate: float) -> Table:
     table = Table("requests/s", title="the setting of the function when the load changes")
-    for name in (*(f"p{slo.percentile:g}" for slo in answer.slos), "mean batch", "USD per million", "SLO kept"):
+    for name in (*(slo.name for slo in answer.slos), "mean batch", "USD per million", "SLO kept"):
         table.add_column(name, justify="right")
     for case in answer.sensitivity:
         table.add_row(
@@ -271,7 +271,7 @@ def _sensitivity(answer: Recommendation, arrival_rate: float) -> Table:
 
 
 def _frontier(answer: Recommendation) -> Table:
-    percentile = f"p{answer.slo.percentile:g}"
+    percentile = answer.slo.name
     table = Table(f"{percentile} at most", title=f"what a {percentile} costs")
     for name in ("USD per million", "memory", "batch size", "timeout"):
         table.add_column(name, justify="right")

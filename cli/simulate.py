@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from batching.documents import ServiceProfile, Slo
+from batching.documents import ServiceProfile, Slo, percentile_name
 from batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
 from cli import output
 from cli.arrival_options import profile_option, read_arrivals
@@ -270,7 +270,7 @@ def _document(run: RunStatistics, slos: Sequence[Slo], with_series: bool) -> dic
     document = {
         "policy": {"kind": tables[-1].kind, "parameters": dict(tables[-1].parameters), "tables": len(tables)},
         "memory_mb": None if run.deployment.function is None else run.deployment.function.memory_mb,
-        "latency": {f"p{p:g}": _estimate(run.percentile(p)) for p in percentiles},
+        "latency": {percentile_name(p): _estimate(run.percentile(p)) for p in percentiles},
         "mean_latency": _estimate(run.mean_latency),
         "violations": [_estimate(run.violations(k)) for k in range(len(slos))],
         "violation_ratios": [run.violation_ratio(k) for k in range(len(slos))],
@@ -303,7 +303,7 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
     percentiles = sorted({slo.percentile for slo in slos} or PERCENTILES[:2])
     drops = any(run.dropped for run in runs.values())
     joules = any(run.energy_per_request is not None for run in runs.values())
-    columns = [*(f"p{p:g} ms" for p in percentiles), *(f"beyond\n{milliseconds(slo.latency)}" for slo in slos)]
+    columns = [*(f"{percentile_name(p)} ms" for p in percentiles), *(f"beyond\n{milliseconds(slo.latency)}" for slo in slos)]
     columns += [*(["dropped"] if drops else []), "USD per\nmillion", *(["J"] if joules else []), "mean\nbatch", "busy", "cold"]
     table = Table(Column("", overflow="fold", min_width=12), title=title, padding=(0, 1, 0, 0))
     for column in columns:

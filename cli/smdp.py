@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from rich.table import Column, Table
 
-from batching.documents import Plan, PolicyDocument, Slo, write
+from batching.documents import Plan, PolicyDocument, Slo, percentile_name, write
 from batching.errors import InvalidInput, require
 from batching.policy import Policy
 from cli import output
@@ -124,9 +124,9 @@ def command(
         _write(out, policies, model, function, slos)
     shown = sorted({*PERCENTILES, *(slo.percentile for slo in slos)})
     compared = {} if pool or process.n_phases > 1 else _compared(problem)
-    latency = {name: {f"p{p:g}": percentiles.estimate(table, p).value for p in shown} for name, table in compared.items()}
+    latency = {name: {percentile_name(p): percentiles.estimate(table, p).value for p in shown} for name, table in compared.items()}
     if not pool and process.n_phases == 1:
-        latency["optimal"] = {f"p{p:g}": percentiles.estimate(solution.actions[0], p).value for p in shown}
+        latency["optimal"] = {percentile_name(p): percentiles.estimate(solution.actions[0], p).value for p in shown}
     if as_json:
         output.print_json(
             {

@@ -232,7 +232,7 @@ class Demo:
         greedy = policies.greedy(service.max_batch_size, servers=1)
         replayed = trace.times[trace.times < self.replay_seconds]
         simulated = simulate(greedy, replayed, service, np.random.default_rng(RNG_SEED))
-        latency = {f"p{self.slo.percentile:g}": simulated.percentile(self.slo.percentile)}
+        latency = {self.slo.name: simulated.percentile(self.slo.percentile)}
         prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
         return {
             "no batching": unbatched,
@@ -278,7 +278,7 @@ class Demo:
             memory_mb=plan.memory_mb,
             policy=_policy(plan),
             slo_kept=measured <= self.slo.latency,
-            predicted_latency=plan.predicted.latency[f"p{self.slo.percentile:g}"],
+            predicted_latency=plan.predicted.latency[self.slo.name],
             measured_latency=measured,
             predicted_batch_size=plan.predicted.mean_batch_size,
             measured_batch_size=requests / invocations,

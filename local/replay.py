@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import uvloop
 
+from batching.documents import percentile_name
 from batching.errors import InvalidInput, require
 
 FloatArray = npt.NDArray[np.float64]
@@ -113,9 +114,9 @@ class Replay(msgspec.Struct, frozen=True):
         n = len(self.intended)
         answers = np.where(self.answered, self.latency, np.inf)
         quantiles = np.quantile(answers, QUANTILE_LEVELS, method="inverted_cdf").tolist()
-        latency = {f"p{level:g}": self.latency_percentile(level) for level in LEVELS}
+        latency = {percentile_name(level): self.latency_percentile(level) for level in LEVELS}
         latency["max"] = float(answers.max())
-        lateness = {f"p{level:g}": self.lateness_percentile(level) for level in (50, 99)}
+        lateness = {percentile_name(level): self.lateness_percentile(level) for level in (50, 99)}
         lateness["max"] = float(self.lateness.max())
         span = float(self.intended[-1])
         return ReplaySummary(

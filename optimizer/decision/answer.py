@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from batching import policy as policies
-from batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
+from batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo, percentile_name
 from optimizer.analysis.cost import BatchCost
 from optimizer.analysis.latency import LatencyPrediction
 from optimizer.decision.search import ROUNDING, Promise
@@ -49,7 +49,7 @@ class Setting:
 
     def prediction(self, percentiles: Sequence[float] = PERCENTILES) -> Prediction:
         """Latency percentiles and cost as a plan carries them."""
-        latency = {f"p{percentile:g}": self.latency.percentile(percentile) for percentile in percentiles}
+        latency = {percentile_name(percentile): self.latency.percentile(percentile) for percentile in percentiles}
         return Prediction(latency, self.cost.per_request, self.mean_batch_size)
 
 
@@ -122,7 +122,7 @@ class Recommendation:
         if self.objective == "cost":
             return candidate.cost.in_all(arrival_rate)
         if isinstance(candidate, WorkerSetting):
-            return candidate.latency[f"p{self.slo.percentile:g}"].high
+            return candidate.latency[self.slo.name].high
         return candidate.latency.percentile(self.slo.percentile)
 
     @property

@@ -485,7 +485,7 @@ class _Question:
         return Sensitivity(
             factor,
             arrivals.arrival_rate,
-            {f"p{slo.percentile:g}": setting.latency.percentile(slo.percentile) for slo in slos},
+            {slo.name: setting.latency.percentile(slo.percentile) for slo in slos},
             setting.mean_batch_size,
             setting.cost.per_request,
             setting.keeps([Promise(slo.latency, slo.percentile / 100) for slo in slos]),

@@ -23,7 +23,7 @@ from math import ceil, floor, log2, sqrt
 import numpy as np
 
 from batching import policy as policies
-from batching.documents import Slo
+from batching.documents import Slo, percentile_name
 from batching.errors import Infeasible, InvalidInput, require
 from batching.policy import Policy
 from optimizer.analysis.cost import BatchCost
@@ -198,7 +198,7 @@ def simulate_workers(
         name=offer.name,
         policy=policy,
         slos=kept,
-        latency={f"p{p:g}": run.estimate_percentile(p, confidence, blocks) for p in names},
+        latency={percentile_name(p): run.estimate_percentile(p, confidence, blocks) for p in names},
         violations=tuple(run.estimate_violations(slo.latency, confidence, blocks) for slo in kept),
         utilisation=run.utilisation or 0.0,
         load=_load(arrivals, offer.service, policy),
@@ -325,7 +325,7 @@ class _Pool:
             alone = float(service.quantile(slo.percentile / 100)[0])
             if alone > slo.latency:
                 raise Infeasible(
-                    f"no number of workers ({offer.name}) keeps p{slo.percentile:g} within {slo.latency:g} s: "
+                    f"no number of workers ({offer.name}) keeps {slo.name} within {slo.latency:g} s: "
                     f"a request alone takes {alone:.4g} s",
                     {"name": offer.name, "latency": alone, "max_batch_size": 1},
                 )
@@ -378,7 +378,7 @@ class _Pool:
             )
         policy = min(trials, key=lambda trial: trial.excess).policy
         best = simulate_workers(self.arrivals, self.offer, policy, self.slos, confidence=self.confidence, seed=self.seed)
-        reached = " and ".join(f"p{slo.percentile:g} {best.latency[f'p{slo.percentile:g}'].value:.4g} s" for slo in self.slos)
+        reached = " and ".join(f"{slo.name} {best.latency[slo.name].value:.4g} s" for slo in self.slos)
         return Infeasible(
             f"{limit} workers ({self.offer.name}) do not keep the SLOs: the best reached is {reached}",
             {

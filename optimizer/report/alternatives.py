@@ -32,7 +32,7 @@ def alternatives(answer: Recommendation, pools: int | None = None, runners_up: i
 
     ``pools`` and ``runners_up`` bound how many of each.
     """
-    names = [f"p{slo.percentile:g}" for slo in answer.slos]
+    names = [slo.name for slo in answer.slos]
     winner = answer.winner
     found = []
     if isinstance(winner, WorkerSetting):
@@ -52,7 +52,7 @@ def _of_function(answer: Recommendation, name: str, setting: Setting) -> Alterna
         name,
         f"{setting.memory_mb} MB",
         leaves(setting.policy()),
-        {f"p{slo.percentile:g}": setting.latency.percentile(slo.percentile) for slo in answer.slos},
+        {slo.name: setting.latency.percentile(slo.percentile) for slo in answer.slos},
         setting.mean_batch_size,
         setting.cost,
     )

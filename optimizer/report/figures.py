@@ -91,7 +91,7 @@ def latency_cdf(
         _add_promise(axes, slo, low, slo.percentile, 0)
         beyond = len(slos) > 1 and slo.latency == max(other.latency for other in slos)  # so that two close ones do not collide
         look: dict[str, Any] = {"rotation": 90, "ha": "left" if beyond else "right", "va": "bottom", "fontsize": 7.5}
-        name = f"p{slo.percentile:g}: {milliseconds(slo.latency)}"
+        name = f"{slo.name}: {milliseconds(slo.latency)}"
         axes.annotate(name, (slo.latency, 0), (2 if beyond else -2, 4), textcoords="offset points", **look)
     _latency_axis(axes, low, high)
     axes.set_ylim(0, 102)
@@ -142,7 +142,7 @@ def latency_tail(
 def frontier(answer: Recommendation) -> Figure:
     """The least cost by the latency percentile allowed, with the settings of the answer on it."""
     slo = answer.slo
-    figure, axes = _panel(f"p{slo.percentile:g} latency", "USD per million requests")
+    figure, axes = _panel(f"{slo.name} latency", "USD per million requests")
     pool = answer.workers[0] if answer.workers else None
     settings = [answer.best, answer.no_batching, *answer.runners_up]
     reached = {id(setting): setting.latency.percentile(slo.percentile) for setting in settings}
@@ -150,7 +150,7 @@ def frontier(answer: Recommendation) -> Figure:
     known += [(reached[id(setting)], 1e6 * setting.cost.per_request) for setting in settings]
     latencies, costs = np.array(sorted(known)).T
     cheapest = np.minimum.accumulate(costs)
-    workers = [] if pool is None else [pool.latency[f"p{slo.percentile:g}"].value]
+    workers = [] if pool is None else [pool.latency[slo.name].value]
     low, high = _padded(min([float(latencies[0]), *workers]), max([float(latencies[-1]), slo.latency, *workers]))
     label = "cheapest found, by latency"
     axes.step([*latencies, high], [*cheapest, cheapest[-1]], where="post", color=PREDICTED, linewidth=1.8, label=label)

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from batching.documents import ArrivalDocument, ServiceProfile
+from batching.documents import ArrivalDocument, ServiceProfile, percentile_name
 from optimizer.analysis.latency import LatencyPrediction, predict_latency
 from optimizer.analysis.prices import Prices
 from optimizer.analysis.service import service_times
@@ -144,7 +144,7 @@ class _Page:
         return [wording.kept(answer), wording.saving(answer), wording.break_even(answer, rate), *wording.proof(answer)]
 
     def settings(self) -> Table:
-        head = ["", "runs on", "leaves with, or after", *(f"p{slo.percentile:g}" for slo in self.answer.slos), "mean batch"]
+        head = ["", "runs on", "leaves with, or after", *(slo.name for slo in self.answer.slos), "mean batch"]
         rows = [
             Row(
                 of.name,
@@ -173,7 +173,7 @@ class _Page:
         columns |= {seen.name: seen for seen in self.seen}
         if unbatched is not None:
             columns["no batching, predicted"] = unbatched
-        rows = [Row(f"p{p:g}", [_percentile(law, p) for law in columns.values()]) for p in self.percentiles]
+        rows = [Row(percentile_name(p), [_percentile(law, p) for law in columns.values()]) for p in self.percentiles]
         head = ["percentile", *columns]
         if self.pool is not None:
             head.append(f"{self.pool.workers} × {self.pool.name}, simulated")
@@ -194,7 +194,7 @@ class _Page:
         )
 
     def _frontier(self) -> Section:
-        percentile = f"p{self.answer.slo.percentile:g}"
+        percentile = self.answer.slo.name
         rows = [
             Row(
                 milliseconds(point.latency),
@@ -266,7 +266,7 @@ class _Page:
         answer, best = self.answer, self.answer.best
         head = [
             "requests/s",
-            *(f"p{slo.percentile:g}" for slo in answer.slos),
+            *(slo.name for slo in answer.slos),
             "mean batch",
             "USD per million requests",
             "SLO kept",
@@ -284,7 +284,7 @@ class _Page:
             Row(
                 f"{case.arrival_rate:.4g} ({100 * (case.factor - 1):+.0f} %)",
                 [
-                    *(_latency(case.latency[f"p{slo.percentile:g}"]) for slo in answer.slos),
+                    *(_latency(case.latency[slo.name]) for slo in answer.slos),
                     Cell(f"{case.mean_batch_size:.2f}", case.mean_batch_size),
                     _usd(case.cost_per_request),
                     Cell("yes" if case.keeps_slos else "no"),

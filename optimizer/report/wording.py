@@ -96,11 +96,11 @@ def _by_number(table: Policy) -> str:
 
 def kept(answer: Recommendation) -> str:
     """Whether the SLOs are kept, and by how much."""
-    winner, names = answer.winner, [f"p{slo.percentile:g}" for slo in answer.slos]
+    winner, names = answer.winner, [slo.name for slo in answer.slos]
     if isinstance(winner, WorkerSetting):
         reached = [f"{name} {_interval(winner.latency[name])}" for name in names]
         return f"{promise(answer.slos)}: kept, by simulation {' and '.join(reached)}."
-    reached = [f"p{s.percentile:g} {milliseconds(winner.latency.percentile(s.percentile))}" for s in answer.slos]
+    reached = [f"{s.name} {milliseconds(winner.latency.percentile(s.percentile))}" for s in answer.slos]
     keeps = all(winner.latency.probability_within(s.latency) >= s.percentile / 100 - 1e-7 for s in answer.slos)
     verdict = "not kept" if not keeps else "kept" if winner.table is None else "kept for any arrivals one by one"
     return f"{promise(answer.slos)}: {verdict}, by prediction {' and '.join(reached)}."

@@ -195,3 +195,10 @@ def test_a_percentile_of_0_or_100_is_no_slo(percentile):
 def test_an_slo_needs_a_positive_latency():
     with pytest.raises(InvalidInput, match="slo.latency: 0"):
         Slo(0.0)
+
+
+@pytest.mark.parametrize(
+    ("percentile", "name"), [(95.0, "p95"), (99.9, "p99.9"), (99.99999, "p99.99999"), (2 / 3, "p0.666666666666667")]
+)
+def test_a_percentile_is_named_by_all_its_digits(percentile, name):
+    assert Slo(1.0, percentile).name == name

@@ -129,8 +129,8 @@ def choose_weight(
             return corner
     best = min(corners, key=excess)
     solution = best.solution
-    reached = {f"p{slo.percentile:g}": percentile(solution, slo.percentile) for slo in slos}
-    wanted = " and ".join(f"p{slo.percentile:g} within {slo.latency:g} s" for slo in slos)
+    reached = {slo.name: percentile(solution, slo.percentile) for slo in slos}
+    wanted = " and ".join(f"{slo.name} within {slo.latency:g} s" for slo in slos)
     found = ", ".join(f"{name} {seconds:.6g} s" for name, seconds in reached.items())
     raise Infeasible(
         f"no weight keeps {wanted}: the best reached is {found}",
