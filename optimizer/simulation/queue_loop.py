@@ -252,13 +252,17 @@ def _response(times: Times, size: int, level: float) -> float:
 
 @compiled
 def _add(heap: Array, marks: NDArray[np.bool_], length: int, value: float, mark: bool) -> None:
-    """Put ``value`` into a binary heap of ``length`` values, the smallest first; and ``mark`` beside it, if ``marks`` has room."""
+    """Put ``value`` into a binary heap of ``length`` values, the smallest first, of equals those without a mark.
+
+    ``mark`` goes beside it, if ``marks`` has room.
+    """
     at = length
     while at > 0:
         parent = (at - 1) // 2
-        if not _precedes(value, mark, heap[parent], _mark(marks, parent)):
+        above = heap[parent]
+        if not (value < above or (value == above and not mark and len(marks) > 0 and marks[parent])):
             break
-        heap[at] = heap[parent]
+        heap[at] = above
         if len(marks) > 0:
             marks[at] = marks[parent]
         at = parent
@@ -269,30 +273,24 @@ def _add(heap: Array, marks: NDArray[np.bool_], length: int, value: float, mark:
 
 @compiled
 def _remove_earliest(heap: Array, marks: NDArray[np.bool_], length: int) -> None:
-    """Take the smallest value out of a binary heap; ``length`` values are left."""
-    value, mark = heap[length], _mark(marks, length)
+    """Take the first value out of a binary heap; ``length`` values are left."""
+    value, marked = heap[length], len(marks) > 0
+    mark = marked and marks[length]
     at = 0
     while 2 * at + 1 < length:
         child = 2 * at + 1
-        if child + 1 < length and _precedes(heap[child + 1], _mark(marks, child + 1), heap[child], _mark(marks, child)):
-            child += 1
-        if not _precedes(heap[child], _mark(marks, child), value, mark):
+        below = heap[child]
+        if child + 1 < length:
+            other = heap[child + 1]
+            if other < below or (other == below and marked and marks[child] and not marks[child + 1]):
+                child += 1
+                below = other
+        if not (below < value or (below == value and mark and not marks[child])):
             break
-        heap[at] = heap[child]
-        if len(marks) > 0:
+        heap[at] = below
+        if marked:
             marks[at] = marks[child]
         at = child
     heap[at] = value
-    if len(marks) > 0:
+    if marked:
         marks[at] = mark
-
-
-@compiled
-def _precedes(value: float, mark: bool, other: float, other_mark: bool) -> bool:
-    """Whether one entry of a heap stands before another: the smaller, of equals the one without a mark."""
-    return value < other or (value == other and other_mark and not mark)
-
-
-@compiled
-def _mark(marks: NDArray[np.bool_], i: int) -> bool:
-    return len(marks) > 0 and bool(marks[i])
