@@ -80,13 +80,7 @@ def estimate_mean(values: Array, confidence: float = 0.95, blocks: int = BLOCKS)
     n = len(values)
     require(n >= 2 * (blocks + 1), "n_values", n, f"at least {2 * (blocks + 1)} for an interval")
     length = n // (blocks + 1)
-    return mean_of_blocks(values[n - blocks * length :].reshape(blocks, length).mean(axis=1), confidence)
-
-
-def mean_of_blocks(means: Array, confidence: float = 0.95) -> Estimate:
-    """The same of the means of blocks of equal length, (blocks,)."""
-    value, half = float(means.mean()), _half(_merged(means), confidence)
-    return Estimate(value, value - half, value + half)
+    return estimate_ratio(values[n - blocks * length :].reshape(blocks, length).sum(axis=1), np.full(blocks, length), confidence)
 
 
 def estimate_ratio(sums: Array, counts: NDArray[np.int64], confidence: float = 0.95) -> Estimate:

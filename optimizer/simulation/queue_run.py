@@ -12,7 +12,7 @@ from batching.errors import InvalidInput
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
 from optimizer.simulation import queue_loop
-from optimizer.simulation.deployment import Deployment
+from optimizer.simulation.deployment import Deployment, Environments
 from optimizer.simulation.queue_loop import ELASTIC, Records, State
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -64,23 +64,13 @@ class QueueRun:
         self._overflow = _NO_TABLE
         if overflow is not None:
             self._overflow = queue_loop.Overflow(np.array(overflow.policy.hold), np.array(overflow.policy.take, dtype=np.int64))
-        self._service = deployment.service
-        self._function = deployment.service if overflow is None else overflow.service
-        environments = deployment.function_environments
+        function = deployment.service if overflow is None else overflow.service
+        self._by_server, self._by_function = _times(deployment.service), _times(function)
         # The rule is read at completions too, where requests grew too old meanwhile: a function that drops must know of them.
-        kept = environments is not None or (schedule.elastic and bool((schedule.drop_after < np.inf).any()))
-        limit = np.inf if environments is None or environments.concurrency is None else float(environments.concurrency)
-        self._pool = queue_loop.Pool(
-            kept,
-            environments is not None,
-            0.0 if environments is None else environments.init_duration,
-            np.inf if environments is None else environments.keep_alive,
-            limit,
-            np.inf if environments is None else environments.scaling_rate,
-            np.inf if environments is None else float(environments.burst),
-        )
+        drops = schedule.elastic and bool((schedule.drop_after < np.inf).any())
+        self._pool = _pool(deployment.function_environments, drops)
         self._rng = rng
-        self._random = not (self._service.deterministic and self._function.deterministic)
+        self._random = not (deployment.service.deterministic and function.deterministic)
         self._uniforms = np.empty(0)
         none = np.empty(0)
         self._state = State(
@@ -104,10 +94,8 @@ class QueueRun:
         records = Records(
             np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n), np.empty(n), np.empty(n, dtype=np.uint8)
         )
-        by_server, by_function = _times(self._service), _times(self._function)
-        n_batches = queue_loop.run(
-            arrivals, last, self._rules, self._overflow, by_server, by_function, self._pool, self._uniforms, state, records
-        )
+        given = (self._rules, self._overflow, self._by_server, self._by_function, self._pool)
+        n_batches = queue_loop.run(arrivals, last, *given, self._uniforms, state, records)
         head = int(state.counts[0])
         state.counts[:2] -= head
         self._waiting = np.array(arrivals[head:])
@@ -120,7 +108,7 @@ class QueueRun:
         """The state in arrays that ``n`` more batches fit into; no more are under way than there are servers."""
         counts, clock, busy, late, running, idle = self._state
         n_busy, n_running, idle_from, idle_to = counts[4:]
-        most = int(min(n_busy + n, max(n_busy, int(self._rules.servers.max())))) if self._rules.servers.max() >= 0 else 0
+        most = int(min(n_busy + n, max(n_busy, self._rules.servers.max())))
         elastic = n if self._pool.kept else 0
         counts[6:] = 0, idle_to - idle_from
         return State(
@@ -131,6 +119,14 @@ class QueueRun:
             _longer(running[:n_running], int(n_running) + elastic),
             _longer(idle[idle_from:idle_to], int(idle_to - idle_from + n_running) + elastic),
         )
+
+
+def _pool(environments: Environments | None, drops: bool) -> queue_loop.Pool:
+    if environments is None:
+        return queue_loop.Pool(drops, False, 0.0, np.inf, np.inf, np.inf, np.inf)
+    concurrency = np.inf if environments.concurrency is None else float(environments.concurrency)
+    rest = (environments.init_duration, environments.keep_alive, concurrency, environments.scaling_rate, float(environments.burst))
+    return queue_loop.Pool(True, True, *rest)
 
 
 def checked_times(arrival_times: Array) -> Array:

@@ -191,7 +191,6 @@ class Statistics:
         )
         self._fed = 0  # requests that came
         self._seen = 0  # those of them that left or were dropped
-        self._answered = 0
         self._start = self._end = np.nan
 
     def add(self, progress: Progress) -> None:
@@ -214,7 +213,6 @@ class Statistics:
             edges,
             self._tally,
         )
-        self._answered += int(progress.batches.sizes.sum())
         self._seen += progress.n_left
         self._fed += len(arrivals) - progress.n_waited
         self._end = max(self._end, ended, float(arrivals[-1]))
@@ -231,7 +229,7 @@ class Statistics:
             self._deployment,
             self._n_requests,
             self._latencies,
-            self._seen - self._answered,
+            self._seen - int(t.answered.sum()),
             self._n_requests - self._seen,
             self._start,
             self._end,
@@ -246,7 +244,7 @@ class Statistics:
 def _cost(deployment: Deployment, tally: _Tally, server_seconds: float) -> BatchCost:
     """USD per answered request."""
     sizes = np.arange(1, tally.sizes.shape[1])
-    answered = max(1, int(tally.sizes[:, 1:].sum(axis=0) @ sizes))
+    answered = max(1, int(tally.answered.sum()))
     on_servers = tally.sizes[0, 1:]
     machines = (
         deployment.price_per_server_hour / 3600 * server_seconds

@@ -9,20 +9,22 @@ import numpy as np
 from batching import Batcher, Policy
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
+from optimizer.simulation.schedule import Schedule
 
 INF = float("inf")
 
 
 def run_batcher(
-    policy: Policy, arrival_times: Array, service: ServiceTimes, rng: np.random.Generator
+    policy: Policy | Schedule, arrival_times: Array, service: ServiceTimes, rng: np.random.Generator
 ) -> list[tuple[float, float, list[int]]]:
-    """(dispatch time, response time, members) of every batch, in order of dispatch."""
-    batcher: Batcher[int] = Batcher(policy)
+    """(dispatch time, response time, members) of every batch, in order of dispatch; tables are swapped by ``Batcher.swap``."""
+    schedule = policy if isinstance(policy, Schedule) else Schedule.of(policy)
+    batcher: Batcher[int] = Batcher(schedule.tables[schedule.first])
     completions: list[float] = []
     batches = []
-    arrivals = [*arrival_times.tolist(), INF]
-    request, wake_at = 0, INF
-    while (now := min(arrivals[request], wake_at, completions[0] if completions else INF)) < INF:
+    arrivals, swaps = [*arrival_times.tolist(), INF], [*schedule.swap_times.tolist(), INF]
+    request, swap, wake_at = 0, 0, INF
+    while (now := min(arrivals[request], wake_at, swaps[swap], completions[0] if completions else INF)) < INF:
         done = 0
         while completions and completions[0] <= now:
             heapq.heappop(completions)
@@ -30,7 +32,12 @@ def run_batcher(
         first = request
         while arrivals[request] <= now:
             request += 1
-        step = batcher.advance(now, range(first, request), done)
+        batcher.accept(now, range(first, request), done)
+        table = batcher.policy
+        while swaps[swap] <= now:
+            table = schedule.tables[schedule.swap_to[swap]]
+            swap += 1
+        step = batcher.swap(now, table)
         wake_at = INF if step.wake_at is None else step.wake_at
         for members in step.batches:
             response = service.draw(len(members), rng)

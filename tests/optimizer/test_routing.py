@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batching.errors import InvalidInput
+from buffer_service.routing import Router
 from optimizer.simulation.routing import NOWHERE, route
 
 NEVER = np.empty(0)
@@ -68,3 +69,14 @@ def test_shares_need_a_row_for_every_change_and_one_before():
 def test_changes_must_ascend():
     with pytest.raises(InvalidInput, match="change_times: '2 times' is not allowed; allowed: ascending"):
         route(np.arange(3.0), np.array([2.0, 1.0]), [[1.0]] * 3)
+
+
+def test_the_simulator_deals_as_the_buffer_does() -> None:
+    rng = np.random.default_rng(3)
+    shares = rng.dirichlet(np.ones(5), 4)
+    shares[2, 1] = 0.0  # another route is gone, and comes back: counting starts anew
+    router, dealt = Router({"0": 1.0}), []
+    for row in shares:
+        router.follow({str(i): share for i, share in enumerate(row) if share > 0})
+        dealt += [int(router.next()) for _ in range(250)]
+    assert route(np.arange(1000.0), np.array([250.0, 500.0, 750.0]), shares).tolist() == dealt

@@ -1,6 +1,5 @@
 """The event loop against the specification it interprets, against closed forms in standard errors, and its intervals."""
 
-import heapq
 import math
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import poisson as poisson_law
 
-from batching import Batcher, Policy
+from batching import Policy
 from batching import policy as policies
 from batching.errors import InvalidInput
 from optimizer.analysis.service import ServiceTimes
@@ -117,37 +116,6 @@ def test_the_kth_batch_meets_the_same_luck_under_every_policy() -> None:
 # --- tables that are swapped
 
 
-def run_swapped_batcher(
-    schedule: Schedule, arrival_times: np.ndarray, service: ServiceTimes, rng: np.random.Generator
-) -> list[tuple[float, float, list[int]]]:
-    """(dispatch time, response time, members) of every batch: a clock and a service around ``Batcher`` and its ``swap``."""
-    batcher: Batcher[int] = Batcher(schedule.tables[schedule.first])
-    arrivals, swaps = [*arrival_times.tolist(), INF], [*schedule.swap_times.tolist(), INF]
-    completions: list[float] = []
-    batches = []
-    request, swap, wake_at = 0, 0, INF
-    while (now := min(arrivals[request], swaps[swap], wake_at, completions[0] if completions else INF)) < INF:
-        done = 0
-        while completions and completions[0] <= now:
-            heapq.heappop(completions)
-            done += 1
-        came = request
-        while arrivals[request] <= now:
-            request += 1
-        batcher.accept(now, range(came, request), done)
-        table = batcher.policy
-        while swaps[swap] <= now:
-            table = schedule.tables[schedule.swap_to[swap]]
-            swap += 1
-        step = batcher.swap(now, table)
-        wake_at = INF if step.wake_at is None else step.wake_at
-        for members in step.batches:
-            response = service.draw(len(members), rng)
-            batches.append((now, response, list(members)))
-            heapq.heappush(completions, now + response)
-    return batches
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     st.data(), st.none() | st.integers(1, 4), st.none() | st.none() | strategies.ticks, gaps_in_ticks | any_gaps, service_in_ticks
@@ -162,7 +130,7 @@ def test_every_batch_is_that_of_a_batcher_whose_table_is_swapped(
     schedule = Schedule(tables, np.cumsum([gap for gap, _ in swaps]), [to for _, to in swaps], data.draw(place))
     times = np.cumsum(gaps)
     run = simulate_schedule(schedule, times, service, np.random.default_rng(4))
-    assert as_batches(run) == run_swapped_batcher(schedule, times, service, np.random.default_rng(4))
+    assert as_batches(run) == run_batcher(schedule, times, service, np.random.default_rng(4))
 
 
 def test_a_swap_rules_over_those_who_wait_already() -> None:
