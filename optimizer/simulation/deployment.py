@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batching.errors import require
-from batching.policy import Policy
+from batching.policy import INF, Policy, next_aimd_limit
 from optimizer.analysis.prices import Prices
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
@@ -95,6 +95,14 @@ class Adaptation:
             to = np.array(getattr(self, name))
             require(bool((to % 1 == 0).all()), f"adaptation.{name}", to.tolist(), "places of tables, integers >= 0")
             object.__setattr__(self, name, to.astype(np.int64))
+
+    @classmethod
+    def aimd(cls, latency: float, largest: int, step: int = 1, backoff: float = 0.9) -> Adaptation:
+        """Of the tables ``batching.policy.aimd(1)`` to ``aimd(largest)``: additive increase, multiplicative decrease (Clipper)."""
+        limits = range(1, largest + 1)
+        up = [min(next_aimd_limit(limit, 0.0, latency, step, backoff), largest) - 1 for limit in limits]
+        down = [next_aimd_limit(limit, INF, latency, step, backoff) - 1 for limit in limits]
+        return cls(latency, np.array(up), np.array(down))
 
 
 @dataclass(frozen=True, eq=False)

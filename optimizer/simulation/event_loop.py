@@ -133,8 +133,12 @@ def simulate_schedule(
     schedule: Schedule, arrival_times: Array, service: ServiceTimes, rng: np.random.Generator
 ) -> SimulationResult:
     """As ``simulate``, with tables that are swapped on the way, as ``batching.Batcher.swap`` does."""
-    deployment = Deployment(schedule, service)
-    times = checked_times(arrival_times)
+    return simulate_deployment(Deployment(schedule, service), arrival_times, rng)
+
+
+def simulate_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.Generator) -> SimulationResult:
+    """As ``simulate``, with all that a deployment may have."""
+    schedule, times = deployment.schedule, checked_times(arrival_times)
     progress = QueueRun(deployment, rng).feed(times, last=True)
     batches = progress.batches
     servers = schedule.servers_in_force

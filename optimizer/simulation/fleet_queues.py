@@ -1,8 +1,8 @@
 """A fleet, run: requests are routed to queues by shares that change, and every queue is run by the event loop on its own.
 
 Routing looks at no queue and queues know nothing of each other, so the fleet falls into queues exactly: first every family's
-arrivals are routed, then each queue's part goes through ``simulate_schedule`` with servers that come and go, then the requests are
-put back in order of arrival. A queue stands for the devices of one type that host one variant, as one pool, or for one device
+arrivals are routed, then each queue's part goes through ``simulate_deployment`` with servers that come and go, then the requests
+are put back in order of arrival. A queue stands for the devices of one type that host one variant, as one pool, or for one device
 alone: that is up to who makes the list of queues.
 """
 
@@ -18,9 +18,8 @@ from batching.policy import Policy
 from optimizer.analysis.service import ServiceTimes
 from optimizer.arrivals.map import Array
 from optimizer.simulation.deployment import Adaptation, Deployment
-from optimizer.simulation.event_loop import SimulationResult, simulate_schedule
+from optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 from optimizer.simulation.fleet_run import FleetRun
-from optimizer.simulation.queue_run import QueueRun
 from optimizer.simulation.routing import Indices, route
 from optimizer.simulation.schedule import Schedule
 
@@ -120,7 +119,7 @@ def simulate_fleet(
     Raises
     ------
     InvalidInput
-        A queue of a family without arrivals given; as ``route`` and ``simulate_schedule``.
+        A queue of a family without arrivals given; as ``route`` and ``simulate_deployment``.
     """
     require(len(slos) == len(arrivals), "slos", len(slos), f"one for each of the {len(arrivals)} families")
     for i, queue in enumerate(schedule.queues):
@@ -165,10 +164,7 @@ def _run(schedule: FleetSchedule, queue: int, times: Array, rng: np.random.Gener
     rules = Schedule(
         tables, schedule.times[changes], np.zeros(len(changes), dtype=np.int64), servers=servers[np.append(0, changes + 1)]
     )
-    if adaptation is None:
-        return simulate_schedule(rules, times, of.service, rng)
-    batches = QueueRun(Deployment(rules, of.service, adaptation=adaptation), rng).feed(times, last=True).batches
-    return SimulationResult(times, batches.first, batches.sizes, batches.dispatched, batches.responses, None)
+    return simulate_deployment(Deployment(rules, of.service, adaptation=adaptation), times, rng)
 
 
 def _server_seconds(schedule: FleetSchedule, times: Array) -> Array:

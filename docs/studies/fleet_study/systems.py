@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from batching.policy import INF, Policy, aimd, next_aimd_limit
+from batching.policy import INF, Policy
 from optimizer.arrivals.map import Array
 from optimizer.decision.fleet.control import ControlledFleet, ControlSettings, run_control
 from optimizer.decision.fleet.headroom import Planner
@@ -28,9 +28,8 @@ from optimizer.decision.fleet.planners import (
 )
 from optimizer.decision.fleet.problem import FleetProblem, FleetSolution
 from optimizer.decision.fleet.specification import Fleet
-from optimizer.decision.fleet.tables import queue_table
+from optimizer.decision.fleet.tables import aimd_tables, queue_table
 from optimizer.decision.fleet.throughput import Rule
-from optimizer.simulation.deployment import Adaptation
 from optimizer.simulation.fleet_queues import AdaptiveTables, simulate_fleet
 from optimizer.simulation.fleet_run import FleetRun
 
@@ -80,11 +79,7 @@ def additive_increase(deadline: float, seconds: Array, largest: int, sizes: Sequ
 
     The limit is no larger than what was profiled. Nobody is given up.
     """
-    n = len(seconds)
-    limits = range(1, n + 1)
-    up = np.array([min(n, next_aimd_limit(limit, 0.0, deadline)) - 1 for limit in limits])
-    down = np.array([next_aimd_limit(limit, INF, deadline) - 1 for limit in limits])
-    return AdaptiveTables([aimd(limit) for limit in limits], Adaptation(deadline, up, down))
+    return aimd_tables(deadline, len(seconds))
 
 
 def additive_increase_within_half(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> AdaptiveTables:

@@ -49,8 +49,7 @@ def last_moment(function: Function, slos: Sequence[Slo]) -> Deployment:
     """All that wait leave when a batch of one more would just be in time for the oldest.
 
     The rule of Proteus (``workers.deadline``) in front of an elastic function: nobody is late but for cold starts and random
-    service
-    times, whatever the arrivals do, and no fit is needed. Kept: the rule. Left out: workers and their number.
+    service times, whatever the arrivals do, and no fit is needed. Kept: the rule. Left out: workers and their number.
     """
     table = last_moment_table(function.service, [Promise(slo.latency, slo.percentile / 100) for slo in slos])
     return function.under(table or policies.no_batching())

@@ -108,12 +108,9 @@ def aimd(offer: WorkerOffer, workers: int, slo: Slo, step: int = 1, backoff: flo
     is off by default.
     """
     largest = offer.service.max_batch_size
-    limits = range(1, largest + 1)
-    objective = slo.latency / 2
-    up = [min(policies.next_aimd_limit(limit, 0.0, objective, step, backoff), largest) - 1 for limit in limits]
-    down = [policies.next_aimd_limit(limit, np.inf, objective, step, backoff) - 1 for limit in limits]
-    schedule = Schedule([policies.aimd(limit, workers) for limit in limits], np.empty(0), np.empty(0, dtype=np.int64))
-    return on_workers(offer, schedule, adaptation=Adaptation(objective, np.array(up), np.array(down)))
+    tables = [policies.aimd(limit, workers) for limit in range(1, largest + 1)]
+    schedule = Schedule(tables, np.empty(0), np.empty(0, dtype=np.int64))
+    return on_workers(offer, schedule, adaptation=Adaptation.aimd(slo.latency / 2, largest, step, backoff))
 
 
 def fixed_workers(offer: WorkerOffer, arrivals: ArrivalProcess, slos: Sequence[Slo]) -> Deployment:

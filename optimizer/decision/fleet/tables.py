@@ -25,7 +25,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from batching.errors import require
-from batching.policy import INF, Policy, aimd, greedy, next_aimd_limit
+from batching.policy import INF, Policy, aimd, greedy
 from optimizer.arrivals.map import Array
 from optimizer.decision.fleet.throughput import deadline_table
 from optimizer.simulation.deployment import Adaptation
@@ -63,7 +63,7 @@ def queue_table(batching: Batching, service_times: Array, slo: float, batch_size
     if batching == "brief_hold":
         return brief_hold(slo, seconds)
     if batching == "aimd":
-        return _aimd(slo / 2, batch_size)
+        return aimd_tables(slo / 2, batch_size)
     if batching in ("deadline", "published"):
         return deadline_table(seconds, slo, batch_size, drop=batching == "deadline")
     longest = seconds[0] if batching == "greedy" else seconds[-1]
@@ -89,9 +89,6 @@ def brief_hold(slo: float, service_times: Array) -> Policy:
     )
 
 
-def _aimd(longest: float, largest: int) -> AdaptiveTables:
-    """Every limit's table, and which follows which."""
-    limits = range(1, largest + 1)
-    up = np.array([min(next_aimd_limit(limit, 0.0, longest), largest) - 1 for limit in limits])
-    down = np.array([next_aimd_limit(limit, np.inf, longest) - 1 for limit in limits])
-    return AdaptiveTables([aimd(limit) for limit in limits], Adaptation(longest, up, down))
+def aimd_tables(longest: float, largest: int) -> AdaptiveTables:
+    """Clipper's: a limit from 1 to ``largest`` that grows after a batch of at most ``longest`` seconds, and else shrinks."""
+    return AdaptiveTables([aimd(limit) for limit in range(1, largest + 1)], Adaptation.aimd(longest, largest))
