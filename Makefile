@@ -27,7 +27,7 @@ bench: $(VENV)/dev
 
 # The pages and figures of docs that scripts write.
 studies: $(VENV)/dev
-	for study in docs/studies/*.py; do OPENBLAS_NUM_THREADS=1 $(BIN)/python $$study || exit 1; done
+	for study in studies/*.py; do OPENBLAS_NUM_THREADS=1 $(BIN)/python $$study || exit 1; done
 
 # The AWS SAM command line and a loopback AWS, each in an environment of its own: their pins disagree with ours and with each other.
 deploy-tools: .venv-sam/installed .venv-ministack/installed

@@ -22,13 +22,14 @@ from rich.console import Console
 from rich.table import Table
 from scipy.linalg import expm
 
-from optimizer.analysis.counting import CountingProcess
-from optimizer.analysis.latency import predict_latency
-from optimizer.analysis.service import ServiceTimes
-from optimizer.analysis.waiting_time import SizeOrTimeout
-from optimizer.arrivals.map import Array, ArrivalProcess, stationary_distribution
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.decision.search import Promise, Search
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.counting import CountingProcess
+from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.function.waiting_time import SizeOrTimeout
+from sluice.optimizer.recommend.search import Promise, Search
+from sluice.optimizer.service.times import ServiceTimes
 
 R = TypeVar("R")
 

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.arrivals.map import Array
-from optimizer.compiled import compiled
-from optimizer.decision.smdp import SmdpProblem
-from optimizer.decision.smdp.value_iteration import largest_eta
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.smdp import SmdpProblem
+from sluice.optimizer.smdp.value_iteration import largest_eta
 
 Actions = NDArray[np.int64]
 

@@ -22,11 +22,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.arrivals.choice import fit_arrivals
-from optimizer.arrivals.em_fit import fit_mmpp2
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
-from optimizer.arrivals.trace import Trace, read_trace
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
+from sluice.optimizer.fits.choice import fit_arrivals
+from sluice.optimizer.fits.em_fit import fit_mmpp2
+from sluice.optimizer.traces.trace import Trace, read_trace
 from tests.optimizer.phases_seen import seen_with_phases
 
 PROCESSES = {"A": (100.0, 10.0, 0.1, 0.05), "B": (50.0, 5.0, 1.0, 2.0), "C": (400.0, 20.0, 2.0, 0.2)}

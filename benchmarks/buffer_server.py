@@ -12,13 +12,13 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from batching.documents import Plan, PolicyDocument, write
-from batching.policy import size_or_timeout
-from buffer_service.app import BufferService, server
-from buffer_service.invokers import LocalInvoker
-from buffer_service.routes import Receive, Send
-from buffer_service.settings import Settings
-from lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from sluice.batching.documents import Plan, PolicyDocument, write
+from sluice.batching.policy import size_or_timeout
+from sluice.buffer_service.app import BufferService, server
+from sluice.buffer_service.invokers import LocalInvoker
+from sluice.buffer_service.routes import Receive, Send
+from sluice.buffer_service.settings import Settings
+from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
 
 PLAN = Plan(model="noop", function="noop", policy=PolicyDocument.of(size_or_timeout(32, 0.005)))
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from local.redis_server import RedisServer
+from sluice.local.redis_server import RedisServer
 
 CONNECTIONS = 64
 SECONDS = 8.0

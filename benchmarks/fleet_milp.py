@@ -22,8 +22,8 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import block_array, coo_array, eye_array, kron
 
 from benchmarks.smdp import ONE_CORE
-from optimizer.decision.fleet import FleetProblem, FleetSolution, solve_fleet
-from optimizer.decision.fleet.pareto import worth_hosting
+from sluice.optimizer.fleet import FleetProblem, FleetSolution, solve_fleet
+from sluice.optimizer.fleet.pareto import worth_hosting
 
 TIME_LIMIT = 5.0  # s
 

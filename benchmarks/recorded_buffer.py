@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from batching import Policy
-from buffer_service.app import BufferService, open_store, server
-from buffer_service.dispatcher import decode_member
-from buffer_service.settings import Settings
-from buffer_service.store import Events, Limits, Outcome, Queue, Store
+from sluice.batching import Policy
+from sluice.buffer_service.app import BufferService, open_store, server
+from sluice.buffer_service.dispatcher import decode_member
+from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.store import Events, Limits, Outcome, Queue, Store
 
 
 class Record:

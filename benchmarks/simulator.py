@@ -23,15 +23,15 @@ import simpy
 from rich.console import Console
 from rich.table import Table
 
-from batching import policy
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.arrivals.poisson import poisson
-from optimizer.simulation.chunks import SampledArrivals
-from optimizer.simulation.deployment import Deployment, Environments, Overflow
-from optimizer.simulation.event_loop import simulate
-from optimizer.simulation.queue_run import QueueRun
-from optimizer.simulation.streaming import simulate_deployments
+from sluice.batching import policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.chunks import SampledArrivals
+from sluice.optimizer.simulation.deployment import Deployment, Environments, Overflow
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.queue_run import QueueRun
+from sluice.optimizer.simulation.streaming import simulate_deployments
 from tests.optimizer.batcher_loop import run_batcher
 from tests.optimizer.deployment_loop import run_deployment
 

@@ -29,12 +29,12 @@ from benchmarks.approximate_iterations import (
     approximate_policy_iteration,
     approximate_value_iteration,
 )
-from optimizer.analysis.service_law import ServiceLaw, deterministic, exponential
-from optimizer.arrivals.map import Array
-from optimizer.decision.smdp import SmdpProblem, SmdpSolution, affine, evaluate
-from optimizer.decision.smdp.frontier import solve_frontier, solve_weights
-from optimizer.decision.smdp.policy_iteration import solve_by_policy_iteration
-from optimizer.decision.smdp.value_iteration import evaluate_in_finite_chain, solve_by_value_iteration
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.law import ServiceLaw, deterministic, exponential
+from sluice.optimizer.smdp import SmdpProblem, SmdpSolution, affine, evaluate
+from sluice.optimizer.smdp.frontier import solve_frontier, solve_weights
+from sluice.optimizer.smdp.policy_iteration import solve_by_policy_iteration
+from sluice.optimizer.smdp.value_iteration import evaluate_in_finite_chain, solve_by_value_iteration
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ requests at the same rate under tables that are not among those compared: the oc
 request spends outside, from its intended time to the script and from the completion to the last byte of its answer. The SMDP's
 table is optimal for that. Every run begins with a pilot under its own table, whose mean occupancy (and its variation) and mean time
 outside move the lines: a batch that leaves when another comes back takes longer than one that leaves when a request comes, and a
-machine does not keep its speed. For the moved lines ``optimizer.decision.smdp.evaluate`` predicts exactly. No request that counts
+machine does not keep its speed. For the moved lines ``sluice.optimizer.smdp.evaluate`` predicts exactly. No request that counts
 enters its prediction. Two more columns tell the errors apart:
 
     same arrivals   against a simulation of the queueing model on the very arrivals of the run: what is left without their luck
@@ -18,7 +18,7 @@ enters its prediction. Two more columns tell the errors apart:
                     the machine's speed in between; ``drift`` is that change, in ms of a batch
 
 What is measured. Every policy meets the same arrivals: a Poisson process given its number, so that its rate is exact, between a
-warm-up and an end that do not count. Latencies are the client's, from the intended times (local/replay.py). Where the system
+warm-up and an end that do not count. Latencies are the client's, from the intended times (sluice/local/replay.py). Where the system
 permits, all processes are scheduled before ordinary ones (SCHED_RR), so that other work on the machine is measured less.
 
 The weight w2 of the power is the one of ``WEIGHTS`` at which, by the prediction, the optimal table leads most; w1 is 1 per ms.
@@ -51,18 +51,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from batching.documents import Plan, PolicyDocument, write
-from batching.errors import InvalidInput
-from batching.policy import Policy, control_limit, greedy, static
-from local.parent_death import die_with_parent
-from local.redis_server import RedisServer
-from local.replay import Replay, ReplayProgress, replay
-from local.replay import run as run_replay
-from optimizer.analysis.service_law import ServiceLaw, gamma
-from optimizer.arrivals.map import Array
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision.smdp import SmdpProblem, affine, evaluate, solve
-from optimizer.simulation.event_loop import simulate
+from sluice.batching.documents import Plan, PolicyDocument, write
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import Policy, control_limit, greedy, static
+from sluice.local.parent_death import die_with_parent
+from sluice.local.redis_server import RedisServer
+from sluice.local.replay import Replay, ReplayProgress, replay
+from sluice.local.replay import run as run_replay
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.service.law import ServiceLaw, gamma
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
 
 INTERCEPT, SLOPE = 1.0524e-3, 0.3051e-3  # s
 ENERGY_INTERCEPT, ENERGY_SLOPE = 19.603e-3, 19.899e-3  # J
@@ -312,7 +312,7 @@ def worker(scale: float) -> Iterator[str]:
         "SLUICE_SLEEPER_INTERCEPT": repr(scale * INTERCEPT),
         "SLUICE_SLEEPER_SLOPE": repr(scale * SLOPE),
     }
-    with child(["lambda_fn.worker", "--port", "0"], sleeper) as process:
+    with child(["sluice.lambda_fn.worker", "--port", "0"], sleeper) as process:
         assert process.stdout is not None
         yield process.stdout.readline().decode().strip()
 

@@ -15,20 +15,20 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from batching.documents import Plan, Route
-from batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
-from buffer_service.callers import Callers, new_process_name
-from buffer_service.dispatcher import deliver, describe
-from buffer_service.http_protocol import limited_protocol
-from buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction, named_functions
-from buffer_service.memory_store import MemoryBackend, MemoryStore
-from buffer_service.plans import PlanFollower, PlanSource, plan_source
-from buffer_service.redis_store import RedisStore
-from buffer_service.routes import Receive, Routes, Send
-from buffer_service.served_model import ServedModel
-from buffer_service.settings import Settings
-from buffer_service.store import Limits, Store
-from buffer_service.telemetry import Telemetry
+from sluice.batching.documents import Plan, Route
+from sluice.batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
+from sluice.buffer_service.callers import Callers, new_process_name
+from sluice.buffer_service.dispatcher import deliver, describe
+from sluice.buffer_service.http_protocol import limited_protocol
+from sluice.buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction, named_functions
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.plans import PlanFollower, PlanSource, plan_source
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.routes import Receive, Routes, Send
+from sluice.buffer_service.served_model import ServedModel
+from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.store import Limits, Store
+from sluice.buffer_service.telemetry import Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
@@ -169,7 +169,7 @@ class Application:
 
     def __init__(self, service: BufferService) -> None:
         self._service = service
-        self._routes = Routes(service, version("sluice"))
+        self._routes = Routes(service, version("sluice-batching"))
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -34,8 +34,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from batching.errors import InvalidInput, StoreUnavailable
-from buffer_service.settings import without_password
+from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.buffer_service.settings import without_password
 
 FIELD = b"call"
 PAGE = 2000  # entries one read takes: some milliseconds of the server's time

@@ -10,9 +10,9 @@ import secrets
 from dataclasses import dataclass
 from itertools import count
 
-from batching.errors import DeadlinePassed
-from buffer_service.store import PROCESS_LENGTH
-from lambda_fn.contract import Answer, Item
+from sluice.batching.errors import DeadlinePassed
+from sluice.buffer_service.store import PROCESS_LENGTH
+from sluice.lambda_fn.contract import Answer, Item
 
 DEADLINE_RESOLUTION = 0.1  # seconds between two looks at the deadlines
 

@@ -26,15 +26,15 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from batching import Policy
-from batching.documents import Route
-from batching.errors import FunctionFailed, QueueFull, SluiceError, StoreUnavailable
-from batching.policy import greedy
-from buffer_service.callers import Callers
-from buffer_service.invokers import BatchTooLarge, FunctionUnavailable, Invoker, UnknownFunction
-from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, QueueLost, Released, Store, queue_name
-from buffer_service.telemetry import ModelTelemetry, RouteTelemetry
-from lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch, failed
+from sluice.batching import Policy
+from sluice.batching.documents import Route
+from sluice.batching.errors import FunctionFailed, QueueFull, SluiceError, StoreUnavailable
+from sluice.batching.policy import greedy
+from sluice.buffer_service.callers import Callers
+from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, Invoker, UnknownFunction
+from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, QueueLost, Released, Store, queue_name
+from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
+from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch, failed
 
 ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""

@@ -31,8 +31,8 @@ from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
 from botocore.exceptions import BotoCoreError
 from yarl import URL
 
-from batching.errors import FunctionFailed, InvalidInput
-from lambda_fn.contract import PAYLOAD_LIMIT
+from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 
 LAMBDA_ANSWER_LIMIT = PAYLOAD_LIMIT + 1024  # Lambda's own limit is a little above 6 MB
 WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory

@@ -12,9 +12,9 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from batching import Batcher, Policy
-from buffer_service.arrival_stream import Call, arrival_times
-from buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
+from sluice.batching import Batcher, Policy
+from sluice.buffer_service.arrival_stream import Call, arrival_times
+from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
 
 RECEIVE_WAIT = 5.0  # seconds one wait for messages lasts
 

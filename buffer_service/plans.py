@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 import boto3
 
-from batching.documents import Plan, Route, read
-from batching.errors import InvalidInput, SluiceError
+from sluice.batching.documents import Plan, Route, read
+from sluice.batching.errors import InvalidInput, SluiceError
 
 _log = logging.getLogger(__name__)
 

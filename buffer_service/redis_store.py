@@ -21,12 +21,12 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from batching import Policy
-from batching.errors import StoreUnavailable
-from buffer_service.arrival_stream import pack_ages, stream_key
-from buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released
+from sluice.batching import Policy
+from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service.arrival_stream import pack_ages, stream_key
+from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released
 
-ADVANCE = files("buffer_service").joinpath("lua/advance.lua").read_text()
+ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
 ADVANCE_SHA = hashlib.sha1(ADVANCE.encode(), usedforsecurity=False).hexdigest()
 REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 RECEIVE_WAIT = 5.0  # seconds one blocking read lasts

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from batching.errors import (
+from sluice.batching.errors import (
     DeadlinePassed,
     DispatchFailed,
     Draining,
@@ -35,10 +35,10 @@ from batching.errors import (
     UnknownModel,
     UnsupportedEncoding,
 )
-from buffer_service.served_model import ServedModel
-from buffer_service.settings import Settings
-from buffer_service.telemetry import Telemetry
-from lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, WireError, check_json, is_json, problem
+from sluice.buffer_service.served_model import ServedModel
+from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.telemetry import Telemetry
+from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, WireError, check_json, is_json, problem
 
 # The one table from errors to status codes; the nearest named ancestor counts.
 STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {

@@ -11,15 +11,15 @@ from collections import defaultdict
 from collections.abc import Coroutine
 from typing import Any
 
-from batching.documents import Plan, Route
-from batching.errors import FunctionFailed
-from buffer_service.callers import Callers
-from buffer_service.dispatcher import Dispatcher
-from buffer_service.invokers import Invoker
-from buffer_service.routing import Router
-from buffer_service.store import Limits, Store
-from buffer_service.telemetry import ModelTelemetry
-from lambda_fn.contract import Answer
+from sluice.batching.documents import Plan, Route
+from sluice.batching.errors import FunctionFailed
+from sluice.buffer_service.callers import Callers
+from sluice.buffer_service.dispatcher import Dispatcher
+from sluice.buffer_service.invokers import Invoker
+from sluice.buffer_service.routing import Router
+from sluice.buffer_service.store import Limits, Store
+from sluice.buffer_service.telemetry import ModelTelemetry
+from sluice.lambda_fn.contract import Answer
 
 
 class ServedModel:

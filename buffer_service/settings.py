@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import get_type_hints
 
-from batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput
 
 PREFIX = "SLUICE_"
 

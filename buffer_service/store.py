@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from batching import Policy
-from batching.errors import DispatchFailed
+from sluice.batching import Policy
+from sluice.batching.errors import DispatchFailed
 
 ID_LENGTH = 16
 PROCESS_LENGTH = 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lambda_fn.contract import Answer, Batch, failed
-from lambda_fn.models.base import Model
+from .contract import Answer, Batch, failed
+from .models.base import Model
 
 
 def answer(model: Model, batch: Batch) -> list[Answer]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from lambda_fn import contract
-from lambda_fn.answering import answer
-from lambda_fn.loading import load_model
+from . import contract
+from .answering import answer
+from .loading import load_model
 
 model = load_model()
 logger = Logger(service=model.name)

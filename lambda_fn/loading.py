@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from lambda_fn.models.base import Model
-from lambda_fn.models.sleeper import Sleeper
+from .models.base import Model
+from .models.sleeper import Sleeper
 
 MB_PER_VCPU = 1769
 
@@ -32,7 +32,7 @@ def load_model(environment: Mapping[str, str] = os.environ) -> Model:
     if file is not None and sleeps:
         raise LoadingError(f"SLUICE_MODEL_FILE and {sleeps[0]} are both set; allowed: one kind of model")
     if file is not None:
-        from lambda_fn.models.onnx import OnnxModel  # 100 ms of import that the sleeper does without
+        from .models.onnx import OnnxModel  # 100 ms of import that the sleeper does without
 
         path = os.path.join(environment.get("LAMBDA_TASK_ROOT", ""), file)
         if not os.path.isfile(path):

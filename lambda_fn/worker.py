@@ -5,7 +5,7 @@
 
 One execution at a time (``servers=1`` of a policy), in a thread, so that health is answered meanwhile; later batches wait in order.
 
-    SLUICE_MODEL=mlp SLUICE_MODEL_FILE=mlp.onnx python -m lambda_fn.worker --port 8500
+    SLUICE_MODEL=mlp SLUICE_MODEL_FILE=mlp.onnx python -m sluice.lambda_fn.worker --port 8500
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 import uvicorn
 
-from lambda_fn import contract
-from lambda_fn.answering import answer
-from lambda_fn.loading import LoadingError, load_model
-from lambda_fn.models.base import Model
+from . import contract
+from .answering import answer
+from .loading import LoadingError, load_model
+from .models.base import Model
 
 MAX_BODY = 256 * 1024 * 1024
 GRACE = 30
@@ -92,14 +92,14 @@ def _problem(status: int, title: str, detail: str) -> tuple[int, str, bytes]:
 
 def main() -> None:
     """Serve the model that the environment describes until SIGTERM or Ctrl-C; prints its URL on one line."""
-    parser = argparse.ArgumentParser(prog="python -m lambda_fn.worker", description="A model behind HTTP, in batches.")
+    parser = argparse.ArgumentParser(prog="python -m sluice.lambda_fn.worker", description="A model behind HTTP, in batches.")
     parser.add_argument("--port", type=int, required=True, help="0 is a free one")
     parser.add_argument("--host", default="127.0.0.1")
     arguments = parser.parse_args()
     try:
         model = load_model()
     except LoadingError as error:
-        print(f"lambda_fn.worker: {error}", file=sys.stderr)
+        print(f"sluice.lambda_fn.worker: {error}", file=sys.stderr)
         sys.exit(2)
     config = uvicorn.Config(
         Worker(model),

@@ -17,8 +17,8 @@ import msgspec
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from batching.errors import DispatchFailed, FunctionFailed, InvalidInput
-from profiler.reports import Report, parse_report
+from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput
+from sluice.profiler.reports import Report, parse_report
 
 READ_TIMEOUT = 900.0  # s, the longest a function may run
 ATTEMPTS = 5  # of one service call; the pauses between them are 0.2, 0.4, 0.8 and 1.6 s

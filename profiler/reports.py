@@ -17,7 +17,7 @@ import re
 
 import msgspec
 
-from batching.errors import FunctionFailed
+from sluice.batching.errors import FunctionFailed
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from batching.errors import InvalidInput
-from lambda_fn import contract
-from lambda_fn.contract import PAYLOAD_LIMIT
+from sluice.batching.errors import InvalidInput
+from sluice.lambda_fn import contract
+from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -27,12 +27,12 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from batching.documents import ProfilePoint, ServiceProfile, ServiceTime
-from batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
-from lambda_fn import contract
-from lambda_fn.contract import PAYLOAD_LIMIT
-from profiler.invocations import Invocation, Invoke
-from profiler.samples import Sample, largest_batch, sample_batch
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
+from sluice.lambda_fn import contract
+from sluice.lambda_fn.contract import PAYLOAD_LIMIT
+from sluice.profiler.invocations import Invocation, Invoke
+from sluice.profiler.samples import Sample, largest_batch, sample_batch
 
 LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PLACEHOLDER = "{memory_mb}"

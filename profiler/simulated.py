@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable
 
-from lambda_fn import contract
-from profiler.invocations import Invocation
-from profiler.reports import Report
+from sluice.lambda_fn import contract
+from sluice.profiler.invocations import Invocation
+from sluice.profiler.reports import Report
 
 
 class SimulatedFunction:

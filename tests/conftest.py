@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.redis_server import RedisServer
+from sluice.local.redis_server import RedisServer
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
 -- Everything that happened on one process since its last call, in; the batches to send and the next wake time, out.
--- It interprets the policy table exactly as batching.decide does (batching/policy.py has the rule and its ties).
+-- It interprets the policy table exactly as batching.decide does (sluice/batching/policy.py has the rule and its ties).
 --
 -- KEYS  1 policy     string: '<i4 i4 d' rows, servers (-1: elastic), drop_after (-1: never); then '<d i4' hold, take for each row
 --       2 arrived    list: arrival times of the waiting members, oldest first, seconds as %.17g

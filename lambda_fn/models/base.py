@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from lambda_fn.contract import Answer, Item
+from ..contract import Answer, Item
 
 
 class Model(Protocol):

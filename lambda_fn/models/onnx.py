@@ -11,8 +11,8 @@ from typing import Any
 
 import onnxruntime
 
-from lambda_fn.models.tensor_model import TensorModel
-from lambda_fn.models.tensors import Array, TensorSpec
+from .tensor_model import TensorModel
+from .tensors import Array, TensorSpec
 
 DATATYPES = {
     "tensor(bool)": "BOOL",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from lambda_fn.contract import Answer, Item
+from ..contract import Answer, Item
 
 SPIN = 0.0002
 """Seconds before the end at which sleeping, which may overshoot by this much, gives way to looking at the clock."""

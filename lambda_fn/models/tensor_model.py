@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lambda_fn.contract import Answer, Item, failed
-from lambda_fn.models.tensors import Array, BadRequest, TensorRequest, TensorSpec, read_request, write_answer
+from ..contract import Answer, Item, failed
+from .tensors import Array, BadRequest, TensorRequest, TensorSpec, read_request, write_answer
 
 
 class TensorModel(ABC):

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lambda_fn.contract import INFERENCE_HEADER, JSON, Answer, Item
+from ..contract import INFERENCE_HEADER, JSON, Answer, Item
 
 Array = npt.NDArray[Any]
 

@@ -1,1 +1,1 @@
-"""What comes in: traces, Markovian arrival processes and their fits."""
+"""What arrives: Markovian processes, and how many of their arrivals fall into a time."""

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import expm
 
-from optimizer.arrivals.map import Array, ArrivalProcess
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
 
 
 def dispersion_of_counts(arrivals: ArrivalProcess, windows: ArrayLike) -> Array:

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from batching.documents import ArrivalDocument
-from batching.errors import InvalidInput, require
-from optimizer.compiled import compiled
-
-Array = NDArray[np.float64]
+from sluice.batching.documents import ArrivalDocument
+from sluice.batching.errors import InvalidInput, require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.compiled import compiled
 
 _TOLERANCE = 1e-8  # of a row sum, relative to the row's own rate
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from batching.errors import InvalidInput
-from optimizer.arrivals.map import Array, ArrivalProcess
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
 
 
 def mmpp(arrival_rates: Array, generator: Array) -> ArrivalProcess:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from batching.errors import InvalidInput
-from optimizer.arrivals.map import ArrivalProcess
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.map import ArrivalProcess
 
 
 def poisson(arrival_rate: float) -> ArrivalProcess:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from optimizer.analysis.cost import BatchCost
-from optimizer.decision.answer import Recommendation, Setting
-from optimizer.decision.workers import WorkerSetting
-from optimizer.report.wording import leaves
+from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.recommend.answer import Recommendation, Setting
+from sluice.optimizer.recommend.workers import WorkerSetting
+from sluice.optimizer.report.wording import leaves
 
 
 @dataclass(frozen=True, eq=False)

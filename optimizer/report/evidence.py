@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from batching.errors import InvalidInput
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.decision.answer import Setting
-from optimizer.simulation.batch_means import Estimate
-from optimizer.simulation.event_loop import simulate
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.recommend.answer import Setting
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.event_loop import simulate
 
 LEVELS = np.unique(np.concatenate([np.arange(1, 200) / 200, 1 - np.geomspace(0.1, 1e-4, 31)]))
 

@@ -15,15 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from batching.documents import Slo
-from optimizer.analysis.cost import BatchCost
-from optimizer.analysis.latency import LatencyPrediction
-from optimizer.analysis.prices import SECONDS_PER_MONTH
-from optimizer.arrivals.map import Array
-from optimizer.decision.answer import Recommendation
-from optimizer.decision.workers import WorkerSetting
-from optimizer.report.evidence import Seen
-from optimizer.report.wording import milliseconds, named
+from sluice.batching.documents import Slo
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.function.latency import LatencyPrediction
+from sluice.optimizer.recommend.answer import Recommendation
+from sluice.optimizer.recommend.workers import WorkerSetting
+from sluice.optimizer.report.evidence import Seen
+from sluice.optimizer.report.wording import milliseconds, named
 
 SIZE = (4.6, 3.3)  # inches; at 72 points an inch what a telephone shows without shrinking letters
 STYLE: dict[Any, Any] = {

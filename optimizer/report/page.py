@@ -15,20 +15,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from batching.documents import ArrivalDocument, ServiceProfile, percentile_name
-from optimizer.analysis.latency import LatencyPrediction, predict_latency
-from optimizer.analysis.prices import Prices
-from optimizer.analysis.service import service_times
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.trace import Trace
-from optimizer.arrivals.trace_plot import plot_trace
-from optimizer.decision.answer import Recommendation
-from optimizer.report import figures, wording
-from optimizer.report.alternatives import alternatives
-from optimizer.report.evidence import Seen, simulate_setting
-from optimizer.report.svg import inline_svg
-from optimizer.report.wording import milliseconds, named, named_part, per_million
-from optimizer.simulation.batch_means import Estimate
+from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
+from sluice.optimizer.recommend.answer import Recommendation
+from sluice.optimizer.report import figures, wording
+from sluice.optimizer.report.alternatives import alternatives
+from sluice.optimizer.report.evidence import Seen, simulate_setting
+from sluice.optimizer.report.svg import inline_svg
+from sluice.optimizer.report.trace_plot import plot_trace
+from sluice.optimizer.report.wording import milliseconds, named, named_part, per_million
+from sluice.optimizer.service.times import service_times
+from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.traces.trace import Trace
 
 N_SIMULATED = 500_000
 LAGS = (1, 10, 100)
@@ -107,7 +107,7 @@ class Section:
 def report_page(subject: Subject, rng: np.random.Generator) -> str:
     """The page as HTML; ``rng`` draws the arrivals and the service times of the simulation."""
     page = _Page(subject, rng)
-    environment = Environment(loader=PackageLoader("optimizer.report", "."), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=PackageLoader("sluice.optimizer.report", "."), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("template.html").render(
         title=f"{subject.model}: {wording.promise(subject.answer.slos)}",
         headline=wording.headline(subject.answer),

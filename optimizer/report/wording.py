@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from batching.documents import Slo
-from batching.policy import INF, Policy
-from optimizer.analysis.prices import SECONDS_PER_MONTH
-from optimizer.decision.answer import FrontierPoint, Recommendation
-from optimizer.decision.workers import WorkerSetting
-from optimizer.simulation.batch_means import Estimate
+from sluice.batching.documents import Slo
+from sluice.batching.policy import INF, Policy
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.recommend.answer import FrontierPoint, Recommendation
+from sluice.optimizer.recommend.workers import WorkerSetting
+from sluice.optimizer.simulation.batch_means import Estimate
 
 TERMS = {
     "compute": "compute (GB-s)",

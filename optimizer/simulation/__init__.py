@@ -1,1 +1,1 @@
-"""What a policy does when run: the event loop that interprets any table."""
+"""What tables do when run: one event loop that interprets any of them, with confidence intervals."""

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from batching.errors import require
-from optimizer.arrivals.map import Array
+from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array
 
 BLOCKS = 32
 FEWEST = 8

@@ -7,9 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from batching.errors import require
-from optimizer.arrivals.map import Array, ArrivalProcess
-from optimizer.simulation.queue_run import checked_times
+from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.simulation.queue_run import checked_times
 
 CHUNK = 1 << 18  # arrivals
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from batching.errors import require
-from batching.policy import INF, Policy, next_aimd_limit
-from optimizer.analysis.prices import Prices
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.simulation.schedule import Schedule
+from sluice.batching.errors import require
+from sluice.batching.policy import INF, Policy, next_aimd_limit
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Adaptation:
 
     @classmethod
     def aimd(cls, latency: float, largest: int, step: int = 1, backoff: float = 0.9) -> Adaptation:
-        """Of the tables ``batching.policy.aimd(1)`` to ``aimd(largest)``: additive increase, multiplicative decrease (Clipper)."""
+        """Of the tables ``policy.aimd(1)`` to ``aimd(largest)``: additive increase, multiplicative decrease (Clipper)."""
         limits = range(1, largest + 1)
         up = [min(next_aimd_limit(limit, 0.0, latency, step, backoff), largest) - 1 for limit in limits]
         down = [next_aimd_limit(limit, INF, latency, step, backoff) - 1 for limit in limits]

@@ -12,18 +12,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from batching.policy import Policy
-from optimizer.analysis.cost import BatchCost, predict_cost
-from optimizer.analysis.prices import Prices
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.compiled import compiled
-from optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
-from optimizer.simulation.deployment import Deployment
-from optimizer.simulation.queue_run import QueueRun, checked_times
-from optimizer.simulation.schedule import Schedule
-
-Indices = NDArray[np.int64]
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.billing.cost import BatchCost, predict_cost
+from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.queue_run import QueueRun, checked_times
+from sluice.optimizer.simulation.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)

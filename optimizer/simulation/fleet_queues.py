@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batching.errors import InvalidInput, require
-from batching.policy import Policy
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.simulation.deployment import Adaptation, Deployment
-from optimizer.simulation.event_loop import SimulationResult, simulate_deployment
-from optimizer.simulation.fleet_run import FleetRun
-from optimizer.simulation.routing import Indices, route
-from optimizer.simulation.schedule import Schedule
+from sluice.batching.errors import InvalidInput, require
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.deployment import Adaptation, Deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
+from sluice.optimizer.simulation.fleet_run import FleetRun
+from sluice.optimizer.simulation.routing import route
+from sluice.optimizer.simulation.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from batching.errors import require
-from optimizer.arrivals.map import Array
-from optimizer.simulation.routing import Indices
+from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array, Indices
 
 ROUNDING = 1 + 1e-9  # times the SLO: an answer at the very deadline is in time, however its latency was rounded
 

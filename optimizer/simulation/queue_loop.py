@@ -22,10 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.arrivals.map import Array
-from optimizer.compiled import compiled
-
-Indices = NDArray[np.int64]
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.compiled import compiled
 
 ELASTIC = -1  # servers of a table that a function serves
 FUNCTION, COLD = 1, 2  # marks of a batch: served by the function; by an environment that had to start

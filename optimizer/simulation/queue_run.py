@@ -8,12 +8,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from batching.errors import InvalidInput
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.simulation import queue_loop
-from optimizer.simulation.deployment import Deployment, Environments
-from optimizer.simulation.queue_loop import ELASTIC, Records, State
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation import queue_loop
+from sluice.optimizer.simulation.deployment import Deployment, Environments
+from sluice.optimizer.simulation.queue_loop import ELASTIC, Records, State
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

@@ -13,13 +13,10 @@ Reference: Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from batching.errors import InvalidInput, require
-from optimizer.arrivals.map import Array
-from optimizer.compiled import compiled
-
-Indices = NDArray[np.int64]
+from sluice.batching.errors import InvalidInput, require
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.compiled import compiled
 
 NOWHERE = -1
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from batching.errors import InvalidInput, require
-from batching.policy import INF, Policy
-from optimizer.arrivals.map import Array
+from sluice.batching.errors import InvalidInput, require
+from sluice.batching.policy import INF, Policy
+from sluice.optimizer.arrays import Array
 
 KEEP = -1
 

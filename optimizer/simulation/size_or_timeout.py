@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.arrivals.map import Array
-from optimizer.compiled import compiled
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.compiled import compiled
 
 
 def simulate_size_or_timeout(times: Array, batch_size: int, timeout: float) -> tuple[Array, NDArray[np.int64]]:

@@ -15,16 +15,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from batching.errors import require
-from optimizer.analysis.cost import BatchCost, predict_cost
-from optimizer.arrivals.map import Array
-from optimizer.compiled import compiled
-from optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, estimate_ratio, share_of_blocks
-from optimizer.simulation.deployment import Deployment
-from optimizer.simulation.queue_loop import COLD, FUNCTION, Records
-from optimizer.simulation.queue_run import Progress
-
-Counts = NDArray[np.int64]
+from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array, Counts
+from sluice.optimizer.billing.cost import BatchCost, predict_cost
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, estimate_ratio, share_of_blocks
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION, Records
+from sluice.optimizer.simulation.queue_run import Progress
 
 _PER_DOUBLING = 1024
 _LOWEST, _HIGHEST = -20, 24  # powers of two: half a microsecond to 97 days

@@ -7,12 +7,12 @@ from itertools import chain
 
 import numpy as np
 
-from batching.errors import require
-from optimizer.simulation.batch_means import BLOCKS
-from optimizer.simulation.chunks import Arrivals
-from optimizer.simulation.deployment import Deployment
-from optimizer.simulation.queue_run import QueueRun
-from optimizer.simulation.statistics import RunStatistics, Statistics
+from sluice.batching.errors import require
+from sluice.optimizer.simulation.batch_means import BLOCKS
+from sluice.optimizer.simulation.chunks import Arrivals
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.queue_run import QueueRun
+from sluice.optimizer.simulation.statistics import RunStatistics, Statistics
 
 FEWEST_REQUESTS = 2 * (BLOCKS + 1)
 

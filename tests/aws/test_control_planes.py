@@ -10,9 +10,9 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from batching.documents import Plan, PolicyDocument, Slo, read, write
-from batching.policy import size_or_timeout
-from buffer_service.plans import PlanFollower, SsmPlans
+from sluice.batching.documents import Plan, PolicyDocument, Slo, read, write
+from sluice.batching.policy import size_or_timeout
+from sluice.buffer_service.plans import PlanFollower, SsmPlans
 
 PLAN = Plan(model="mlp", function="mlp-1769:live", policy=PolicyDocument.of(size_or_timeout(8, 0.05)), slo=Slo(0.2), memory_mb=1769)
 

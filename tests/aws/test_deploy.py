@@ -31,10 +31,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from batching.documents import Plan, PolicyDocument, read, write
-from batching.policy import size_or_timeout
-from lambda_fn.contract import JSON, Batch, Item, decode_answers, decode_metadata, encode_batch
-from local.parent_death import die_with_parent
+from sluice.batching.documents import Plan, PolicyDocument, read, write
+from sluice.batching.policy import size_or_timeout
+from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, decode_metadata, encode_batch
+from sluice.local.parent_death import die_with_parent
 
 pytestmark = pytest.mark.deploy
 

@@ -16,13 +16,13 @@ import msgspec
 import pytest
 from cfnlint.api import lint_file
 
-from batching.documents import Plan, Slo, read
-from batching.policy import no_batching
-from buffer_service.redis_store import COMMAND_TIMEOUT
-from buffer_service.settings import PREFIX, Settings
-from buffer_service.telemetry import Telemetry
-from cli.profile import command as profile
-from cli.recommend import command as recommend
+from sluice.batching.documents import Plan, Slo, read
+from sluice.batching.policy import no_batching
+from sluice.buffer_service.redis_store import COMMAND_TIMEOUT
+from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.buffer_service.telemetry import Telemetry
+from sluice.cli.profile import command as profile
+from sluice.cli.recommend import command as recommend
 
 ROOT = Path(__file__).parents[2]
 SIZES = (512, 1024, 1769, 3538, 5307)

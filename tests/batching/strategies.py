@@ -6,7 +6,7 @@ import math
 
 from hypothesis import strategies as st
 
-from batching import Policy
+from sluice.batching import Policy
 
 # Times are multiples of 1/64 s: exact in binary, so that ties between holds and events happen and are the same everywhere.
 ticks = st.integers(0, 64).map(lambda n: n / 64)

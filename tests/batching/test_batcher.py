@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batching import Batcher, Policy
-from batching import policy as constructors
-from batching.errors import InvalidInput
+from sluice.batching import Batcher, Policy
+from sluice.batching import policy as constructors
+from sluice.batching.errors import InvalidInput
 from tests.batching.strategies import policies, stimuli
 
 INF = math.inf

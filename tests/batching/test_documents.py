@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batching import policy as constructors
-from batching.documents import (
+from sluice.batching import policy as constructors
+from sluice.batching.documents import (
     ArrivalDocument,
     LinearServiceTime,
     Plan,
@@ -21,7 +21,7 @@ from batching.documents import (
     read,
     write,
 )
-from batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput
 from tests.batching.strategies import policies
 
 POLICY = PolicyDocument.of(constructors.size_or_timeout(2, 0.1))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batching import Policy, decide
-from batching import policy as policies
-from batching.errors import InvalidInput
+from sluice.batching import Policy, decide
+from sluice.batching import policy as policies
+from sluice.batching.errors import InvalidInput
 
 INF = math.inf
 

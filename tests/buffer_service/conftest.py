@@ -10,14 +10,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from batching import Policy
-from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, Route, Slo, write
-from buffer_service.app import BufferService, server
-from buffer_service.invokers import LocalInvoker
-from buffer_service.memory_store import MemoryBackend, MemoryStore
-from buffer_service.settings import Settings
-from lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
+from sluice.batching import Policy
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, Route, Slo, write
+from sluice.buffer_service.app import BufferService, server
+from sluice.buffer_service.invokers import LocalInvoker
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.settings import Settings
+from sluice.lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
 
 NO_BATCHING = constructors.no_batching()
 

@@ -9,15 +9,15 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from batching import policy as constructors
-from batching.errors import InvalidInput, StoreUnavailable
-from buffer_service import arrival_stream
-from buffer_service.arrival_stream import read_arrivals, split_url, stream_key
-from buffer_service.callers import new_process_name
-from buffer_service.memory_store import MemoryBackend, MemoryStore
-from buffer_service.redis_store import RedisStore
-from buffer_service.store import Events, Limits
-from local.redis_server import RedisServer
+from sluice.batching import policy as constructors
+from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.buffer_service import arrival_stream
+from sluice.buffer_service.arrival_stream import read_arrivals, split_url, stream_key
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.store import Events, Limits
+from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import NO_BATCHING, serving
 
 A, B = "aaaaaaaa", "bbbbbbbb"
@@ -263,7 +263,7 @@ async def test_what_comes_while_a_call_is_under_way_keeps_its_own_time(function,
             queue.advance = slowly
             return queue
 
-    monkeypatch.setattr("buffer_service.dispatcher.time", clock)
+    monkeypatch.setattr("sluice.buffer_service.dispatcher.time", clock)
     backend = MemoryBackend()
     async with serving(function, NO_BATCHING, SlowStore(backend, A)) as buffer:
         model = buffer.service.model("m")

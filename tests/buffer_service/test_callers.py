@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from batching.errors import DeadlinePassed, StoreUnavailable
-from buffer_service.callers import Callers, new_process_name
-from buffer_service.store import ID_LENGTH, PROCESS_LENGTH
-from lambda_fn.contract import Answer, Item
+from sluice.batching.errors import DeadlinePassed, StoreUnavailable
+from sluice.buffer_service.callers import Callers, new_process_name
+from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH
+from sluice.lambda_fn.contract import Answer, Item
 
 PATIENCE = 5.0
 

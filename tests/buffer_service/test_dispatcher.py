@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batching import policy as constructors
-from batching.errors import FunctionFailed, StoreUnavailable
-from buffer_service.callers import new_process_name
-from buffer_service.dispatcher import decode_member, encode_member
-from buffer_service.invokers import BatchTooLarge, FunctionUnavailable, LocalInvoker
-from buffer_service.memory_store import MemoryBackend, MemoryStore
-from buffer_service.redis_store import RedisStore
-from buffer_service.store import Events, Limits
-from lambda_fn.contract import Answer, Item, decode_batch
-from local.redis_server import RedisServer
+from sluice.batching import policy as constructors
+from sluice.batching.errors import FunctionFailed, StoreUnavailable
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.dispatcher import decode_member, encode_member
+from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, LocalInvoker
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.store import Events, Limits
+from sluice.lambda_fn.contract import Answer, Item, decode_batch
+from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
 EIGHT = constructors.size_or_timeout(8, 10.0)
@@ -192,7 +192,7 @@ async def test_who_is_about_to_be_answered_is_not_submitted_again_when_the_store
 
 
 async def test_a_batch_whose_function_went_with_its_plan_is_answered_by_the_one_that_came(function, monkeypatch):
-    monkeypatch.setattr("buffer_service.app.CHECK_TIMEOUT", 0.05)
+    monkeypatch.setattr("sluice.buffer_service.app.CHECK_TIMEOUT", 0.05)
     asked, followed = asyncio.Event(), asyncio.Event()
 
     async def gone(payload):
@@ -329,8 +329,8 @@ async def _until_waiting(buffer, at_least):
 
 
 async def test_a_mailbox_that_fell_silent_is_opened_again(monkeypatch):
-    monkeypatch.setattr("buffer_service.redis_store.RECEIVE_WAIT", 0.05)
-    monkeypatch.setattr("buffer_service.redis_store.COMMAND_TIMEOUT", 0.05)
+    monkeypatch.setattr("sluice.buffer_service.redis_store.RECEIVE_WAIT", 0.05)
+    monkeypatch.setattr("sluice.buffer_service.redis_store.COMMAND_TIMEOUT", 0.05)
 
     async def silent(reader, writer):
         while data := await reader.read(1000):
@@ -356,7 +356,7 @@ async def test_a_drain_ends_in_time_and_tells_who_still_waits(function):
 
 
 async def test_a_function_slow_to_say_what_it_serves_holds_up_neither_the_start_nor_other_plans(function, monkeypatch):
-    monkeypatch.setattr("buffer_service.app.CHECK_TIMEOUT", 0.1)
+    monkeypatch.setattr("sluice.buffer_service.app.CHECK_TIMEOUT", 0.1)
     hang = asyncio.Event()
 
     class Slow(LocalInvoker):

@@ -10,7 +10,7 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
+from sluice.buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
 
 HEADER_TIMEOUT = 0.1
 LONGER = 0.2

@@ -20,8 +20,8 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
 from uvicorn.server import ServerState
 
-from batching.errors import FunctionFailed, InvalidInput
-from buffer_service.invokers import (
+from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.buffer_service.invokers import (
     BACKOFF,
     LAMBDA_ANSWER_LIMIT,
     RETRIES,
@@ -34,12 +34,12 @@ from buffer_service.invokers import (
     UnknownFunction,
     full_jitter,
 )
-from lambda_fn.answering import answer
-from lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
-from lambda_fn.models.sleeper import Sleeper
-from lambda_fn.worker import Worker
-from local.functions import ACCOUNT, REGION, Function
-from local.lambda_runtime import LambdaRuntime
+from sluice.lambda_fn.answering import answer
+from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
+from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.worker import Worker
+from sluice.local.functions import ACCOUNT, REGION, Function
+from sluice.local.lambda_runtime import LambdaRuntime
 
 PATIENCE = 10.0
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -621,7 +621,7 @@ async def test_an_answer_that_breaks_off_is_unavailable(http):
 
 
 async def test_an_answer_beyond_the_limit_is_not_taken_into_memory(http, monkeypatch):
-    monkeypatch.setattr("buffer_service.invokers.WORKER_ANSWER_LIMIT", 1000)
+    monkeypatch.setattr("sluice.buffer_service.invokers.WORKER_ANSWER_LIMIT", 1000)
     async with scripted(status(200, b"x" * 1000), status(200, b"x" * 1001)) as (url, _):
         assert len(await http.invoke(url, b"{}")) == 1000
         assert await refusal(http, BatchTooLarge, function=url) == "an answer of more than 1000 bytes"
@@ -713,7 +713,7 @@ async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
         assert fake.requests == []
         opened = []
         monkeypatch.setattr(
-            "buffer_service.invokers.LambdaInvoker", lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1]
+            "sluice.buffer_service.invokers.LambdaInvoker", lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1]
         )
         payloads = await asyncio.gather(*(invoker.invoke("nap:live", encode_batch(MANY)) for _ in range(3)))
         assert all(decode_answers(payload, MANY) for payload in payloads)

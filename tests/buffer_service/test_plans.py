@@ -8,10 +8,10 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, Route, write
-from batching.errors import FunctionFailed, InvalidInput
-from buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, Route, write
+from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
 
 PATIENCE = 5.0
 
@@ -54,7 +54,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def errors(caplog):
-    caplog.set_level(logging.INFO, "buffer_service.plans")
+    caplog.set_level(logging.INFO, "sluice.buffer_service.plans")
 
     def messages():
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
@@ -89,7 +89,7 @@ async def test_a_changed_plan_is_followed_and_the_same_document_is_not_applied_a
 
 
 async def test_the_log_names_what_is_in_force_route_by_route(file, caplog):
-    caplog.set_level(logging.INFO, "buffer_service.plans")
+    caplog.set_level(logging.INFO, "sluice.buffer_service.plans")
     policy = PolicyDocument.of(constructors.greedy(8))
     routes = [Route("small", "http://a:1", policy, 0.25), Route("large", "http://b:1", policy, 0.75)]
     file.write_bytes(write(Plan(model="family", routes=routes)))

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, write
-from buffer_service.arrival_stream import read_arrivals
-from lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
-from optimizer.arrivals.trace import Trace
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, write
+from sluice.buffer_service.arrival_stream import read_arrivals
+from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from sluice.optimizer.traces.trace import Trace
 
 REQUESTS = 2000
 
@@ -70,7 +70,7 @@ async def buffers(count, redis_url, tmp_path, worker, policy):
                 "SLUICE_LEASE": "0.6",
                 "SLUICE_LOG_LEVEL": "warning",
             }
-            command = [sys.executable, "-m", "cli.main", "serve"]
+            command = [sys.executable, "-m", "sluice.cli.main", "serve"]
             processes.append(await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.DEVNULL))
             urls.append(f"http://127.0.0.1:{port}")
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=300)) as http:  # a user may open 1024 files

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, Route
-from buffer_service.callers import new_process_name
-from buffer_service.invokers import HttpInvoker
-from buffer_service.redis_store import RedisStore
-from local.redis_server import RedisServer
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, Route
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.invokers import HttpInvoker
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Plans, Running, serving
 
 SECONDS = {"small": "0.002", "large": "0.03"}  # a batch of one
@@ -32,7 +32,7 @@ class Worker:
 @pytest.fixture
 async def workers() -> AsyncIterator[dict[str, Worker]]:
     """A worker for each variant."""
-    command, pipe = [sys.executable, "-m", "lambda_fn.worker", "--port", "0"], asyncio.subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"], asyncio.subprocess.PIPE
     environments = [
         os.environ | {"SLUICE_MODEL": name, "SLUICE_SLEEPER_INTERCEPT": seconds, "SLUICE_SLEEPER_SLOPE": "0.0005"}
         for name, seconds in SECONDS.items()

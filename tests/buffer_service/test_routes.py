@@ -3,11 +3,11 @@ import json
 
 import pytest
 
-from batching import errors
-from batching import policy as constructors
-from batching.errors import SluiceError
-from buffer_service.routes import STATUS_CODES, status_code
-from lambda_fn.contract import Answer
+from sluice.batching import errors
+from sluice.batching import policy as constructors
+from sluice.batching.errors import SluiceError
+from sluice.buffer_service.routes import STATUS_CODES, status_code
+from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
 

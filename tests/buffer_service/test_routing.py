@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer_service.routing import Router
+from sluice.buffer_service.routing import Router
 
 shares = st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=12).map(lambda weights: {str(i): w for i, w in enumerate(weights)})
 

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, Route
-from batching.errors import InvalidInput, StoreUnavailable
-from buffer_service.app import BufferService
-from buffer_service.arrival_stream import read_arrivals
-from buffer_service.callers import new_process_name
-from buffer_service.invokers import FunctionUnavailable, LocalInvoker
-from buffer_service.memory_store import MemoryBackend, MemoryStore
-from buffer_service.redis_store import RedisStore
-from buffer_service.settings import Settings
-from lambda_fn.contract import encode_metadata
-from local.redis_server import RedisServer
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, Route
+from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.buffer_service.app import BufferService
+from sluice.buffer_service.arrival_stream import read_arrivals
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.settings import Settings
+from sluice.lambda_fn.contract import encode_metadata
+from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, plan, routed, serving
 
 HELD = constructors.static(100)  # nobody leaves by himself

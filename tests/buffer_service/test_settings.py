@@ -4,8 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from batching.errors import InvalidInput
-from buffer_service.settings import PREFIX, Settings
+from sluice.batching.errors import InvalidInput
+from sluice.buffer_service.settings import PREFIX, Settings
 
 SET = {
     "redis_url": ("rediss://cache:6380/1", "rediss://cache:6380/1"),

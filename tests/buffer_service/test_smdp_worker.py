@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from batching import policy as constructors
-from buffer_service.invokers import HttpInvoker
-from buffer_service.redis_store import RedisStore
-from lambda_fn.contract import decode_batch
-from local.redis_server import RedisServer
+from sluice.batching import policy as constructors
+from sluice.buffer_service.invokers import HttpInvoker
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.lambda_fn.contract import decode_batch
+from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Function, Plans, plan, serving
 
 ACTIONS = (0, 0, 0, 3, 4, 4, 4, 7, 8)  # waits for three; takes fewer than wait at 5 and 6 and beyond 8
@@ -47,7 +47,7 @@ class Watched(HttpInvoker):
 async def workers(request: pytest.FixtureRequest) -> AsyncIterator[list[str]]:
     """The addresses of as many workers; a batch takes each 2 ms and a tenth more per request."""
     sleeper = {"SLUICE_MODEL": f"smdp-{request.param}", "SLUICE_SLEEPER_INTERCEPT": "0.002", "SLUICE_SLEEPER_SLOPE": "0.0002"}
-    command = [sys.executable, "-m", "lambda_fn.worker", "--port", "0"]
+    command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     pipe = asyncio.subprocess.PIPE
     starting = [asyncio.create_subprocess_exec(*command, env=os.environ | sleeper, stdout=pipe) for _ in range(request.param)]
     processes = await asyncio.gather(*starting)

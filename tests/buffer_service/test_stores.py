@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batching import Batcher
-from batching import policy as constructors
-from batching.errors import StoreUnavailable
-from buffer_service.arrival_stream import read_arrivals
-from buffer_service.memory_store import MemoryBackend, MemoryStore
-from buffer_service.redis_store import RedisStore
-from buffer_service.store import Events, Limits, QueueLost
+from sluice.batching import Batcher
+from sluice.batching import policy as constructors
+from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service.arrival_stream import read_arrivals
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.store import Events, Limits, QueueLost
 from tests.batching.strategies import policies, stimuli
 
 A, B = "aaaaaaaa", "bbbbbbbb"

@@ -7,10 +7,10 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument, Route, Slo
-from batching.errors import DeadlinePassed, QueueFull
-from buffer_service.telemetry import Telemetry
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument, Route, Slo
+from sluice.batching.errors import DeadlinePassed, QueueFull
+from sluice.buffer_service.telemetry import Telemetry
 
 NOW = 1_764_000_000.25
 SLO = 0.2

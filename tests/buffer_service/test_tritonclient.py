@@ -8,14 +8,14 @@ import onnxruntime
 import pytest
 import tritonclient.http as triton
 
-from batching import policy as constructors
-from batching.documents import Plan, PolicyDocument
-from buffer_service.callers import new_process_name
-from buffer_service.invokers import LambdaInvoker
-from buffer_service.redis_store import RedisStore
-from local.functions import Function as LambdaFunction
-from local.lambda_runtime import LambdaRuntime
-from local.networks import make_mlp
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.invokers import LambdaInvoker
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.local.functions import Function as LambdaFunction
+from sluice.local.lambda_runtime import LambdaRuntime
+from sluice.local.networks import make_mlp
 from tests.buffer_service.conftest import NO_BATCHING, Plans, serving
 
 WIDTHS = (16, 32, 8)

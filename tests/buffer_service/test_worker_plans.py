@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from batching.errors import InvalidInput
-from buffer_service.app import BufferService
-from buffer_service.invokers import LocalInvoker, UnknownFunction
-from buffer_service.memory_store import MemoryBackend, MemoryStore
-from buffer_service.settings import Settings
-from lambda_fn.contract import encode_metadata
+from sluice.batching.errors import InvalidInput
+from sluice.buffer_service.app import BufferService
+from sluice.buffer_service.invokers import LocalInvoker, UnknownFunction
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.settings import Settings
+from sluice.lambda_fn.contract import encode_metadata
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan
 
 WORKERS = "http://a:1,http://b:1"

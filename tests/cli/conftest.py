@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from batching.documents import ProfilePoint, ServiceProfile, ServiceTime, write
-from cli.main import main
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, write
+from sluice.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import redis
 
-from batching.documents import ArrivalDocument, read
-from buffer_service.arrival_stream import stream_key
-from cli.main import LazyGroup, sluice
-from local.redis_server import RedisServer
-from optimizer.arrivals.poisson import poisson
+from sluice.batching.documents import ArrivalDocument, read
+from sluice.buffer_service.arrival_stream import stream_key
+from sluice.cli.main import LazyGroup, sluice
+from sluice.local.redis_server import RedisServer
+from sluice.optimizer.arrivals.poisson import poisson
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from batching.documents import Plan, read
-from cli import output
-from cli.fleet import _stdout_kept_clean
-from optimizer.decision.fleet import plan_fleet, read_fleet
+from sluice.batching.documents import Plan, read
+from sluice.cli import output
+from sluice.cli.fleet import _stdout_kept_clean
+from sluice.optimizer.fleet import plan_fleet, read_fleet
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from batching.errors import InvalidInput, SluiceError
-from cli.main import COMMANDS, EXIT_CODES, LazyGroup, exit_code, sluice
+from sluice.batching.errors import InvalidInput, SluiceError
+from sluice.cli.main import COMMANDS, EXIT_CODES, LazyGroup, exit_code, sluice
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "profiler")
@@ -69,7 +69,7 @@ def test_a_command_in_the_readme_is_one_that_exists_with_the_options_it_has(line
     ],
 )
 def test_the_console_entry_prints_one_line_and_the_exit_code_of_the_error(arguments, status, said):
-    done = subprocess.run([sys.executable, "-m", "cli.main", *arguments], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "sluice.cli.main", *arguments], capture_output=True, text=True)
     assert done.returncode == status
     assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from batching.documents import ServiceProfile, read, write
-from optimizer.analysis.cost import BatchCost
+from sluice.batching.documents import ServiceProfile, read, write
+from sluice.optimizer.billing.cost import BatchCost
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]

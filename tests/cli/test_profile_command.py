@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from batching.documents import ServiceProfile, read
-from cli.profile import _model_of
-from local.functions import Function
-from local.lambda_runtime import LambdaRuntime
+from sluice.batching.documents import ServiceProfile, read
+from sluice.cli.profile import _model_of
+from sluice.local.functions import Function
+from sluice.local.lambda_runtime import LambdaRuntime
 
 
 @pytest.fixture

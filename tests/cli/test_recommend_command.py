@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import optimizer.report.page as page_module
-from batching.documents import LinearServiceTime, Plan, ServiceProfile, read, write
-from local.replay import Replay
-from optimizer.analysis.cost import BatchCost
+import sluice.optimizer.report.page as page_module
+from sluice.batching.documents import LinearServiceTime, Plan, ServiceProfile, read, write
+from sluice.local.replay import Replay
+from sluice.optimizer.billing.cost import BatchCost
 
 Run = Callable[..., tuple[int, str, str]]
 Shown = Callable[..., str]

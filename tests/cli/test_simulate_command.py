@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batching import policy as policies
-from batching.documents import Plan, PolicyDocument, Route, write
-from cli.output import to_json
-from cli.policy_names import NAMES, all_policies
+from sluice.batching import policy as policies
+from sluice.batching.documents import Plan, PolicyDocument, Route, write
+from sluice.cli.output import to_json
+from sluice.cli.policy_names import NAMES, all_policies
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]
@@ -133,7 +133,7 @@ def test_how_it_went_over_time(tmp_path: Path, document_of: Document, exit_of: R
 def test_what_all_cannot_have_is_left_out_and_said(
     exit_of: Run, asked: tuple[str, ...], document_of: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.simulate.all_policies", lambda: ["no-batching", "early-drop"])
+    monkeypatch.setattr("sluice.cli.simulate.all_policies", lambda: ["no-batching", "early-drop"])
     ask = (*asked, "--memory", "512", "--slo", "0.03")  # a request alone takes 0.024 s
     answer = document_of(*ask, "--policy", "all")
     assert "at least twice the service time of one request" in answer["refused"]["early-drop"]

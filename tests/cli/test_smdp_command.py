@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from batching.documents import Plan, PolicyDocument, read, write
-from optimizer.arrivals.mmpp import mmpp2
+from sluice.batching.documents import Plan, PolicyDocument, read, write
+from sluice.optimizer.arrivals.mmpp import mmpp2
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from batching.documents import LinearServiceTime, ServiceProfile, read, write
-from batching.errors import InvalidInput
-from cli.worker_offers import provisioned_offers, read_worker
-from optimizer.analysis.cost import Billing
-from optimizer.analysis.prices import default_prices
+from sluice.batching.documents import LinearServiceTime, ServiceProfile, read, write
+from sluice.batching.errors import InvalidInput
+from sluice.cli.worker_offers import provisioned_offers, read_worker
+from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.billing.prices import default_prices
 
 
 @pytest.fixture

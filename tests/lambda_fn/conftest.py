@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lambda_fn.contract import Answer, Item
-from local.networks import make_mlp
+from sluice.lambda_fn.contract import Answer, Item
+from sluice.local.networks import make_mlp
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_fn.contract import (
+from sluice.lambda_fn.contract import (
     Answer,
     Batch,
     Item,

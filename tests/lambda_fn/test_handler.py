@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from lambda_fn.contract import Batch, Item, WireError, decode_answers, encode_batch
+from sluice.lambda_fn.contract import Batch, Item, WireError, decode_answers, encode_batch
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def handler_module() -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLUICE_MODEL", "echo")
         patch.setenv("SLUICE_SLEEPER_INTERCEPT", "0")
-        sys.modules.pop("lambda_fn.handler", None)
-        return importlib.import_module("lambda_fn.handler")
+        sys.modules.pop("sluice.lambda_fn.handler", None)
+        return importlib.import_module("sluice.lambda_fn.handler")
 
 
 def test_every_request_is_answered_and_one_line_of_metrics_is_written(
@@ -59,7 +59,7 @@ def test_an_event_that_is_no_batch_fails_the_invocation(handler_module: ModuleTy
 
 def test_the_package_stands_alone_and_a_sleeper_starts_without_numpy() -> None:
     program = (
-        "import sys; import lambda_fn.handler;"
+        "import sys; import sluice.lambda_fn.handler;"
         "ours = {'batching', 'buffer_service', 'cli', 'local', 'optimizer', 'profiler', 'numpy', 'onnxruntime', 'boto3'};"
         "print(sorted(ours & {name.partition('.')[0] for name in sys.modules}))"
     )

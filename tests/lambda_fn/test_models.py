@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_fn.answering import answer
-from lambda_fn.contract import Answer, Batch, Item
-from lambda_fn.loading import LoadingError, load_model, threads
-from lambda_fn.models.onnx import OnnxModel
-from lambda_fn.models.sleeper import Sleeper
-from lambda_fn.models.tensor_model import TensorModel
-from lambda_fn.models.tensors import TensorSpec
+from sluice.lambda_fn.answering import answer
+from sluice.lambda_fn.contract import Answer, Batch, Item
+from sluice.lambda_fn.loading import LoadingError, load_model, threads
+from sluice.lambda_fn.models.onnx import OnnxModel
+from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.models.tensor_model import TensorModel
+from sluice.lambda_fn.models.tensors import TensorSpec
 
 Array = npt.NDArray[Any]
 Infer = Callable[..., Item]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lambda_fn.contract import INFERENCE_HEADER, Item
-from lambda_fn.models.tensors import (
+from sluice.lambda_fn.contract import INFERENCE_HEADER, Item
+from sluice.lambda_fn.models.tensors import (
     BINARY,
     DTYPES,
     BadRequest,

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 import uvicorn
 
-from lambda_fn.contract import Answer, Batch, Item, decode_answers, decode_metadata, encode_batch
-from lambda_fn.models.sleeper import Sleeper
-from lambda_fn.worker import Worker
+from sluice.lambda_fn.contract import Answer, Batch, Item, decode_answers, decode_metadata, encode_batch
+from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.worker import Worker
 
 BATCH = Batch("echo", [Item("a", "application/json", b'{"x": 1}'), Item("b", "application/octet-stream", b"\0\1")])
 
@@ -82,7 +82,7 @@ async def test_a_model_that_raises_is_a_500_with_what_it_raised() -> None:
 
 
 async def test_a_body_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lambda_fn.worker.MAX_BODY", 10)
+    monkeypatch.setattr("sluice.lambda_fn.worker.MAX_BODY", 10)
     async with Server(Worker(Sleeper("echo"))) as url, aiohttp.ClientSession() as client:
         response = await client.post(f"{url}/", data=b"x" * 11)
         assert response.status == 413
@@ -125,7 +125,7 @@ async def test_one_execution_at_a_time_and_health_is_answered_meanwhile() -> Non
 @pytest.fixture
 def started(network: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "SLUICE_MODEL": "small", "SLUICE_MODEL_FILE": str(network)}
-    command = [sys.executable, "-m", "lambda_fn.worker", "--port", "0"]
+    command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     yield worker
     worker.kill()
@@ -144,7 +144,7 @@ async def test_started_as_a_program_it_prints_its_url_and_ends_at_sigterm(starte
 
 def test_started_without_a_model_it_says_which_variable_is_missing() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
-    command = [sys.executable, "-m", "lambda_fn.worker", "--port", "0"]
+    command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "lambda_fn.worker: SLUICE_MODEL: not set; allowed: the model's name\n"
+    assert done.stderr == "sluice.lambda_fn.worker: SLUICE_MODEL: not set; allowed: the model's name\n"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from local.demo import Row, notes
-from optimizer.analysis.service import service_times
+from sluice.local.demo import Row, notes
+from sluice.optimizer.service.times import service_times
 from tests.batching.test_documents import PROFILE
 
 SHORT = """
 import sys, msgspec
-from local.demo import Demo
+from sluice.local.demo import Demo
 demo = Demo(memory_sizes=(885, 1769), batch_sizes=(1, 2, 4), profile_seconds=4.0, replay_seconds=2.0)
 report = demo.run(lambda line: print(line, file=sys.stderr, flush=True), lambda what, fraction: None)
 print(msgspec.json.encode(report).decode())

@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from batching.documents import ServiceProfile, read
-from cli.main import main
-from local.fleet_networks import FAMILIES, INPUT_SEED, N_INPUTS, Family, likeliest_class
-from local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES
-from optimizer.decision.fleet import plan_fleet, read_fleet, solve_fleet
-from optimizer.decision.fleet.control import ControlledFleet, ControlSettings, run_control
-from optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule, simulate_fleet
-from optimizer.simulation.fleet_run import FleetRun
+from sluice.batching.documents import ServiceProfile, read
+from sluice.cli.main import main
+from sluice.local.fleet_networks import FAMILIES, INPUT_SEED, N_INPUTS, Family, likeliest_class
+from sluice.local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES
+from sluice.optimizer.control.control import ControlledFleet, ControlSettings, run_control
+from sluice.optimizer.fleet import plan_fleet, read_fleet, solve_fleet
+from sluice.optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule, simulate_fleet
+from sluice.optimizer.simulation.fleet_run import FleetRun
 
 EXAMPLE = Path("examples/fleet")
 VARIANTS = [name for family in FAMILIES for name in family.variants]

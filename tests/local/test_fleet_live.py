@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 import yaml
 
-from batching.documents import Plan, read
-from lambda_fn.models.onnx import OnnxModel
-from local.fleet_networks import Family
-from local.redis_server import RedisServer
-from local.stack import BufferProcess, buffer_process
+from sluice.batching.documents import Plan, read
+from sluice.lambda_fn.models.onnx import OnnxModel
+from sluice.local.fleet_networks import Family
+from sluice.local.redis_server import RedisServer
+from sluice.local.stack import BufferProcess, buffer_process
 from tests.local.test_fleet_networks import ENCODER, MLP
 
 FAMILIES = (MLP, ENCODER)
@@ -72,7 +72,7 @@ def workers(placement: Mapping[str, str], files: Mapping[str, Path]) -> Iterator
     try:
         for address, variant in placement.items():
             model = {"SLUICE_MODEL": variant, "SLUICE_MODEL_FILE": str(files[variant])}
-            command = [sys.executable, "-m", "lambda_fn.worker", "--port", address.rpartition(":")[2]]
+            command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", address.rpartition(":")[2]]
             started.append(subprocess.Popen(command, env=os.environ | model, stdout=subprocess.PIPE))
         for address, worker in zip(placement, started, strict=True):
             assert worker.stdout is not None and worker.stdout.readline().decode().strip() == address
@@ -111,7 +111,7 @@ def test_every_answer_is_that_of_the_variant_it_was_routed_to_and_the_routes_are
     plans.mkdir()
     fleet_file.write_text(yaml.safe_dump(fleet_of(files), sort_keys=False))
     command = [str(fleet_file), "--out", str(answer_file), "--plans", str(plans)]
-    subprocess.run([sys.executable, "-m", "cli.main", "fleet", *command], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "sluice.cli.main", "fleet", *command], check=True, capture_output=True)
     placement = json.loads(answer_file.read_text())["placement"]
     assert sorted(Counter(placement.values()).items()) == [
         ("encoder-layers2", 1),

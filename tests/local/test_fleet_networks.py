@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
-from lambda_fn.contract import Item
-from lambda_fn.models.onnx import OnnxModel
-from local.fleet_networks import INPUT_SEED, Family, likeliest_class, make_encoder, make_mlp
-from local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES, measure_variant
-from local.stack import AWS_ENVIRONMENT
+from sluice.lambda_fn.contract import Item
+from sluice.lambda_fn.models.onnx import OnnxModel
+from sluice.local.fleet_networks import INPUT_SEED, Family, likeliest_class, make_encoder, make_mlp
+from sluice.local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES, measure_variant
+from sluice.local.stack import AWS_ENVIRONMENT
 
 MLP = Family(
     "mlp",
@@ -122,14 +122,14 @@ def test_a_sweep_measures_every_batch_size_on_every_type_of_device(tmp_path: Pat
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "local.fleet_networks", str(tmp_path / "file" / "networks")]
+    command = [sys.executable, "-m", "sluice.local.fleet_networks", str(tmp_path / "file" / "networks")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == f"local.fleet_networks: {tmp_path / 'file' / 'networks'}: Not a directory\n"
+    assert done.stderr == f"sluice.local.fleet_networks: {tmp_path / 'file' / 'networks'}: Not a directory\n"
 
 
 def test_a_variant_that_there_is_not_is_named_with_those_that_there_are(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "local.fleet_profiles", str(tmp_path), "--variants", "mlp-rank80,mlp-rank7"]
+    command = [sys.executable, "-m", "sluice.local.fleet_profiles", str(tmp_path), "--variants", "mlp-rank80,mlp-rank7"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "--variants: 'mlp-rank7' is not allowed; allowed: mlp-rank3072, mlp-rank320" in done.stderr

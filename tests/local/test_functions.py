@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batching.errors import InvalidInput
-from local.functions import Function, Outcome, Usage
+from sluice.batching.errors import InvalidInput
+from sluice.local.functions import Function, Outcome, Usage
 
 seconds = st.floats(0, 900, allow_nan=False)
 

@@ -23,11 +23,11 @@ import boto3
 import botocore.exceptions
 import pytest
 
-from batching.errors import InvalidInput
-from lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
-from local.bootstrap import Throttle
-from local.functions import MAX_RESPONSE, Function
-from local.lambda_runtime import LambdaRuntime
+from sluice.batching.errors import InvalidInput
+from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
+from sluice.local.bootstrap import Throttle
+from sluice.local.functions import MAX_RESPONSE, Function
+from sluice.local.lambda_runtime import LambdaRuntime
 
 INVOKE = "/2015-03-31/functions/{}/invocations"
 
@@ -341,7 +341,7 @@ async def test_a_timeout_kills_the_process_and_bills_the_time(probe: Probe, tmp_
 
 
 async def test_a_start_that_never_ends_times_out(probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("local.environments.INIT_TIMEOUT", 0.3)
+    monkeypatch.setattr("sluice.local.environments.INIT_TIMEOUT", 0.3)
     (tmp_path / "stuck.py").write_text("import time; time.sleep(60)")
     async with running(probe("f", "stuck.handler")) as client:
         assert (await client.invoke("f")).json["errorMessage"].endswith("Init timed out after 0.30 seconds")
@@ -511,7 +511,7 @@ async def test_the_program_leaves_no_process_however_it_ends(number: signal.Sign
     probe("wait")
     (tmp_path / "config.json").write_text(json.dumps({"functions": [function], "port": 0}))
     program = subprocess.Popen(
-        [sys.executable, "-m", "local.lambda_runtime", str(tmp_path / "config.json")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "sluice.local.lambda_runtime", str(tmp_path / "config.json")], stdout=subprocess.PIPE, text=True
     )
     assert program.stdout is not None
     try:
@@ -541,6 +541,6 @@ def test_a_configuration_that_is_wrong_is_told_and_exits_2(text: str | None, mes
     path = tmp_path / "config.json"
     if text is not None:
         path.write_text(text)
-    done = subprocess.run([sys.executable, "-m", "local.lambda_runtime", str(path)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "sluice.local.lambda_runtime", str(path)], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"local.lambda_runtime: {path}: ") and message in done.stderr
+    assert done.stderr.startswith(f"sluice.local.lambda_runtime: {path}: ") and message in done.stderr

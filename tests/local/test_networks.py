@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from lambda_fn.models.onnx import OnnxModel
-from local.networks import make_googlenet, make_mlp, write_network
+from sluice.lambda_fn.models.onnx import OnnxModel
+from sluice.local.networks import make_googlenet, make_mlp, write_network
 
 
 @pytest.mark.parametrize(("name", "shape"), [("mlp", (512,)), ("googlenet", (3, 224, 224))])
@@ -37,14 +37,14 @@ def test_the_same_seed_makes_the_same_network() -> None:
 
 def test_the_program_writes_a_network_that_onnx_accepts(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "googlenet.onnx"
-    done = subprocess.run([sys.executable, "-m", "local.networks", "googlenet", str(path)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "sluice.local.networks", "googlenet", str(path)], capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == f"{path}: {path.stat().st_size / 1e6:.1f} MB\n"
     onnx.checker.check_model(str(path))
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "local.networks", "googlenet", str(tmp_path / "file" / "x.onnx")]
+    command = [sys.executable, "-m", "sluice.local.networks", "googlenet", str(tmp_path / "file" / "x.onnx")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("local.networks: ") and "file" in done.stderr
+    assert done.stderr.startswith("sluice.local.networks: ") and "file" in done.stderr

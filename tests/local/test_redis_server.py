@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from local.redis_server import RedisServer, RedisServerError, find_binary
+from sluice.local.redis_server import RedisServer, RedisServerError, find_binary
 
 
 def connect(server: RedisServer) -> redis.Redis:
@@ -58,7 +58,7 @@ def test_options_reach_the_server() -> None:
 
 
 def test_it_dies_with_a_killed_parent() -> None:
-    program = "from local.redis_server import RedisServer; s = RedisServer().start(); print(s.pid, flush=True); input()"
+    program = "from sluice.local.redis_server import RedisServer; s = RedisServer().start(); print(s.pid, flush=True); input()"
     parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     server = os.pidfd_open(int(parent.stdout.readline()))

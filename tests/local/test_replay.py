@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batching.errors import InvalidInput
-from local.replay import Replay, intended_times, replay, run
+from sluice.batching.errors import InvalidInput
+from sluice.local.replay import Replay, intended_times, replay, run
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

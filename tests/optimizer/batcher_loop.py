@@ -6,10 +6,10 @@ import heapq
 
 import numpy as np
 
-from batching import Batcher, Policy
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.simulation.schedule import Schedule
+from sluice.batching import Batcher, Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.schedule import Schedule
 
 INF = float("inf")
 

@@ -6,11 +6,11 @@ import heapq
 
 import numpy as np
 
-from batching import Policy
-from batching.policy import decide
-from optimizer.arrivals.map import Array
-from optimizer.simulation.deployment import Deployment, Environments
-from optimizer.simulation.schedule import KEEP
+from sluice.batching import Policy
+from sluice.batching.policy import decide
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.simulation.deployment import Deployment, Environments
+from sluice.optimizer.simulation.schedule import KEEP
 
 INF = float("inf")
 Served = tuple[float, float, list[int], bool, bool]

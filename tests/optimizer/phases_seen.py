@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.arrivals.map import Array
+from sluice.optimizer.arrays import Array
 
 
 def seen_with_phases(rates: tuple[float, float, float, float], n: int, rng: np.random.Generator) -> tuple[Array, Array]:

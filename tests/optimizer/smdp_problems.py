@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optimizer.analysis.service_law import ServiceLaw, deterministic, erlang, exponential, gamma, hyperexponential
-from optimizer.decision.smdp import SmdpProblem, affine
-
-Array = NDArray[np.float64]
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.law import ServiceLaw, deterministic, erlang, exponential, gamma, hyperexponential
+from sluice.optimizer.smdp import SmdpProblem, affine
 
 LAWS: dict[str, Callable[[Array], ServiceLaw]] = {
     "deterministic": deterministic,

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from batching.documents import ArrivalDocument, read, write
-from batching.errors import InvalidInput
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2, mmpp2_of_hidden_markov
-from optimizer.arrivals.poisson import poisson
+from sluice.batching.documents import ArrivalDocument, read, write
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2, mmpp2_of_hidden_markov
+from sluice.optimizer.arrivals.poisson import poisson
 
 ERLANG_AND_HIDDEN = ArrivalProcess(
     np.array([[-6.0, 6.0, 0.0], [0.0, -6.0, 0.0], [0.0, 0.5, -1.0]]), np.array([[0.0, 0, 0], [5.0, 0, 1.0], [0.1, 0, 0.4]])

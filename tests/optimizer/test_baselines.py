@@ -9,22 +9,23 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
-from batching.errors import InvalidInput
-from optimizer.analysis.cost import Billing
-from optimizer.analysis.prices import default_prices
-from optimizer.analysis.service import ServiceTimes, service_times
-from optimizer.arrivals.map import Array, ArrivalProcess
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision import baselines
-from optimizer.decision.baselines import Forecasting, Function, TargetTracking
-from optimizer.decision.baselines.spillover import worth_having
-from optimizer.decision.recommend import recommend
-from optimizer.decision.workers import WorkerOffer
-from optimizer.simulation.chunks import SampledArrivals, TraceArrivals
-from optimizer.simulation.deployment import Deployment, Environments
-from optimizer.simulation.statistics import RunStatistics
-from optimizer.simulation.streaming import simulate_deployments
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer import baselines
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.baselines import Forecasting, Function, TargetTracking
+from sluice.optimizer.baselines.spillover import worth_having
+from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.billing.prices import default_prices
+from sluice.optimizer.recommend.recommend import recommend
+from sluice.optimizer.recommend.workers import WorkerOffer
+from sluice.optimizer.service.times import ServiceTimes, service_times
+from sluice.optimizer.simulation.chunks import SampledArrivals, TraceArrivals
+from sluice.optimizer.simulation.deployment import Deployment, Environments
+from sluice.optimizer.simulation.statistics import RunStatistics
+from sluice.optimizer.simulation.streaming import simulate_deployments
 
 SLO = Slo(0.2, 95)
 

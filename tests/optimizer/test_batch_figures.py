@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def script() -> dict[str, Any]:
-    return runpy.run_path(str(DOCS / "studies" / "batch_figures.py"))
+    return runpy.run_path(str(DOCS.parent / "studies" / "batch_figures.py"))
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from optimizer.analysis.batch_paper import BatchPaper
-from optimizer.analysis.latency import predict_latency
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function.batch_paper import BatchPaper
+from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.service.times import ServiceTimes
 
 
 def test_eq_9_on_a_case_worked_by_hand() -> None:

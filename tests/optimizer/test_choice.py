@@ -5,19 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batching.documents import ArrivalDocument, read, write
-from batching.errors import InvalidInput
-from optimizer.analysis.latency import predict_latency
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.choice import fit_arrivals
-from optimizer.arrivals.em_fit import stretches
-from optimizer.arrivals.gate import Gate
-from optimizer.arrivals.map import Array, ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.arrivals.trace import Trace, read_trace
-from optimizer.arrivals.windows import fit_windows
-from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
+from sluice.batching.documents import ArrivalDocument, read, write
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.fits.choice import fit_arrivals
+from sluice.optimizer.fits.em_fit import stretches
+from sluice.optimizer.fits.gate import Gate
+from sluice.optimizer.fits.windows import fit_windows
+from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
+from sluice.optimizer.traces.trace import Trace, read_trace
 
 EXCERPT = Path(__file__).parents[2] / "examples/traces/azure_llm_code_excerpt.csv.gz"
 
@@ -111,7 +112,7 @@ def test_what_cannot_be_predicted_does_not_pass_the_gate(monkeypatch: pytest.Mon
         raise InvalidInput("timeout", 1.0, "less")
 
     gate = Gate(np.random.default_rng(4).exponential(1, 1000), (6,), None, (2.0,), 100.0)
-    monkeypatch.setattr("optimizer.arrivals.gate.predict_waiting_time_cdf", refuse)
+    monkeypatch.setattr("sluice.optimizer.fits.gate.predict_waiting_time_cdf", refuse)
     assert gate.error(poisson(1.0)) is None
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled
 
 
 def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:

@@ -12,13 +12,13 @@ import pytest
 from cfnlint.decode import cfn_yaml  # type: ignore[import-untyped]
 from scipy.linalg import expm
 
-from batching.documents import ProfilePoint, ServiceProfile, ServiceTime
-from batching.errors import InvalidInput
-from optimizer.analysis.break_even import solve_break_even
-from optimizer.analysis.cold_starts import cold_start_probability
-from optimizer.analysis.cost import BatchCost, invocation_costs, predict_cost
-from optimizer.analysis.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
-from optimizer.analysis.service import ServiceTimes, service_times
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.billing.break_even import solve_break_even
+from sluice.optimizer.billing.cold_starts import cold_start_probability
+from sluice.optimizer.billing.cost import BatchCost, invocation_costs, predict_cost
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
+from sluice.optimizer.service.times import ServiceTimes, service_times
 
 ROOT = Path(__file__).parents[2]
 MILLION = 1e6

@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batching import Policy
-from batching import policy as policies
-from batching.errors import InvalidInput
-from optimizer.analysis.prices import default_prices
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import Array
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.simulation import chunks
-from optimizer.simulation.batch_means import estimate_mean, estimate_quantile, estimate_quantile_of_counts
-from optimizer.simulation.chunks import SampledArrivals, TraceArrivals
-from optimizer.simulation.deployment import Adaptation, Deployment, Environments, Overflow
-from optimizer.simulation.event_loop import simulate
-from optimizer.simulation.queue_loop import COLD, FUNCTION
-from optimizer.simulation.queue_run import QueueRun
-from optimizer.simulation.schedule import KEEP, Schedule
-from optimizer.simulation.streaming import simulate_deployments
+from sluice.batching import Policy
+from sluice.batching import policy as policies
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.prices import default_prices
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation import chunks
+from sluice.optimizer.simulation.batch_means import estimate_mean, estimate_quantile, estimate_quantile_of_counts
+from sluice.optimizer.simulation.chunks import SampledArrivals, TraceArrivals
+from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Environments, Overflow
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION
+from sluice.optimizer.simulation.queue_run import QueueRun
+from sluice.optimizer.simulation.schedule import KEEP, Schedule
+from sluice.optimizer.simulation.streaming import simulate_deployments
 from tests.batching import strategies
 from tests.optimizer.deployment_loop import Served, run_deployment
 

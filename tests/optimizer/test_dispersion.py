@@ -5,11 +5,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.linalg import expm
 
-from optimizer.arrivals.dispersion import dispersion_of_counts
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.arrivals.trace import Trace
+from sluice.optimizer.arrivals.dispersion import dispersion_of_counts
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.traces.trace import Trace
 
 SMOOTH = ArrivalProcess(np.array([[-2.0, 2.0, 0], [0, -2.0, 0], [0, 0, -9.0]]), np.array([[0, 0, 0], [1.5, 0, 0.5], [1.0, 0, 8.0]]))
 WINDOWS = np.array([1e-3, 0.1, 1.0, 10.0, 1000.0])

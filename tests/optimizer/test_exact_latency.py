@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 from scipy.stats import erlang
 from scipy.stats import poisson as poisson_law
 
-from batching import policy as policies
-from batching.errors import InvalidInput
-from optimizer.analysis.counting import CountingProcess, counting_matrices_by_expm
-from optimizer.analysis.latency import predict_latency
-from optimizer.analysis.service import ServiceTimes
-from optimizer.analysis.waiting_time import SizeOrTimeout, predict_batch_size_pmf, predict_waiting_time_cdf
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.simulation.event_loop import simulate
-from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
+from sluice.batching import policy as policies
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.counting import CountingProcess, counting_matrices_by_expm
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.function.waiting_time import SizeOrTimeout, predict_batch_size_pmf, predict_waiting_time_cdf
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
 
 THREE_PHASES = ArrivalProcess(
     np.array([[-3.0, 1, 0.5], [0.2, -20, 5], [1, 0, -100]]), np.array([[1, 0.5, 0], [10, 4, 0.8], [9, 50, 40]])

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from batching.errors import InvalidInput
-from optimizer.arrivals.em_fit import GammaStates, climb, fit_hidden_markov, fit_mmpp2, log_likelihood, spread_means, sticky
-from optimizer.arrivals.erlang_states import fit_erlang_states, rounded_orders
-from optimizer.arrivals.hidden_markov import expect
-from optimizer.arrivals.map import Array
-from optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
-from optimizer.arrivals.moment_fit import fit_mmpp2_moments
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
+from sluice.optimizer.fits.em_fit import GammaStates, climb, fit_hidden_markov, fit_mmpp2, log_likelihood, spread_means, sticky
+from sluice.optimizer.fits.erlang_states import fit_erlang_states, rounded_orders
+from sluice.optimizer.fits.hidden_markov import expect
+from sluice.optimizer.fits.moment_fit import fit_mmpp2_moments
 from tests.optimizer.phases_seen import seen_with_phases
 
 KNOWN = {"A": (100.0, 10.0, 0.1, 0.05), "B": (50.0, 5.0, 1.0, 2.0), "C": (400.0, 20.0, 2.0, 0.2)}

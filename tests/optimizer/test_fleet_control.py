@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from optimizer.analysis.service import ServiceTimes
-from optimizer.decision.fleet.control import ControlledFleet, ControlSettings, run_control
-from optimizer.decision.fleet.demand import DemandForecast, ForecastSettings, count_arrivals
-from optimizer.decision.fleet.headroom import HeadroomChoice, expected_accuracy
-from optimizer.decision.fleet.milp import solve_fleet
-from optimizer.decision.fleet.problem import FleetProblem, solution_of
-from optimizer.decision.fleet.rollout import IDLE, Rollout
-from optimizer.decision.fleet.tables import queue_table
-from optimizer.simulation.fleet_queues import simulate_fleet
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.control.control import ControlledFleet, ControlSettings, run_control
+from sluice.optimizer.control.demand import DemandForecast, ForecastSettings, count_arrivals
+from sluice.optimizer.control.headroom import HeadroomChoice, expected_accuracy
+from sluice.optimizer.control.rollout import IDLE, Rollout
+from sluice.optimizer.fleet.milp import solve_fleet
+from sluice.optimizer.fleet.problem import FleetProblem, solution_of
+from sluice.optimizer.fleet.tables import queue_table
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.fleet_queues import simulate_fleet
 
 SLO = 0.2
 SECONDS = np.array(

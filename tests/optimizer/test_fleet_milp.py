@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
 from benchmarks.fleet_milp import PROTEUS, Size, random_fleet, solve_per_device
-from optimizer.decision.fleet import FleetProblem, best_flows, milp, solution_of, solve_fleet
-from optimizer.decision.fleet.pareto import worth_hosting
-from optimizer.decision.fleet.problem import Counts
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Counts
+from sluice.optimizer.fleet import FleetProblem, best_flows, milp, solution_of, solve_fleet
+from sluice.optimizer.fleet.pareto import worth_hosting
 
 SMALL = Size(6, 2, 8, 3)
 TINY = Size(5, 2, 4, 2)

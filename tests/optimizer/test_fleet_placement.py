@@ -8,7 +8,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.decision.fleet.placement import place
+from sluice.optimizer.fleet.placement import place
 
 VARIANTS = ("a", "b", "c")
 

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
-from batching.errors import InvalidInput
-from optimizer.decision.fleet import DeviceType, Family, Fleet, Profile, Variant, deadline_table, plan_fleet
-from optimizer.decision.fleet.throughput import capacity
+from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.fleet import DeviceType, Family, Fleet, Profile, Variant, deadline_table, plan_fleet
+from sluice.optimizer.fleet.throughput import capacity
 
 SLO = Slo(0.3)
 

@@ -7,10 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from optimizer.decision.fleet.headroom import Planner
-from optimizer.decision.fleet.infaas import infaas_accuracy
-from optimizer.decision.fleet.milp import solve_fleet
-from optimizer.decision.fleet.planners import (
+from sluice.optimizer.control.headroom import Planner
+from sluice.optimizer.control.infaas import infaas_accuracy
+from sluice.optimizer.control.planners import (
     EqualShares,
     by_family,
     capacity_of,
@@ -25,7 +24,8 @@ from optimizer.decision.fleet.planners import (
     without_placement,
     without_query_assignment,
 )
-from optimizer.decision.fleet.problem import FleetProblem, FleetSolution
+from sluice.optimizer.fleet.milp import solve_fleet
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution
 
 # Two families of three variants on two types: 0 and 3 are the least accurate, 2 and 5 the most; 5 runs on the second type alone.
 FLEET = FleetProblem(

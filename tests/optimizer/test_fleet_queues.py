@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from batching.policy import INF, Policy, deadline, greedy
-from optimizer.analysis.service import ServiceTimes
-from optimizer.decision.fleet.tables import BATCHINGS, brief_hold, queue_table
-from optimizer.simulation.event_loop import simulate
-from optimizer.simulation.fleet_queues import AdaptiveTables, FleetQueue, FleetSchedule, simulate_fleet
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import INF, Policy, deadline, greedy
+from sluice.optimizer.fleet.tables import BATCHINGS, brief_hold, queue_table
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.fleet_queues import AdaptiveTables, FleetQueue, FleetSchedule, simulate_fleet
 
 SECONDS = np.array([0.02, 0.025, 0.03, 0.035])
 NEVER = np.empty(0)

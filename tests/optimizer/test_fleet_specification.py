@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo, write
-from batching.errors import InvalidInput
-from optimizer.decision.fleet import DeviceType, Fleet, plan_fleet, read_fleet
-from optimizer.decision.fleet.specification import read_demand, read_running
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo, write
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.fleet import DeviceType, Fleet, plan_fleet, read_fleet
+from sluice.optimizer.fleet.specification import read_demand, read_running
 
 FLEET = """
 devices:

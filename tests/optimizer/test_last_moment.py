@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batching import policy as policies
-from batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
-from batching.errors import Infeasible, InvalidInput
-from batching.policy import Policy
-from optimizer.analysis.cost import predict_cost
-from optimizer.analysis.falling_holds import FallingHolds, predict_falling_holds
-from optimizer.analysis.latency import predict_latency
-from optimizer.analysis.service import ServiceTimes, service_times
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision.last_moment import last_moment
-from optimizer.decision.recommend import recommend
-from optimizer.decision.search import Promise
-from optimizer.report import wording
-from optimizer.simulation.event_loop import simulate
+from sluice.batching import policy as policies
+from sluice.batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.cost import predict_cost
+from sluice.optimizer.function.falling_holds import FallingHolds, predict_falling_holds
+from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.recommend.last_moment import last_moment
+from sluice.optimizer.recommend.recommend import recommend
+from sluice.optimizer.recommend.search import Promise
+from sluice.optimizer.report import wording
+from sluice.optimizer.service.times import ServiceTimes, service_times
+from sluice.optimizer.simulation.event_loop import simulate
 
 BURSTY = mmpp2(100, 10, 10, 2)
 FIXED = ServiceProfile(function="f-{memory_mb}", service_time=LinearServiceTime(0.006, 0.001), max_batch_size=8)

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from optimizer.analysis.service_law import deterministic
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.decision.smdp import SmdpProblem, affine
-from optimizer.decision.smdp.modulated import evaluate_modulated, solve_modulated
-from optimizer.decision.smdp.policy_iteration import greedy
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.service.law import deterministic
+from sluice.optimizer.smdp import SmdpProblem, affine
+from sluice.optimizer.smdp.modulated import evaluate_modulated, solve_modulated
+from sluice.optimizer.smdp.policy_iteration import greedy
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
 def study() -> dict[str, Any]:
-    return runpy.run_path(str(DOCS / "studies" / "modulated_arrivals.py"))
+    return runpy.run_path(str(DOCS.parent / "studies" / "modulated_arrivals.py"))
 
 
 def test_the_page_is_made_of_the_data(study: dict[str, Any]) -> None:

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import expm
 
-from batching.errors import InvalidInput
-from optimizer.arrivals.map import Array, ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp, mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision.smdp.phase_filter import filter_phases
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp, mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.smdp.phase_filter import filter_phases
 from tests.optimizer.phases_sampled import sample_with_phases
 
 THREE = mmpp(np.array([300.0, 60.0, 5.0]), np.array([[-1.0, 0.7, 0.3], [0.5, -1.5, 1.0], [0.1, 0.4, -0.5]]))

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from optimizer.arrivals.poisson import poisson
-from optimizer.arrivals.trace import read_trace
-from optimizer.simulation.chunks import TraceArrivals
-from optimizer.simulation.streaming import simulate_deployments
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.simulation.chunks import TraceArrivals
+from sluice.optimizer.simulation.streaming import simulate_deployments
+from sluice.optimizer.traces.trace import read_trace
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
 def study() -> dict[str, Any]:
-    return runpy.run_path(str(DOCS / "studies" / "policy_zoo.py"))
+    return runpy.run_path(str(DOCS.parent / "studies" / "policy_zoo.py"))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput
 
 DOCS = Path(__file__).parents[2] / "docs"
 ACCELERATORS = {"onnxruntime_cpu": 4.0, "onnxruntime_gpu_ampere": 1.0, "onnxruntime_gpu_pascal": 2.0}
@@ -25,8 +25,8 @@ HEADER = "Model,Accel,Trials,batchsize,50th_pct,90th_pct,avg_latency(ms),Min,Max
 def script() -> dict[str, Any]:
     """The names of the script and of the modules that it loads."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS / "studies")  # as Python does for a script
-        names = runpy.run_path(str(DOCS / "studies" / "proteus.py"))
+        patch.syspath_prepend(DOCS.parent / "studies")  # as Python does for a script
+        names = runpy.run_path(str(DOCS.parent / "studies" / "proteus.py"))
     for name in [name for name in sys.modules if name.startswith("fleet_study.")]:
         names |= vars(sys.modules[name])
     return names
@@ -158,7 +158,7 @@ def test_clippers_limit_grows_by_one_up_to_what_was_profiled_and_shrinks_by_a_te
 
 
 def test_the_page_in_docs_is_made_of_what_is_kept_beside_it(script: dict[str, Any]) -> None:
-    kept = script["read"](DOCS / "studies")
+    kept = script["read"](DOCS.parent / "studies")
     page = (DOCS / "proteus.md").read_text(encoding="utf-8")
     assert page == script["page"](kept)
     shown = re.findall(r"\]\(figures/([^)]+)\)", page)

@@ -6,21 +6,21 @@ import math
 import numpy as np
 import pytest
 
-from batching import policy as policies
-from batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
-from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.cost import invocation_costs, predict_cost
-from optimizer.analysis.latency import predict_latency
-from optimizer.analysis.prices import SECONDS_PER_MONTH, default_prices
-from optimizer.analysis.service import service_times
-from optimizer.analysis.waiting_time import SizeOrTimeout, predict_batch_size_pmf
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision.recommend import recommend
-from optimizer.decision.workers import WorkerOffer, WorkerSetting
-from optimizer.simulation.event_loop import simulate
-from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
+from sluice.batching import policy as policies
+from sluice.batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.cost import invocation_costs, predict_cost
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, default_prices
+from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.function.waiting_time import SizeOrTimeout, predict_batch_size_pmf
+from sluice.optimizer.recommend.recommend import recommend
+from sluice.optimizer.recommend.workers import WorkerOffer, WorkerSetting
+from sluice.optimizer.service.times import service_times
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
 
 
 def profile(memory_sizes: tuple[int, ...] = (512, 1769), batch_sizes: tuple[int, ...] = (1, 4, 8)) -> ServiceProfile:

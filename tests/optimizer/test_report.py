@@ -13,25 +13,25 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-import optimizer.report.page as page_module
-from batching import policy as policies
-from batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, Slo
-from batching.errors import InvalidInput
-from optimizer.analysis.cost import BatchCost
-from optimizer.analysis.prices import SECONDS_PER_MONTH, default_prices
-from optimizer.analysis.service import service_times
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.arrivals.trace import Trace
-from optimizer.decision.answer import Recommendation
-from optimizer.decision.recommend import recommend
-from optimizer.decision.workers import WorkerOffer, choose_workers
-from optimizer.report import figures, wording
-from optimizer.report.alternatives import alternatives
-from optimizer.report.evidence import Seen, simulate_setting
-from optimizer.report.page import Subject, report_page
-from optimizer.report.svg import inline_svg
+import sluice.optimizer.report.page as page_module
+from sluice.batching import policy as policies
+from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, default_prices
+from sluice.optimizer.recommend.answer import Recommendation
+from sluice.optimizer.recommend.recommend import recommend
+from sluice.optimizer.recommend.workers import WorkerOffer, choose_workers
+from sluice.optimizer.report import figures, wording
+from sluice.optimizer.report.alternatives import alternatives
+from sluice.optimizer.report.evidence import Seen, simulate_setting
+from sluice.optimizer.report.page import Subject, report_page
+from sluice.optimizer.report.svg import inline_svg
+from sluice.optimizer.service.times import service_times
+from sluice.optimizer.traces.trace import Trace
 
 ARRIVALS = mmpp2(150, 20, 2, 4)
 SLOS = (Slo(0.1, 95), Slo(0.15, 99))

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batching.errors import InvalidInput
-from buffer_service.routing import Router
-from optimizer.simulation.routing import NOWHERE, route
+from sluice.batching.errors import InvalidInput
+from sluice.buffer_service.routing import Router
+from sluice.optimizer.simulation.routing import NOWHERE, route
 
 NEVER = np.empty(0)
 

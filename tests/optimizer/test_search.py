@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from optimizer.analysis.service import ServiceTimes
-from optimizer.analysis.waiting_time import SizeOrTimeout
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision.search import Promise, Search
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function.waiting_time import SizeOrTimeout
+from sluice.optimizer.recommend.search import Promise, Search
+from sluice.optimizer.service.times import ServiceTimes
 
 THREE_PHASES = ArrivalProcess(
     np.array([[-3.0, 1, 0.5], [0.2, -20, 5], [1, 0, -100]]), np.array([[1, 0.5, 0], [10, 4, 0.8], [9, 50, 40]])

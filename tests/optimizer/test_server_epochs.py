@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optimizer.analysis.server_epochs import decision_epochs
-from optimizer.analysis.service_law import deterministic
+from sluice.optimizer.server.epochs import decision_epochs
+from sluice.optimizer.service.law import deterministic
 
 
 @pytest.mark.parametrize("load", [1e-6, 1e-3, 0.5, 0.99, 0.999])

@@ -16,13 +16,13 @@ from scipy.special import gammainc
 from scipy.stats import expon
 from scipy.stats import gamma as gamma_law
 
-from batching.errors import InvalidInput, NotConverged
-from batching.policy import smdp
-from optimizer.analysis import server_latency_fixed
-from optimizer.analysis.server_epochs import decision_epochs
-from optimizer.analysis.server_latency import server_latency
-from optimizer.analysis.service import ServiceTimes
-from optimizer.analysis.service_law import (
+from sluice.batching.errors import InvalidInput, NotConverged
+from sluice.batching.policy import smdp
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.server import fixed as server_latency_fixed
+from sluice.optimizer.server.epochs import decision_epochs
+from sluice.optimizer.server.latency import server_latency
+from sluice.optimizer.service.law import (
     EmpiricalLaw,
     ServiceLaw,
     deterministic,
@@ -31,8 +31,8 @@ from optimizer.analysis.service_law import (
     gamma,
     hyperexponential,
 )
-from optimizer.arrivals.map import Array
-from optimizer.simulation.event_loop import simulate
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.event_loop import simulate
 
 MEANS = np.array([1.0, 1.25, 1.7, 1.8, 2.3, 2.35, 2.9, 3.0])
 GOOGLENET = (0.3051 * np.arange(1, 33) + 1.0524) * 1e-3  # s, on a P4: Xu et al., section VII

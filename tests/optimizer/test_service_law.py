@@ -8,10 +8,9 @@ from scipy.integrate import quad
 from scipy.stats import gamma as gamma_law
 from scipy.stats import poisson
 
-from batching.documents import ProfilePoint, ServiceProfile, ServiceTime
-from batching.errors import InvalidInput
-from optimizer.analysis.service import service_times
-from optimizer.analysis.service_law import (
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.service.law import (
     EmpiricalLaw,
     Gamma,
     Hyperexponential,
@@ -22,6 +21,7 @@ from optimizer.analysis.service_law import (
     gamma,
     hyperexponential,
 )
+from sluice.optimizer.service.times import service_times
 
 MEAN = np.array([0.5, 1.0, 4.0])
 MEASURED = service_times(

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime
-from batching.errors import InvalidInput
-from optimizer.analysis.service import ServiceTimes, service_times
+from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.service.times import ServiceTimes, service_times
 
 
 def profile(*points: ProfilePoint) -> ServiceProfile:

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import poisson as poisson_law
 
-from batching import Policy
-from batching import policy as policies
-from batching.errors import InvalidInput
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.simulation.batch_means import estimate_quantile, estimate_share
-from optimizer.simulation.event_loop import SimulationResult, simulate, simulate_schedule
-from optimizer.simulation.schedule import Schedule
-from optimizer.simulation.size_or_timeout import simulate_size_or_timeout
+from sluice.batching import Policy
+from sluice.batching import policy as policies
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.batch_means import estimate_quantile, estimate_share
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate, simulate_schedule
+from sluice.optimizer.simulation.schedule import Schedule
+from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
 from tests.batching import strategies
 from tests.optimizer.batcher_loop import run_batcher
 

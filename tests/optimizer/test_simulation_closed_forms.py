@@ -11,18 +11,18 @@ import pytest
 from scipy.linalg import expm
 from scipy.stats import poisson as poisson_law
 
-from batching import Policy
-from batching import policy as policies
-from optimizer.analysis import service_law
-from optimizer.analysis.cold_starts import cold_start_probability
-from optimizer.analysis.server_latency import server_latency
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.poisson import poisson
-from optimizer.simulation.chunks import SampledArrivals
-from optimizer.simulation.deployment import Deployment, Environments, Overflow
-from optimizer.simulation.statistics import RunStatistics
-from optimizer.simulation.streaming import simulate_deployments
+from sluice.batching import Policy
+from sluice.batching import policy as policies
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.cold_starts import cold_start_probability
+from sluice.optimizer.server.latency import server_latency
+from sluice.optimizer.service import law as service_law
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.chunks import SampledArrivals
+from sluice.optimizer.simulation.deployment import Deployment, Environments, Overflow
+from sluice.optimizer.simulation.statistics import RunStatistics
+from sluice.optimizer.simulation.streaming import simulate_deployments
 
 REPLICATIONS = 16
 BIN = 2**-10  # of a latency: how far above the true one a streamed percentile may be

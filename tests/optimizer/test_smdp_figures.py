@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimizer.analysis.service_law import deterministic
-from optimizer.decision.smdp import SmdpProblem, evaluate, solve
-from optimizer.decision.smdp.policy_iteration import greedy
-from optimizer.decision.smdp.value_iteration import solve_by_value_iteration
+from sluice.optimizer.service.law import deterministic
+from sluice.optimizer.smdp import SmdpProblem, evaluate, solve
+from sluice.optimizer.smdp.policy_iteration import greedy
+from sluice.optimizer.smdp.value_iteration import solve_by_value_iteration
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -22,8 +22,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 def script() -> dict[str, Any]:
     """The names of the script and of the modules that it loads."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS / "studies")  # as Python does for a script
-        names = runpy.run_path(str(DOCS / "studies" / "smdp_figures.py"))
+        patch.syspath_prepend(DOCS.parent / "studies")  # as Python does for a script
+        names = runpy.run_path(str(DOCS.parent / "studies" / "smdp_figures.py"))
     for name in [name for name in sys.modules if name.startswith("smdp.")]:
         names |= vars(sys.modules[name])
     return names

@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from batching.documents import Slo
-from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.service_law import erlang, exponential, gamma
-from optimizer.decision.smdp import SmdpProblem, SmdpSolution, evaluate, solve
-from optimizer.decision.smdp.frontier import choose_weight, solve_frontier, solve_weights
-from optimizer.decision.smdp.latency_percentiles import LatencyPercentiles
-from optimizer.decision.smdp.policy_iteration import greedy
+from sluice.batching.documents import Slo
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.service.law import erlang, exponential, gamma
+from sluice.optimizer.smdp import SmdpProblem, SmdpSolution, evaluate, solve
+from sluice.optimizer.smdp.frontier import choose_weight, solve_frontier, solve_weights
+from sluice.optimizer.smdp.latency_percentiles import LatencyPercentiles
+from sluice.optimizer.smdp.policy_iteration import greedy
 from tests.optimizer.smdp_problems import LAWS, googlenet, random_problem
 
 

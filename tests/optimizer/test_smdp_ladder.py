@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batching.errors import NotConverged
-from optimizer.decision.smdp.ladder import first_descents
+from sluice.batching.errors import NotConverged
+from sluice.optimizer.smdp.ladder import first_descents
 from tests.optimizer.smdp_problems import LAWS
 
 

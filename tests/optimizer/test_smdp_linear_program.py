@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.optimize import OptimizeResult
 
-from batching.errors import InvalidInput, NotConverged
-from optimizer.analysis.service import ServiceTimes
-from optimizer.analysis.service_law import EmpiricalLaw, ServiceLaw, erlang
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision.smdp import SmdpProblem, evaluate, linear_program
-from optimizer.decision.smdp.linear_program import solve_by_linear_program
-from optimizer.decision.smdp.policy_iteration import greedy, solve_by_policy_iteration
-from optimizer.decision.smdp.value_iteration import solve_by_value_iteration
+from sluice.batching.errors import InvalidInput, NotConverged
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.service.law import EmpiricalLaw, ServiceLaw, erlang
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.smdp import SmdpProblem, evaluate, linear_program
+from sluice.optimizer.smdp.linear_program import solve_by_linear_program
+from sluice.optimizer.smdp.policy_iteration import greedy, solve_by_policy_iteration
+from sluice.optimizer.smdp.value_iteration import solve_by_value_iteration
 from tests.optimizer.smdp_problems import LAWS, googlenet, random_problem
 
 LEVELS = np.array([0, 0.5, 0.9, 0.99, 1.0])

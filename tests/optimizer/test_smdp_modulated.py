@@ -11,21 +11,22 @@ from scipy.linalg import expm
 from scipy.sparse import csc_matrix
 from scipy.sparse.linalg import spsolve
 
-from batching import policy as policies
-from batching.errors import InvalidInput
-from optimizer.analysis.counting import CountingProcess
-from optimizer.analysis.service_law import ServiceLaw, deterministic, erlang, exponential, gamma
-from optimizer.arrivals.map import Array, ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.decision.smdp import SmdpProblem, affine, evaluate, solve
-from optimizer.decision.smdp.ladder import first_descents as scalar_descents
-from optimizer.decision.smdp.modulated import evaluate_modulated, solve_modulated
-from optimizer.decision.smdp.modulated_ladder import first_descents
-from optimizer.decision.smdp.modulated_queue import ModulatedQueue
-from optimizer.decision.smdp.policy_iteration import greedy
-from optimizer.decision.smdp.solution import Performance
-from optimizer.simulation.event_loop import simulate, simulate_schedule
-from optimizer.simulation.schedule import Schedule
+from sluice.batching import policy as policies
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.counting import CountingProcess
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.service.law import ServiceLaw, deterministic, erlang, exponential, gamma
+from sluice.optimizer.simulation.event_loop import simulate, simulate_schedule
+from sluice.optimizer.simulation.schedule import Schedule
+from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
+from sluice.optimizer.smdp.ladder import first_descents as scalar_descents
+from sluice.optimizer.smdp.modulated import evaluate_modulated, solve_modulated
+from sluice.optimizer.smdp.modulated_ladder import first_descents
+from sluice.optimizer.smdp.modulated_queue import ModulatedQueue
+from sluice.optimizer.smdp.policy_iteration import greedy
+from sluice.optimizer.smdp.solution import Performance
 from tests.optimizer.phases_sampled import sample_with_phases
 from tests.optimizer.smdp_problems import LAWS, googlenet
 

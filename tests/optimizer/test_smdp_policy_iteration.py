@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from optimizer.analysis.service_law import deterministic, exponential
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.decision.smdp import SmdpProblem, affine, evaluate, solve
-from optimizer.decision.smdp.policy_iteration import greedy, solve_by_policy_iteration
-from optimizer.simulation.batch_means import estimate_mean
-from optimizer.simulation.event_loop import simulate
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.service.law import deterministic, exponential
+from sluice.optimizer.simulation.batch_means import estimate_mean
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
+from sluice.optimizer.smdp.policy_iteration import greedy, solve_by_policy_iteration
 from tests.optimizer.smdp_problems import LAWS, googlenet, random_problem
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from optimizer.analysis.service_law import ScaledLaw, deterministic
-from optimizer.decision.smdp import SmdpProblem, affine
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.service.law import ScaledLaw, deterministic
+from sluice.optimizer.smdp import SmdpProblem, affine
 from tests.optimizer.smdp_problems import googlenet
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from batching.policy import greedy, static
-from optimizer.decision.smdp import solve
-from optimizer.decision.smdp.several_workers import solve_pool
-from optimizer.simulation.event_loop import simulate
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import greedy, static
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.smdp import solve
+from sluice.optimizer.smdp.several_workers import solve_pool
 from tests.optimizer.smdp_problems import googlenet
 
 

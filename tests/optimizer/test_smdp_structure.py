@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from optimizer.analysis.service_law import ServiceLaw, deterministic, erlang, exponential, gamma, hyperexponential
-from optimizer.arrivals.map import Array
-from optimizer.decision.smdp import SmdpProblem, affine, evaluate, solve
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.law import ServiceLaw, deterministic, erlang, exponential, gamma, hyperexponential
+from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
 
 LAWS: dict[str, Callable[[ArrayLike], ServiceLaw]] = {
     "deterministic": deterministic,

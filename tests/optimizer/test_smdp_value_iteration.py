@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput, NotConverged
 from benchmarks.approximate_iterations import approximate_policy_iteration, approximate_value_iteration
-from optimizer.analysis.service_law import ServiceLaw, deterministic, hyperexponential
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.decision.smdp import SmdpProblem, affine, evaluate, solve
-from optimizer.decision.smdp.policy_iteration import greedy
-from optimizer.decision.smdp.value_iteration import (
+from sluice.batching.errors import InvalidInput, NotConverged
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.service.law import ServiceLaw, deterministic, hyperexponential
+from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
+from sluice.optimizer.smdp.policy_iteration import greedy
+from sluice.optimizer.smdp.value_iteration import (
     evaluate_in_finite_chain,
     largest_eta,
     smallest_max_state,

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from optimizer.arrivals.map import Array, ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.arrivals.stationarity import judge_stationarity
-from optimizer.arrivals.trace import Trace
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.traces.stationarity import judge_stationarity
+from sluice.optimizer.traces.trace import Trace
 
 STEADY = {
     "poisson": poisson(10),

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimizer.analysis.counting import counting_matrices_by_expm
-from optimizer.analysis.latency import predict_latency
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
+from sluice.optimizer.arrivals.counting import counting_matrices_by_expm
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.service.times import ServiceTimes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -21,12 +21,12 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Any]:
-    return runpy.run_path(str(DOCS / "studies" / "latency_models.py"))
+    return runpy.run_path(str(DOCS.parent / "studies" / "latency_models.py"))
 
 
 @pytest.fixture(scope="module")
 def scaling() -> dict[str, Any]:
-    return runpy.run_path(str(DOCS / "studies" / "search_scaling.py"))
+    return runpy.run_path(str(DOCS.parent / "studies" / "search_scaling.py"))
 
 
 @pytest.fixture(scope="module")

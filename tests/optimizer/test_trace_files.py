@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from batching.errors import InvalidInput
-from optimizer.arrivals.counts import spread_counts
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.trace import Trace, read_trace
-from optimizer.arrivals.trace_columns import read_csv_column
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.traces.columns import read_csv_column
+from sluice.optimizer.traces.counts import spread_counts
+from sluice.optimizer.traces.trace import Trace, read_trace
 
 GAPS_NS = np.random.default_rng(0).integers(1, 10**9, 200)
 STAMPS_NS = 1_700_000_000 * 10**9 + np.concatenate([[0], np.cumsum(GAPS_NS)])

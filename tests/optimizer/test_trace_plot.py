@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from batching.errors import InvalidInput
-from optimizer.arrivals.dispersion import dispersion_of_counts
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.arrivals.trace import Trace
-from optimizer.arrivals.trace_plot import plot_trace, write_figure
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.dispersion import dispersion_of_counts
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.report.trace_plot import plot_trace, write_figure
+from sluice.optimizer.traces.trace import Trace
 
 PROCESS = mmpp2(50, 5, 1, 2)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.trace import Trace, read_trace
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.traces.trace import Trace, read_trace
 
 EXCERPT = Path(__file__).parents[2] / "examples/traces/azure_llm_code_excerpt.csv.gz"
 

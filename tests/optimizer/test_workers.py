@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batching import policy as policies
-from batching.documents import Slo
-from batching.errors import Infeasible, InvalidInput
-from optimizer.analysis.prices import SECONDS_PER_MONTH
-from optimizer.analysis.service import ServiceTimes
-from optimizer.arrivals.map import ArrivalProcess
-from optimizer.arrivals.mmpp import mmpp2
-from optimizer.arrivals.poisson import poisson
-from optimizer.decision.workers import WorkerOffer, WorkerSetting, choose_workers, simulate_workers
-from optimizer.simulation.event_loop import simulate
+from sluice.batching import policy as policies
+from sluice.batching.documents import Slo
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.recommend.workers import WorkerOffer, WorkerSetting, choose_workers, simulate_workers
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.event_loop import simulate
 
 
 def linear(intercept: float, slope: float, largest: int = 32, spread: tuple[float, ...] = (1.0,)) -> ServiceTimes:

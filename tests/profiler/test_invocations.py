@@ -9,8 +9,8 @@ import threading
 import pytest
 from aiohttp import web
 
-from batching.errors import DispatchFailed, FunctionFailed, InvalidInput
-from profiler.invocations import ATTEMPTS, LambdaInvocations
+from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput
+from sluice.profiler.invocations import ATTEMPTS, LambdaInvocations
 
 
 class FakeLambdaApi:

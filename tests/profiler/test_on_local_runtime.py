@@ -7,11 +7,11 @@ import asyncio
 import numpy as np
 import pytest
 
-from local.functions import Function
-from local.lambda_runtime import LambdaRuntime
-from profiler.invocations import LambdaInvocations
-from profiler.samples import Sample
-from profiler.service_times import Sweep, measure_service_times
+from sluice.local.functions import Function
+from sluice.local.lambda_runtime import LambdaRuntime
+from sluice.profiler.invocations import LambdaInvocations
+from sluice.profiler.samples import Sample
+from sluice.profiler.service_times import Sweep, measure_service_times
 
 INTERCEPT, SLOPE = 0.010, 0.001
 

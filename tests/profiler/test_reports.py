@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from batching.errors import FunctionFailed
-from profiler.reports import Report, parse_report
+from sluice.batching.errors import FunctionFailed
+from sluice.profiler.reports import Report, parse_report
 
 
 def tail(*lines: str) -> str:

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from batching.errors import InvalidInput
-from lambda_fn import contract
-from lambda_fn.contract import PAYLOAD_LIMIT
-from profiler.samples import Sample, largest_batch, make_sample, sample_batch
+from sluice.batching.errors import InvalidInput
+from sluice.lambda_fn import contract
+from sluice.lambda_fn.contract import PAYLOAD_LIMIT
+from sluice.profiler.samples import Sample, largest_batch, make_sample, sample_batch
 
 
 @pytest.mark.parametrize("length", [400, 1000, 700_000, PAYLOAD_LIMIT - 200])

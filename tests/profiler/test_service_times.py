@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from batching import documents
-from batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged
-from lambda_fn import contract
-from profiler.invocations import Invocation
-from profiler.samples import Sample
-from profiler.service_times import LEVELS, Sweep, measure_service_times, relative_half_width, summarize
-from profiler.simulated import SimulatedFunction
+from sluice.batching import documents
+from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged
+from sluice.lambda_fn import contract
+from sluice.profiler.invocations import Invocation
+from sluice.profiler.samples import Sample
+from sluice.profiler.service_times import LEVELS, Sweep, measure_service_times, relative_half_width, summarize
+from sluice.profiler.simulated import SimulatedFunction
 
 MEMORY, BATCH = (512, 1024, 1769), (1, 4, 16)
 

@@ -1,1 +1,0 @@
-"""What a policy does on paper: batch sizes, waiting times, latency, cost."""

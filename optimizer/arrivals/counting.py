@@ -1,0 +1,141 @@
+"""Numbers of arrivals in an interval, jointly with the phase: the matrices ``C_k(t)`` (docs/model.md, (1.4)-(1.6)).
+
+``C_k(t)[i, j]`` is the probability of ``k`` arrivals in ``t`` seconds and phase ``j`` at the end, given phase ``i`` at the start.
+Uniformization at rate ``r >= max |D0[i, i]|``: with ``P0 = I + D0/r``, ``P1 = D1/r``,
+
+    U_0 = I at count 0,   U_{m+1,k} = U_{m,k} P0 + U_{m,k-1} P1,
+    C_k(t) = sum_m poisson(m; r t) U_{m,k}.
+
+All terms are non-negative, so nothing cancels; the sum runs over the m within eight standard deviations of ``r t``. The second
+road, for tests, is the first block row of ``expm`` of the block-bidiagonal generator of BATCH, eq. (11).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import expm
+
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.compiled import compiled
+
+_LARGEST = 2**25  # numbers in the uniformized chain: a quarter of a gigabyte
+_GROUP = 8  # neighbouring times that read a row of the chain together
+_NO_WEIGHT = 1e-18
+
+
+class CountingProcess:
+    """Counting matrices of an arrival process up to a count and a time.
+
+    Parameters
+    ----------
+    arrivals : ArrivalProcess
+    n_counts : int
+        Counts 0, 1, ..., n_counts - 1 are followed.
+    horizon : float
+        Largest time (s) that will be asked for.
+    rows : array of int, optional
+        Phases to start from; by default all. Few are enough when an interval starts with an arrival, which few phases follow.
+
+    Raises
+    ------
+    InvalidInput
+        Where the horizon holds so many phase jumps that the chain would not fit into memory.
+    """
+
+    def __init__(self, arrivals: ArrivalProcess, n_counts: int, horizon: float, rows: NDArray[np.intp] | None = None) -> None:
+        self.arrivals = arrivals
+        self.n_counts = n_counts
+        self.rows = np.arange(arrivals.n_phases) if rows is None else rows
+        self.rate = float(-arrivals.D0.diagonal().min())
+        jumps = self.rate * horizon
+        self._n_terms = int(jumps + 8 * np.sqrt(jumps) + 40)
+        self._chain, self._survival = self._uniformize()
+
+    def _uniformize(self) -> tuple[Array, Array]:
+        """``U_m`` from ``rows``, (terms, n_counts * len(rows) * n_phases), and summed over the end phase from every phase."""
+        n = self.arrivals.n_phases
+        P0, P1 = np.eye(n) + self.arrivals.D0 / self.rate, self.arrivals.D1 / self.rate
+        both = np.hstack([P0, P1])
+        level = np.zeros((self.n_counts, len(self.rows), n))
+        level[0] = np.eye(n)[self.rows]
+        survival = np.zeros((self.n_counts, n))
+        survival[0] = 1.0
+        chain, ends = [level.ravel()], [survival.ravel()]
+        for _ in range(self._n_terms):
+            moved = (level.reshape(-1, n) @ both).reshape(self.n_counts, len(self.rows), 2 * n)
+            level = moved[..., :n].copy()
+            level[1:] += moved[:-1, :, n:]
+            following = survival @ P0.T
+            following[1:] += survival[:-1] @ P1.T
+            survival = following
+            if survival.max() < 1e-17:  # every path has passed the last count
+                break
+            chain.append(level.ravel())
+            ends.append(survival.ravel())
+            if len(chain) * max(level.size, survival.size) > _LARGEST:
+                raise InvalidInput(
+                    "timeout",
+                    f"{self._n_terms / self.rate:.3g} s",
+                    f"at most about {len(chain) / self.rate:.3g} s for an arrival process with rates up to {self.rate:.3g} /s",
+                )
+        return np.stack(chain), np.stack(ends)
+
+    def matrices(self, times: Array) -> Array:
+        """``C_k(t)`` at ascending ``times`` (s), from ``rows``: shape (len(times), n_counts, len(rows), n_phases)."""
+        mixed = _mixed(self._chain, self.rate * np.asarray(times, dtype=np.float64))
+        return mixed.reshape(len(times), self.n_counts, len(self.rows), self.arrivals.n_phases)
+
+    def probabilities(self, times: Array) -> Array:
+        """Probability of ``k`` arrivals in ascending ``times`` (s) from every phase: shape (len(times), n_counts, n_phases)."""
+        mixed = _mixed(self._survival, self.rate * np.asarray(times, dtype=np.float64))
+        return mixed.reshape(len(times), self.n_counts, self.arrivals.n_phases)
+
+    def integrals(self, matrices: Array) -> Array:
+        """``integral_0^t C_k(u) du`` (s) of what ``matrices`` returned, same shape.
+
+        From ``C_k' = C_k D0 + C_{k-1} D1``: each integral times ``-D0`` is the one before times ``D1``, less the change of ``C_k``.
+        """
+        inverse = np.linalg.inv(-self.arrivals.D0)
+        result = np.empty_like(matrices)
+        flow = np.broadcast_to(np.eye(self.arrivals.n_phases)[self.rows], matrices[:, 0].shape)
+        for k in range(self.n_counts):
+            result[:, k] = np.clip((flow - matrices[:, k]) @ inverse, 0.0, None)
+            flow = result[:, k] @ self.arrivals.D1
+        return result
+
+
+@compiled
+def _mixed(chain: Array, jumps: Array) -> Array:
+    """``sum_m poisson(m; jumps[i]) chain[m]`` for ascending ``jumps``: (len(jumps), chain.shape[1]).
+
+    Not a product of matrices: the threads of a BLAS wait for each other where another process has one of the cores.
+    """
+    n, width = len(jumps), chain.shape[1]
+    result = np.zeros((n, width))
+    for start in range(0, n, _GROUP):
+        end = min(n, start + _GROUP)
+        low, high = jumps[start], jumps[end - 1]
+        first = max(0, int(low - 8 * math.sqrt(low) - 20))
+        last = min(len(chain), int(high + 8 * math.sqrt(high) + 40))
+        for m in range(first, last):
+            log_factorial = math.lgamma(m + 1.0)
+            for i in range(start, end):
+                none = 1.0 if m == 0 else 0.0  # the law of no jumps at all
+                weight = math.exp(m * math.log(jumps[i]) - jumps[i] - log_factorial) if jumps[i] > 0 else none
+                if weight > _NO_WEIGHT:
+                    for k in range(width):
+                        result[i, k] += weight * chain[m, k]
+    return result
+
+
+def counting_matrices_by_expm(arrivals: ArrivalProcess, n_counts: int, time: float) -> Array:
+    """``C_k(time)``, shape (n_counts, n_phases, n_phases), by the matrix exponential of BATCH, eq. (11)."""
+    n = arrivals.n_phases
+    generator = np.kron(np.eye(n_counts), arrivals.D0) + np.kron(np.eye(n_counts, k=1), arrivals.D1)
+    first_row = expm(generator * time)[:n]
+    return np.asarray(first_row.reshape(n, n_counts, n).transpose(1, 0, 2))

@@ -1,0 +1,1 @@
+"""What it costs: prices, a request's bill, cold starts, from which rate on a buffer earns its keep."""

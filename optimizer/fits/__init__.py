@@ -1,0 +1,1 @@
+"""Which process a trace is from: the fits, and the choice between them."""

@@ -1,0 +1,29 @@
+"""Which variants of which models a fixed fleet hosts, where, and who serves what (docs/model.md, section 5; docs/fleet.md).
+
+``read_fleet`` reads a description, ``plan_fleet`` answers it; ``solve_fleet`` is the optimisation alone.
+"""
+
+from __future__ import annotations
+
+from sluice.optimizer.fleet.milp import solve_fleet
+from sluice.optimizer.fleet.plan import FleetPlan, plan_fleet
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, best_flows, solution_of
+from sluice.optimizer.fleet.specification import DeviceType, Family, Fleet, Variant, read_fleet
+from sluice.optimizer.fleet.throughput import Profile, deadline_table
+
+__all__ = [
+    "DeviceType",
+    "Family",
+    "Fleet",
+    "FleetPlan",
+    "FleetProblem",
+    "FleetSolution",
+    "Profile",
+    "Variant",
+    "best_flows",
+    "deadline_table",
+    "plan_fleet",
+    "read_fleet",
+    "solution_of",
+    "solve_fleet",
+]

@@ -1,0 +1,1 @@
+"""What batching does in front of an elastic function, on paper: batch sizes, waits, latency."""

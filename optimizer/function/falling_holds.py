@@ -1,0 +1,280 @@
+"""Batch sizes and latency under tables whose holds fall with the number waiting, exactly (docs/model.md, 2.6).
+
+In front of an elastic function a batch opens with its first request, and with ``n`` members it leaves ``hold[n]`` seconds after
+it opened; ``hold[1] >= hold[2] >= ... >= hold[B] = 0``, and all that wait are taken. If an arrival comes within the hold of those
+who wait then so did all before it, so that a batch reaches ``n`` members exactly if ``n - 1`` come within ``hold[n - 1]``:
+
+    P(N >= n) = F_{n-1}(hold[n - 1])                                                                                       (2.8)
+
+Size-or-timeout has all holds equal. A batch of ``n`` leaves either with its hold, ``n - 1`` having come by then, or with the
+arrival of its last, between ``hold[n]`` and ``hold[n - 1]``. So with ``E_n(w; T)`` and ``L_n(w; T)`` what (2.4) and (2.5) say of
+batches of ``n`` at the timeout ``T``, the number per batch of requests that are ``n`` together and wait at most ``w`` is
+
+    M_n(w) = E_n(w; hold[n]) + L_n(w; hold[n - 1]) - L_n(w; hold[n])                                                       (2.9)
+
+and the latency follows from (2.6) and (2.7) as there: Chebyshev series over the holds, no quadrature. The counting matrices are
+taken once, at Chebyshev points up to the longest hold, and interpolated at those of the others.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.polynomial.chebyshev import chebint, chebvander
+
+from sluice.batching.errors import require
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.counting import CountingProcess
+from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.function.latency import LatencyPrediction
+from sluice.optimizer.function.waiting_time import counting_from_arrivals
+from sluice.optimizer.service.times import ServiceTimes
+
+_SAME = 1e-9  # of a hold: moments no further apart are one, as an atom must not be missed by rounding
+_NARROW = 1e-6  # of a hold: a piece of the response's law that is no wider is one moment
+_SMALL = 1e-12  # requests per batch
+
+
+class FallingHolds:
+    """What such tables do to an arrival process, for every largest batch up to ``len(holds) + 1``.
+
+    Parameters
+    ----------
+    arrivals : ArrivalProcess
+    holds : array, shape (max_batch_size - 1,)
+        ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
+    counting : CountingProcess, optional
+        Of these arrivals, from the phases that follow one; must follow ``max_batch_size`` counts up to the longest hold.
+
+    Raises
+    ------
+    InvalidInput
+        Holds that rise, are negative or infinite.
+    """
+
+    def __init__(self, arrivals: ArrivalProcess, holds: Array, counting: CountingProcess | None = None) -> None:
+        self.arrivals = arrivals
+        self.holds = np.asarray(holds, dtype=np.float64)
+        falling = np.isfinite(self.holds).all() and (self.holds >= 0).all() and (np.diff(self.holds) <= 0).all()
+        require(bool(falling), "holds", self.holds.tolist(), "seconds >= 0 that do not rise with the number waiting")
+        self.max_batch_size = len(self.holds) + 1
+        self.longest = float(self.holds[0]) if len(self.holds) else 0.0
+        self._counting = counting or counting_from_arrivals(arrivals, self.max_batch_size, self.longest)
+        # from the phases at the opening: C_k at each hold, and its integral times D1
+        at_holds = self._counting.matrices(self.holds[::-1])
+        integrals = self._counting.integrals(at_holds) @ arrivals.D1
+        self._at_holds, self._flow = (of[::-1, : self.max_batch_size] for of in (at_holds, integrals))
+
+    @cached_property
+    def _openings(self) -> Array:
+        """Phase probabilities when a batch opens, by largest batch: (max_batch_size, n_rows)."""
+        rows, largest = self._counting.rows, self.max_batch_size
+        n, more = np.arange(1, largest), np.arange(2, largest)
+        reached = np.zeros((largest, len(rows), self.arrivals.n_phases))  # the phase as a batch gets its n-th member
+        reached[0, np.arange(len(rows)), rows] = 1.0
+        reached[1:] = self._flow[n - 1, n - 1]
+        left = self._at_holds[n - 1, n - 1]  # the phase as a batch leaves with n members, by its hold or with the last of them
+        left[1:] += reached[more - 1] - self._flow[more - 1, more - 2]
+        dispatched = reached.copy()
+        dispatched[1:] += np.cumsum(left, axis=0)
+        return stationary_distribution(dispatched @ self.arrivals.to_next_arrival[:, rows] - np.eye(len(rows)))
+
+    @cached_property
+    def _reaching(self) -> Array:
+        """``[n - 1]``: probability that a batch reaches ``n`` members, by the phase at its opening: (max_batch_size, n_rows)."""
+        counts = self._at_holds.sum(axis=-1)
+        fewer = [counts[n - 1, :n].sum(axis=0) for n in range(1, self.max_batch_size)]
+        reaching = 1 - np.array([np.zeros(len(self._counting.rows)), *fewer])
+        return np.minimum.accumulate(np.clip(reaching, 0.0, 1.0))
+
+    @cached_property
+    def batch_size_pmf(self) -> Array:
+        """``[b - 1, n - 1]``: probability that a batch has size ``n`` when at most ``b`` are taken; square, lower triangular."""
+        reaching = np.tril(self._openings @ self._reaching.T)
+        pmf = reaching.copy()
+        pmf[:, :-1] -= reaching[:, 1:]
+        return pmf
+
+    @cached_property
+    def mean_batch_size(self) -> Array:
+        """Mean size of a batch, by largest batch: (max_batch_size,)."""
+        return np.asarray(self.batch_size_pmf @ np.arange(1, self.max_batch_size + 1))
+
+    def fraction_within(self, response: Array, levels: Array, times: Array) -> Array:
+        """Probability, under the largest batch, that wait and response time of a request are together at most ``times``.
+
+        Parameters
+        ----------
+        response : array, shape (max_batch_size, n_levels)
+            Quantile functions (s) at ``levels`` of the response times of batches of 1, 2, ...
+        levels : array, shape (n_levels,)
+            Ascending from 0 to 1; alone where responses are deterministic.
+        times : array, shape (n_times,)
+            Seconds.
+        """
+        expected = _requests_within(
+            np.ascontiguousarray(times, dtype=np.float64),
+            np.ascontiguousarray(response, dtype=np.float64),
+            np.ascontiguousarray(np.diff(levels), dtype=np.float64),
+            *self._pieces,
+        )
+        return np.asarray(np.clip(expected / self.mean_batch_size[-1], 0.0, 1.0))
+
+    @cached_property
+    def _pieces(self) -> tuple[Array, ...]:
+        """``M_n`` as a sum of pieces: batch size, end T (s), jump at 0, series inside (0, T) and its integral, value from T on.
+
+        Two for a hold: what it ends, ``E_n - L_n`` at ``hold[n]``, and who is in time for it, ``L_{n+1}`` at ``hold[n]``.
+        """
+        opening, counts = self._openings[-1], self._at_holds.sum(axis=-1)
+        pieces: list[tuple[int, float, float, Array, float]] = []
+        if self.max_batch_size == 1:
+            pieces.append((1, 0.0, 0.0, np.zeros(1), 1.0))
+        for n, hold in enumerate(self.holds.tolist(), 1):
+            early, late, fuller = self._inside(n, hold)
+            exactly, reach = float(opening @ counts[n - 1, n - 1]), float(opening @ self._reaching[n])
+            missed = reach + exactly if n > 1 else 0.0  # n - 1 arrivals within hold[n]
+            pieces.append((n, hold, -missed, early - late, n * (exactly - missed)))
+            pieces.append((n + 1, hold, reach, fuller, (n + 1) * reach))
+        kept = [piece for piece in pieces if max(np.abs(piece[3]).max(), abs(piece[4])) > _SMALL]
+        n_terms = max(len(piece[3]) for piece in kept)
+        series = np.array([np.pad(piece[3], (0, n_terms - len(piece[3]))) for piece in kept])
+        size, end, jump, beyond = (np.array([piece[i] for piece in kept]) for i in (0, 1, 2, 4))
+        integrated = np.ascontiguousarray((chebint(series.T, lbnd=-1) * end / 2).T)
+        return size, end, jump, series, integrated, beyond
+
+    def _inside(self, n: int, hold: float) -> tuple[Array, Array, Array]:
+        """Chebyshev series over (0, ``hold``) of ``E_n``, ``L_n`` and ``L_{n+1}`` at that timeout, without the jumps at 0."""
+        if hold == 0:
+            return np.zeros(1), np.zeros(1), np.zeros(1)
+        last = self._last(hold)
+        where = (1 - np.cos(np.pi * np.arange(last + 1) / last)) * hold / self.longest - 1
+        values = np.tensordot(chebvander(where, len(self._series) - 1), self._series[..., : n + 1, :], 1)
+        here, passed, exactly = values.swapaxes(0, 1)
+        here, passed = here[::-1], passed[::-1]  # from the points w to T - w, their mirror image
+        at_least = np.clip(1 - np.cumsum(exactly, axis=1) + exactly, 0.0, None)
+        members = np.arange(1, n + 1)
+        inside = np.zeros((last + 1, 3))
+        inside[:, 0] = (here[:, :n] * exactly[:, n - 1 :: -1]).sum(axis=-1) @ (n - members)
+        for column, size in ((1, n), (2, n + 1))[n == 1 :]:  # who opens a batch of one fills it as well
+            i = np.arange(1, size)
+            inside[:, column] = at_least[:, size - 1] @ self._opening_phases + (
+                (here[:, i - 1] * at_least[:, size - i]).sum(axis=-1) @ (size - 1 - i)
+                + (passed[:, i[:-1] - 1] * at_least[:, size - 1 - i[:-1]]).sum(axis=(1, 2))
+            )
+        return tuple((_to_series(last) @ inside).T)
+
+    @property
+    def _opening_phases(self) -> Array:
+        """Phase probabilities when a batch opens under the largest batch, (n_phases,)."""
+        phases = np.zeros(self.arrivals.n_phases)
+        phases[self._counting.rows] = self._openings[-1]
+        return phases
+
+    def _last(self, time: float) -> int:
+        """Degree of a Chebyshev series over (0, ``time``) that has eight digits and more, as in ``SizeOrTimeout``."""
+        return int(24 + 6 * np.sqrt(self._counting.rate * time))
+
+    @cached_property
+    def _series(self) -> Array:
+        """Chebyshev series over (0, longest hold), from the opening: (n_terms, 3, max_batch_size, n_phases).
+
+        Of the phase with ``k`` arrivals in ``t``, of that at the next one by ``t``, and, by phase, of ``k`` arrivals in ``t``.
+        """
+        last, b = self._last(self.longest), self.max_batch_size
+        nodes = self.longest / 2 * (1 - np.cos(np.pi * np.arange(last + 1) / last))
+        here = self._counting.matrices(nodes)
+        passed = self._counting.integrals(here)[:, :b] @ self.arrivals.D1
+        opening = self._openings[-1]
+        of_opening = [np.tensordot(matrices, opening, ((2,), (0,))) for matrices in (here[:, :b], passed)]
+        values = np.stack([*of_opening, self._counting.probabilities(nodes)[:, :b]], axis=1)
+        return np.tensordot(_to_series(last), values, 1)
+
+
+def predict_falling_holds(
+    arrivals: ArrivalProcess, service: ServiceTimes, policy: Policy, counting: CountingProcess | None = None
+) -> LatencyPrediction:
+    """Latency law of an elastic table that takes all who wait and whose holds fall, as ``policy.deadline`` makes it.
+
+    Parameters
+    ----------
+    counting : CountingProcess, optional
+        As ``FallingHolds`` has it.
+
+    Raises
+    ------
+    InvalidInput
+        Another table; a batch size beyond the profile's.
+    """
+    whole = policy.servers is None and policy.drop_after is None and policy.hold[-1] == 0
+    require(whole and list(policy.take) == list(range(len(policy.take))), "policy", policy.kind, "an elastic table that takes all")
+    largest = policy.max_batch_size
+    service = service.up_to(largest)
+    law = FallingHolds(arrivals, np.array(policy.hold[1:-1]), counting)
+
+    def cdf(times: Array) -> Array:
+        return law.fraction_within(service.response, service.quantile_levels, times)
+
+    return LatencyPrediction(
+        "exact", largest, law.longest, law.batch_size_pmf[-1], cdf, float(service.response.max()) + law.longest
+    )
+
+
+@lru_cache(maxsize=64)
+def _to_series(last: int) -> Array:
+    """From values at the points -cos(pi j / last) to the coefficients of the Chebyshev series through them."""
+    return np.asarray(np.linalg.inv(chebvander(-np.cos(np.pi * np.arange(last + 1) / last), last)))
+
+
+@compiled
+def _requests_within(
+    times: Array,
+    response: Array,
+    shares: Array,
+    size: Array,
+    end: Array,
+    jump: Array,
+    series: Array,
+    integrated: Array,
+    beyond: Array,
+) -> Array:
+    """Expected requests per batch whose latency is at most ``times``: (2.6), (2.7) over the pieces of ``M_n``."""
+    result = np.zeros(len(times))
+    for piece in range(len(size)):
+        quantiles = response[size[piece] - 1]
+        narrow, slack = _NARROW * end[piece], _SAME * max(end[piece], 1e-6)
+        for time in range(len(times)):
+            for k in range(max(1, len(shares))):
+                share = shares[k] if len(shares) else 1.0
+                longest = times[time] - quantiles[k]
+                shortest = times[time] - quantiles[min(k + 1, len(shares))]
+                if longest < -slack:
+                    continue
+                if longest - shortest <= narrow:
+                    if longest >= end[piece] - slack:
+                        result[time] += share * beyond[piece]
+                    else:
+                        result[time] += share * (jump[piece] + _value(series[piece], max(longest, 0.0), end[piece]))
+                else:
+                    ends = 0.0
+                    for wait, sign in ((longest, 1.0), (shortest, -1.0)):
+                        inside = min(max(wait, 0.0), end[piece])
+                        integral = jump[piece] * inside + beyond[piece] * max(wait - end[piece], 0.0)
+                        if end[piece] > 0:
+                            integral += _value(integrated[piece], inside, end[piece])
+                        ends += sign * integral
+                    result[time] += share * ends / (longest - shortest)
+    return result
+
+
+@compiled
+def _value(series: Array, wait: float, end: float) -> float:
+    """A Chebyshev series over (0, end) at a wait in it."""
+    x = 2 * wait / end - 1
+    later, last = 0.0, 0.0
+    for k in range(len(series) - 1, 0, -1):
+        later, last = last, 2 * x * last - later + series[k]
+    return float(series[0] + x * last - later)

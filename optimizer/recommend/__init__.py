@@ -1,0 +1,1 @@
+"""Which setting is cheapest: the search over functions, tables and workers, and its answer."""

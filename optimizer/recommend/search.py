@@ -1,0 +1,256 @@
+"""The search over memory size x batch size x timeout (docs/model.md, 3.3).
+
+For one timeout the batching law of every batch size comes at once (``SizeOrTimeout``) and is shared by all memory sizes; a promise
+"a fraction q within t" needs one point of each latency distribution, not the distribution. Batch sizes alone give every cost and a
+ceiling on every probability: whoever opens a batch that leaves by timeout T waits T. So timeouts are visited cheapest first, and
+those that only have settings dearer than the best found, or settings that cannot keep a promise, are not. A ``Landscape`` holds
+cost and margins (the probability of being within each promise, less what was promised).
+
+Between two neighbouring timeouts cost and margins are taken to stray from their ends by no more than their curvature allows, as
+estimated from the neighbours: h^2/8 times the second divided difference. A cell that could hold a kept promise at a cost below the
+best so far is halved, until none could be cheaper by more than ``tolerance`` or it is ``RESOLUTION`` wide; what is left open is the
+``gap`` of the answer.
+Batches larger than what the longest timeout can gather (but for a probability of ``UNREACHED``) are all one, and not considered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.counting import CountingProcess
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.function.waiting_time import SizeOrTimeout, counting_from_arrivals
+from sluice.optimizer.service.times import ServiceTimes
+
+TOLERANCE = 5e-5  # of the least cost
+SAME = 5e-5  # of the cost: of timeouts that cost no more than this above the cheapest, the shortest is taken
+UNREACHED = 1e-9
+RESOLUTION = 1e-5  # of the longest timeout, or of twice the shortest latency promised: no cell is cut finer
+MAX_ROUNDS = 20
+CELLS_A_ROUND = 8
+ROUNDING = 1e-9  # of a probability: a promise missed by no more is kept
+_NEVER = 1e300  # seconds; the response of a batch that is not allowed
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A fraction ``quantile`` of the requests is answered within ``latency`` seconds."""
+
+    latency: float
+    quantile: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting by the index of its function, with its cost (USD per request)."""
+
+    service: int
+    batch_size: int
+    timeout: float
+    cost: float
+
+
+@dataclass
+class Landscape:
+    """Cost and margins of the promises at ascending timeouts: (n_timeouts, n_services, max_batch_size).
+
+    ``cost`` is infinite where a batch is not allowed. ``margin`` is the least over the promises; minus infinity where a setting was
+    ruled out unvisited, nan where it was not visited as others are cheaper.
+    """
+
+    timeouts: Array
+    cost: Array
+    margin: Array
+
+    def add(self, timeouts: Array, cost: Array, margin: Array) -> None:
+        """Take in further timeouts."""
+        order = np.argsort(np.concatenate([self.timeouts, timeouts]), kind="stable")
+        self.timeouts = np.concatenate([self.timeouts, timeouts])[order]
+        self.cost = np.concatenate([self.cost, cost])[order]
+        self.margin = np.concatenate([self.margin, margin])[order]
+
+    @property
+    def n_settings(self) -> int:
+        """How many settings were compared by their cost."""
+        return int(np.isfinite(self.cost).sum())
+
+    def kept_cost(self, budget: float = np.inf) -> Array:
+        """Cost where every promise and the budget are kept, infinite elsewhere."""
+        return np.where((self.margin >= -ROUNDING) & (self.cost <= budget), self.cost, np.inf)
+
+    def ranked(self, budget: float = np.inf) -> list[Choice]:
+        """The cheapest timeout of each function and batch size that keeps the promises, cheapest first.
+
+        Of timeouts that cost the same to ``SAME`` it is the shortest; of equally cheap settings the one of the earlier function,
+        then of the smaller batch, comes first.
+        """
+        cost = self.kept_cost(budget)
+        at = (cost <= cost.min(axis=0) * (1 + SAME)).argmax(axis=0)
+        found = []
+        for j, n in np.argwhere(np.isfinite(cost.min(axis=0))):
+            timeout = 0.0 if n == 0 else float(self.timeouts[at[j, n]])
+            found.append(Choice(int(j), int(n) + 1, timeout, float(cost[at[j, n], j, n])))
+        return sorted(found, key=lambda c: (float(f"{c.cost:.9e}"), c.service, c.batch_size))
+
+
+@dataclass
+class Search:
+    """All settings of some functions in front of one arrival process.
+
+    Parameters
+    ----------
+    arrivals : ArrivalProcess
+    services : sequence of ServiceTimes
+        One per memory size.
+    compute : array, shape (n_services, max_batch_size)
+        USD for a batch of 1, 2, ...; zero beyond a function's largest batch.
+    per_invocation : array, shape (n_services,)
+        USD that an invocation costs whatever its batch.
+    max_timeout : float
+        Seconds; no timeout beyond it is asked for.
+    """
+
+    arrivals: ArrivalProcess
+    services: Sequence[ServiceTimes]
+    compute: Array
+    per_invocation: Array
+    max_timeout: float
+    _laws: dict[float, SizeOrTimeout] = field(default_factory=dict)
+    _costs: dict[float, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
+            self.counting = counting_from_arrivals(self.arrivals, self.max_batch_size, self.max_timeout)
+        except InvalidInput as error:
+            raise InvalidInput("max_timeout", self.max_timeout, error.allowed) from None
+        self.compute = self.compute[:, : self.max_batch_size]
+        self.levels = np.unique(np.concatenate([service.quantile_levels for service in self.services]))
+        self.response = np.full((len(self.services), self.max_batch_size, len(self.levels)), _NEVER)
+        self.allowed = np.zeros((len(self.services), self.max_batch_size), dtype=bool)
+        for j, service in enumerate(self.services):
+            self.allowed[j, : service.max_batch_size] = True
+            for n, row in enumerate(service.response[: self.max_batch_size]):
+                self.response[j, n] = np.interp(self.levels, service.quantile_levels, row)
+
+    def _largest_reached(self, batch_size: int) -> int:
+        """The smallest batch size that is as good as any larger one up to ``batch_size``."""
+        counting = CountingProcess(self.arrivals, batch_size, self.max_timeout, np.empty(0, dtype=np.intp))
+        fewer = np.cumsum(counting.probabilities(np.array([self.max_timeout]))[0], axis=0)  # at most k arrivals beside the first
+        full = np.flatnonzero((1 - fewer).max(axis=1) < UNREACHED)
+        return min(batch_size, int(full[0]) + 1) if len(full) else batch_size
+
+    def law(self, timeout: float) -> SizeOrTimeout:
+        """The batching law at a timeout, for every batch size."""
+        if timeout not in self._laws:
+            self._laws[timeout] = SizeOrTimeout(self.arrivals, self.max_batch_size, timeout, self.counting)
+        return self._laws[timeout]
+
+    def costs(self, timeout: float) -> Array:
+        """USD per request by function and batch size, (n_services, max_batch_size); infinite where a batch is not allowed."""
+        if timeout not in self._costs:
+            law = self.law(timeout)
+            cost = (self.compute @ law.batch_size_pmf.T + self.per_invocation[:, None]) / law.mean_batch_size
+            self._costs[timeout] = np.where(self.allowed, cost, np.inf)
+        return self._costs[timeout]
+
+    def within(self, timeout: float, latencies: Array, services: NDArray[np.intp]) -> Array:
+        """Probability of a latency at most ``latencies`` (s), (len(services), max_batch_size, n_latencies)."""
+        return self.law(timeout).fraction_within(self.response[services], self.levels, latencies)
+
+    def landscape(
+        self,
+        promises: Sequence[Promise],
+        timeouts: Array,
+        *,
+        budget: float = np.inf,
+        n_best: int = 1,
+        refine: bool = True,
+        tolerance: float = TOLERANCE,
+        on_progress: Callable[[float], None] = lambda fraction: None,
+    ) -> tuple[Landscape, float | None]:
+        """The cheapest settings over ``timeouts`` and, where asked for, finer around what could be cheapest; and the gap left open.
+
+        Visited is what may be the cheapest setting of one of the ``n_best`` cheapest functions that keep promises and budget; with
+        ``n_best`` beyond their number, whatever may keep the promises. The gap is the part of the least cost by which a timeout
+        between those given might be cheaper; 0 where nothing keeps the promises, ``None`` without refinement.
+        """
+        cost = np.array([self.costs(float(timeout)) for timeout in timeouts])
+        possible = np.array([self._ceiling(float(timeout), promises) for timeout in timeouts]) >= -ROUNDING
+        land = Landscape(np.asarray(timeouts, dtype=np.float64), cost, np.where(possible, np.nan, -np.inf))
+        hopeful = np.where(possible & (cost <= budget), cost, np.inf)
+        best, limit = np.full(len(self.services), np.inf), np.inf
+        for turn, i in enumerate(np.argsort(hopeful.min(axis=(1, 2)), kind="stable")):
+            services = np.flatnonzero((hopeful[i] < limit).any(axis=1))
+            if not len(services):
+                break
+            land.margin[i, services] = self._margins(float(timeouts[i]), promises, services)
+            best = np.minimum(best, np.where(land.margin[i] >= -ROUNDING, hopeful[i], np.inf).min(axis=1))
+            limit = float(np.sort(best)[n_best - 1]) if n_best <= len(best) else np.inf
+            on_progress(0.7 * (turn + 1) / len(timeouts))
+        gap = None
+        finest = RESOLUTION * min(self.max_timeout, 2 * min(promise.latency for promise in promises))
+        for turn in range(MAX_ROUNDS if refine else 0):
+            gap, middles, services = self._open_cells(land, budget, tolerance, finest)
+            if not len(middles):
+                break
+            margin = np.full((len(middles), *self.allowed.shape), -np.inf)
+            for i, timeout in enumerate(middles):
+                margin[i, services] = self._margins(float(timeout), promises, services)
+            land.add(middles, np.array([self.costs(float(timeout)) for timeout in middles]), margin)
+            on_progress(0.7 + 0.3 * (turn + 1) / MAX_ROUNDS)
+        on_progress(1.0)
+        return land, None if gap is None else gap + SAME
+
+    def _margins(self, timeout: float, promises: Sequence[Promise], services: NDArray[np.intp]) -> Array:
+        """Least over the promises of the probability of keeping it less what was promised: (len(services), max_batch_size)."""
+        latencies = np.array([promise.latency for promise in promises])
+        quantiles = np.array([promise.quantile for promise in promises])
+        return np.asarray((self.within(timeout, latencies, services) - quantiles).min(axis=-1))
+
+    def _ceiling(self, timeout: float, promises: Sequence[Promise]) -> Array:
+        """What the margins cannot exceed, from batch sizes alone: (n_services, max_batch_size)."""
+        law = self.law(timeout)
+        by_timeout = np.tril(law.batch_size_pmf, -1)
+        quickest = self.response[..., 0]
+        ceilings = []
+        for promise in promises:
+            late = (quickest + timeout > promise.latency * (1 + 1e-9)).astype(np.float64)
+            ceilings.append(1 - promise.quantile - late @ by_timeout.T / law.mean_batch_size)
+        return np.asarray(np.min(ceilings, axis=0))
+
+    def _open_cells(self, land: Landscape, budget: float, tolerance: float, finest: float) -> tuple[float, Array, NDArray[np.intp]]:
+        """The gap, the middles of the cells that may hold a cheaper setting, most promising first, and the functions of those."""
+        best = float(land.kept_cost(budget).min(initial=np.inf))
+        limit = min(best * (1 - tolerance), budget)  # where nothing is kept yet, a cell may still hold what is
+        if not np.isfinite(limit) or len(land.timeouts) < 2:
+            return 0.0, np.empty(0), np.empty(0, dtype=np.intp)
+        with np.errstate(invalid="ignore"):
+            least = np.minimum(land.cost[:-1], land.cost[1:]) - _sway(land.timeouts, land.cost)
+            most = np.maximum(land.margin[:-1], land.margin[1:]) + _sway(land.timeouts, land.margin)
+            wide = (np.diff(land.timeouts) > finest)[:, None, None]
+            may = wide & ~(most < 0) & (least < limit)
+        lower = np.where(may, least, np.inf).min(axis=(1, 2))
+        gap = max(0.0, 1 - float(lower.min()) / best) if may.any() and np.isfinite(best) else tolerance
+        chosen = [i for i in np.argsort(lower, kind="stable") if np.isfinite(lower[i])][:CELLS_A_ROUND]
+        middles = np.sort((land.timeouts[:-1] + land.timeouts[1:])[chosen] / 2)
+        return gap, middles, np.flatnonzero(may[chosen].any(axis=(0, 2)))
+
+
+def _sway(x: Array, values: Array) -> Array:
+    """How far values over ``x`` may stray between neighbours beyond both ends: h^2/8 of the larger curvature, by cell."""
+    if len(x) < 3:
+        return np.zeros((len(x) - 1, *values.shape[1:]))
+    shape = (-1, *(1,) * (values.ndim - 1))
+    step = np.diff(x).reshape(shape)
+    slopes = np.diff(values, axis=0) / step
+    curvature = np.abs(2 * np.diff(slopes, axis=0) / (step[:-1] + step[1:]))
+    curvature = np.where(np.isfinite(curvature), curvature, 0.0)
+    at_ends = np.concatenate([curvature[:1], curvature, curvature[-1:]])
+    return np.asarray(step**2 / 8 * np.maximum(at_ends[:-1], at_ends[1:]))

@@ -1,0 +1,1 @@
+"""What a table does on one server, on paper: the queue at its decision epochs, and the exact latency."""

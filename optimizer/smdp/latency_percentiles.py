@@ -1,0 +1,72 @@
+"""Percentiles of the latency under a solved table: exact where the service law allows it, else simulated.
+
+Deterministic and phase-type service have an exact law (``sluice.optimizer.server.latency``). Any other service law is simulated,
+and what counts of a percentile is then the upper end of its confidence interval, so that an SLO said to be kept is kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sluice.batching.errors import NotConverged
+from sluice.batching.policy import smdp
+from sluice.optimizer.server.latency import ServerLatency, server_latency
+from sluice.optimizer.service.law import EmpiricalLaw, ScaledLaw
+from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate
+from sluice.optimizer.smdp.problem import SmdpProblem
+from sluice.optimizer.smdp.solution import Actions, SmdpSolution
+
+N_REQUESTS = 1 << 20
+
+
+class LatencyPercentiles:
+    """Percentiles of the latency under tables for one server with Poisson arrivals; each table is worked out once.
+
+    Parameters
+    ----------
+    problem : SmdpProblem
+        Its weights do not matter.
+    seed : int
+        Of the simulations; all tables meet the same arrivals and the same luck.
+    """
+
+    def __init__(self, problem: SmdpProblem, seed: int = 0) -> None:
+        self.problem, self.seed = problem, seed
+        law = problem.service
+        self.exact = (isinstance(law, ScaledLaw) and (law.shape.scv == 0 or law.shape.phases is not None)) or (
+            isinstance(law, EmpiricalLaw) and law.measured.deterministic
+        )
+        """Whether every table so far had an exact law."""
+        self._known: dict[bytes, ServerLatency | SimulationResult] = {}
+
+    def __call__(self, solution: SmdpSolution, percentile: float) -> float:
+        """The percentile (0 to 100), s, or the upper end of its confidence interval."""
+        return self.estimate(solution.actions[0], percentile).high
+
+    def estimate(self, actions: Actions, percentile: float) -> Estimate:
+        """The percentile under a table, s, and its confidence interval: a point where it is exact."""
+        law = self._law(actions)
+        if isinstance(law, SimulationResult):
+            return law.estimate_percentile(percentile)
+        exact = law.percentile(percentile)
+        return Estimate(exact, exact, exact)
+
+    def _law(self, actions: Actions) -> ServerLatency | SimulationResult:
+        key = actions.tobytes()
+        if key not in self._known:
+            self._known[key] = self._work_out(actions)
+        return self._known[key]
+
+    def _work_out(self, actions: Actions) -> ServerLatency | SimulationResult:
+        if self.exact:
+            try:
+                return server_latency(self.problem.arrival_rate, self.problem.service, actions.tolist())
+            except NotConverged:  # a load next to 1
+                self.exact = False
+        return self._run(actions)
+
+    def _run(self, actions: Actions) -> SimulationResult:
+        rng = np.random.default_rng(self.seed)
+        times = np.cumsum(self.problem.arrivals.sample(N_REQUESTS, rng))
+        return simulate(smdp(actions.tolist()), times, self.problem.service.service_times(), rng)

@@ -1,0 +1,451 @@
+"""The batch queue with phases of the arrivals, evaluated and improved exactly under a table per phase (docs/model.md, section 4.5).
+
+No decision is taken during a service. So of the phases shifting meanwhile only the joint law of the number of arrivals and the
+final phase matters, E[C_k(G_a)]: with the uniformized chain U of (1.4), of rate r,
+
+    E[C_k(G_a)] = sum_m p_m U_{m,k},    p_m = P(m events of rate r during G_a),                                        (4.8)
+    E int_0^G_a N(t) dt = r^-2 sum_m p_m sum_{n<m-1} (m - 1 - n) P^n D1 1,    P = I + (D0 + D1) / r,                    (4.9)
+
+without a quadrature, and every term positive. Waiting is one more row of the same kind: in phase ``i`` it lasts ``1 / -D0[i, i]``
+and ends in a shift of the phase or an arrival.
+
+Above the last row of the tables, where phase ``i`` serves batches of ``b_i``, let ``P`` and ``M`` be the phase transitions over a
+service and the mean change of the number waiting with them, ``pi P = pi``, ``L_i = l(b_i)``, ``drift = -pi M 1 > 0``. There
+
+    h(s) = A s^2 1 + s u + c + e(s),    A = pi L / (2 lambda drift),
+    (I - P) u = L / lambda + 2 A M 1,                                                                                 (4.11)
+    (I - P) c = q - g L + A E[(K - b)^2] + M u,
+
+for the holding cost s / lambda (for the energy A = 0, and no L / lambda); ``q`` is what a service costs whatever s. The multiple
+of 1 that is open in ``u`` makes the last line solvable. ``e`` has no cost of its own and stays bounded: it is the sum of
+``descents[i - 1] e(s - i)`` over i (``modulated_ladder``). Nothing is cut off or approximated; unknown are e(0) ... e(S) in every
+phase and the gain, which takes the place of e(0) in the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lu_factor, lu_solve
+
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import stationary_distribution
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.smdp.modulated_ladder import first_descents
+from sluice.optimizer.smdp.problem import SmdpProblem
+from sluice.optimizer.smdp.solution import Actions, Performance
+
+_NEGLIGIBLE = 1e-18  # probability of so many arrivals, or more
+_LOST = 1e-22  # of a probability that is not carried on
+_MOST_NUMBERS = 2**22  # probabilities of the numbers of jumps of the uniformized process, by batch size
+
+
+@dataclass(frozen=True, eq=False)
+class ModulatedValues:
+    """Tables evaluated; index 0 of the last axis is the holding cost s / lambda, 1 the energy.
+
+    Parameters
+    ----------
+    gains : array, shape (2,)
+        Mean latency (s) and power (W).
+    quadratic : array, shape (2,)
+        A of (4.11).
+    linear, constant : array, shape (n_phases, 2)
+        u and c of (4.11).
+    rest : array, shape (n_rows, n_phases, 2)
+        e(s), from 0 in the first phase on; some rows beyond those of the table.
+    rates : array, shape (n_states, n_phases)
+        Decisions per second with ``s`` waiting, up to the last row.
+    overflow_rate : float
+        How often per second the queue grows beyond the last row.
+    """
+
+    gains: Array
+    quadratic: Array
+    linear: Array
+    constant: Array
+    rest: Array
+    rates: Array
+    overflow_rate: float
+
+    def relative(self, n_states: int) -> Array:
+        """h(0) ... h(n_states - 1), shape (n_states, n_phases, 2), from 0 with nothing waiting in the first phase on."""
+        s = np.arange(n_states)[:, None, None]
+        return np.asarray(self.quadratic * s**2 + self.linear * s + self.constant - self.constant[0] + self.rest[:n_states])
+
+
+class ModulatedTail:
+    """What lies above the last row of tables that end in batches of ``batch_sizes``, (n_phases,)."""
+
+    def __init__(self, queue: ModulatedQueue, batch_sizes: Actions) -> None:
+        n = len(batch_sizes)
+        phases = np.arange(n)
+        self.batch_sizes = batch_sizes
+        self.largest = int(batch_sizes.max())
+        self._rate = queue.rate
+        self.transitions = queue.transitions[batch_sizes, phases]
+        self.service_time = queue.duration[batch_sizes, phases]
+        self._stationary = stationary_distribution(self.transitions - np.eye(n))
+        self._moved = queue.arrived[batch_sizes, phases] - batch_sizes[:, None] * self.transitions  # M
+        self._squared = queue.squared(batch_sizes, phases, -batch_sizes)
+        self.drift = -float(self._stationary @ self._moved.sum(axis=1))
+        if self.drift <= 0:
+            served = float(self._stationary @ batch_sizes / (self._stationary @ self.service_time))
+            raise InvalidInput(
+                "actions, last column",
+                batch_sizes.tolist(),
+                f"batch sizes that serve more than {queue.rate:.6g} requests/s (not {served:.6g})",
+            )
+        self._fundamental = np.linalg.inv(np.eye(n) - self.transitions + self._stationary)
+        # u and c are these times the gain less than at gain 0
+        self.gain_slope = float(self._stationary @ self.service_time) / self.drift
+        self.gain_constant = self._fundamental @ (self.service_time + self.gain_slope * self._moved.sum(axis=1))
+        counts = queue.counts[batch_sizes, :, phases].transpose(1, 0, 2)
+        self.descents = first_descents(np.ascontiguousarray(counts), batch_sizes, self._stationary)
+        self.weights = _weights(self.descents, queue.counts.shape[1])
+
+    def polynomial(self, costs: Array) -> tuple[Array, Array, Array]:
+        """A (n,), u and c (n_phases, n) at gain 0 for costs (n_phases, n) of the services, s / lambda beside the first."""
+        quadratic = np.zeros(costs.shape[1])
+        quadratic[0] = self._stationary @ self.service_time / (2 * self._rate * self.drift)
+        slope = 2 * np.outer(self._moved.sum(axis=1), quadratic)
+        slope[:, 0] += self.service_time / self._rate
+        linear = self._fundamental @ slope
+        fixed = costs + np.outer(self._squared, quadratic) + self._moved @ linear
+        level = self._stationary @ fixed / self.drift
+        return quadratic, linear + level, self._fundamental @ (fixed + np.outer(self._moved.sum(axis=1), level))
+
+    def extended(self, rest: Array, n_rows: int) -> Array:
+        """``rest`` (n_states, n_phases, n) with more rows, ``n_rows`` in all."""
+        result = np.empty((n_rows, *rest.shape[1:]))
+        result[: len(rest)] = rest
+        _extend(result, len(rest), self.descents)
+        return result
+
+
+class ModulatedQueue:
+    """A server whose arrivals have phases: what its tables come to, and how they get better.
+
+    The storage is ``counts``, (max_batch_size + 1, n_counts, n_phases, n_phases); there are no transitions from state to state by
+    action. Index 0 of the first axis, here and below, is to wait, ``a`` to serve a batch of ``a``.
+    """
+
+    def __init__(self, problem: SmdpProblem) -> None:
+        self.problem = problem
+        self.rate = problem.arrival_rate
+        self.n_phases = problem.arrivals.n_phases
+        D0, D1 = problem.arrivals.D0, problem.arrivals.D1
+        leave = -D0.diagonal()
+        counts, held = _counts(problem)
+        self.counts = np.zeros((len(counts) + 1, *counts.shape[1:]))
+        self.counts[1:] = counts
+        self.counts[0, 0] = (D0 + np.diag(leave)) / leave[:, None]
+        self.counts[0, 1] = D1 / leave[:, None]
+        largest = self.counts.max(axis=(2, 3))
+        self.reach = largest.shape[1] - (largest[:, ::-1] >= _NEGLIGIBLE).argmax(axis=1)  # counts that matter, by action
+        k = np.arange(self.counts.shape[1])
+        self.transitions = self.counts.sum(axis=1)
+        self.arrived = np.tensordot(self.counts, k, axes=(1, 0))  # mean arrivals, with the phase after them
+        self._mean = self.arrived.sum(axis=2)
+        self._second = np.tensordot(self.counts.sum(axis=3), k**2, axes=(1, 0))
+        self.duration = np.empty((len(self.counts), self.n_phases))
+        self.duration[0], self.duration[1:] = 1 / leave, problem.service.mean[:, None]
+        self.costs = np.zeros((len(self.counts), self.n_phases, 2))
+        self.costs[1:, :, 0] = held / self.rate
+        self.costs[1:, :, 1] = problem.energy[:, None]
+        self._tails: dict[tuple[int, ...], ModulatedTail] = {}
+        self._spectra: dict[int, NDArray[np.complex128]] = {}
+
+    def squared(self, actions: Actions, phases: Actions, start: Actions | Array) -> Array:
+        """Mean square of ``start`` and the arrivals together, by action and phase before."""
+        return np.asarray(self._second[actions, phases] + 2 * start * self._mean[actions, phases] + start**2)
+
+    def tail(self, batch_sizes: Actions) -> ModulatedTail:
+        """That of tables which end in ``batch_sizes``, (n_phases,)."""
+        key = tuple(batch_sizes.tolist())
+        if key not in self._tails:
+            self._tails[key] = ModulatedTail(self, batch_sizes)
+        return self._tails[key]
+
+    def evaluate(self, actions: Actions) -> ModulatedValues:
+        """The values of tables (n_phases, n_states)."""
+        n_states = actions.shape[1]
+        tail = self.tail(actions[:, -1])
+        equations = _Equations(self, actions, tail)
+        polynomial = tail.polynomial(self.costs[tail.batch_sizes, np.arange(self.n_phases)])
+        gains, rest = equations.solve(equations.sides(self.costs, *polynomial))
+        quadratic, linear, constant = polynomial
+        rates = equations.rates().reshape(n_states, self.n_phases)
+        return ModulatedValues(
+            gains,
+            quadratic,
+            linear - tail.gain_slope * gains,
+            constant - np.outer(tail.gain_constant, gains),
+            tail.extended(rest, 2 * n_states + self.problem.max_batch_size + self.counts.shape[1]),
+            rates,
+            float((rates * equations.leaves).sum()),
+        )
+
+    def performance(self, actions: Actions) -> Performance:
+        """Mean latency, power, and the batches of each size per second, of tables (n_phases, n_states)."""
+        tail = self.tail(actions[:, -1])
+        equations = _Equations(self, actions, tail)
+        n = self.problem.max_batch_size
+        costs = np.zeros((n + 1, self.n_phases, n + 1))
+        costs[..., 0] = self.costs[..., 0]
+        costs[1:, :, 1:] = np.eye(n)[:, None, :]
+        polynomial = tail.polynomial(costs[tail.batch_sizes, np.arange(self.n_phases)])
+        gains = equations.rates() @ equations.sides(costs, *polynomial)
+        batches = np.maximum(gains[1:], 0.0)
+        return Performance(float(gains[0]), float(batches @ self.problem.energy), batches)
+
+    def action_values(self, values: ModulatedValues, latency_weight: float, power_weight: float, n_states: int) -> Array:
+        """Weighted cost of each action followed by the tables evaluated, shape (n_states, n_phases, max_batch_size + 1).
+
+        Relative to nothing waiting in the first phase; infinite where an action is not allowed.
+        """
+        weights = np.array([latency_weight, power_weight])
+        gain, quadratic, linear, constant = (x @ weights for x in (values.gains, values.quadratic, values.linear, values.constant))
+        constant = constant - constant[0]
+        n_actions = len(self.counts)
+        sizes = np.arange(n_actions)
+        x = np.arange(n_states)[:, None, None]  # left behind
+        # (n_states, n_actions, n_phases): the quadratic and what the rest comes to after the service
+        value = (
+            quadratic * (x**2 + 2 * x * self._mean + self._second)
+            + x * (self.transitions @ linear)
+            + (self.arrived @ linear + self.transitions @ constant + self.costs @ weights - gain * self.duration)
+            + self._averaged(values.rest @ weights, n_states)
+        )
+        s = np.arange(n_states)[:, None]
+        allowed = ((sizes >= self.problem.min_batch_size) & (sizes <= s)) | (sizes == 0)
+        behind = np.where(allowed, s - sizes, 0)
+        holding = latency_weight / self.rate * s[:, :, None] * self.duration
+        return np.where(allowed[:, :, None], value[behind, sizes] + holding, np.inf).transpose(0, 2, 1)
+
+    def tail_values(self, values: ModulatedValues, latency_weight: float, power_weight: float) -> Array:
+        """What is left of the cost of each batch size in an endless queue, (n_phases, max_batch_size), of the largest throughput.
+
+        Batch sizes of the largest throughput differ there by a constant; infinite for the others.
+        """
+        weights = np.array([latency_weight, power_weight])
+        gain, quadratic, linear, constant = (x @ weights for x in (values.gains, values.quadratic, values.linear, values.constant))
+        sizes = np.arange(1, len(self.counts))[:, None]
+        mean, second, moves = self._mean[1:], self._second[1:], self.transitions[1:]
+        limit = (
+            (self.costs @ weights - gain * self.duration)[1:]
+            + quadratic * (second - 2 * sizes * mean + sizes**2)
+            + self.arrived[1:] @ linear
+            - sizes * (moves @ linear)
+            + moves @ constant
+        )
+        throughput = self.problem.throughput
+        possible = throughput >= throughput[-1] * (1 - 1e-12)
+        possible[: self.problem.min_batch_size - 1] = False
+        return np.where(possible, limit.T, np.inf)
+
+    def _averaged(self, rest: Array, n_states: int) -> Array:
+        """``sum_k counts[a, k] rest[x + k]``, (n_states, n_actions, n_phases), by the fast Fourier transform."""
+        n_rows = n_states + self.counts.shape[1]
+        length = 2 ** int(np.ceil(np.log2(n_rows)))
+        if length not in self._spectra:
+            self._spectra[length] = np.conj(np.fft.rfft(self.counts, length, axis=1))
+        spectrum = np.einsum("afij,fj->fai", self._spectra[length], np.fft.rfft(rest[:n_rows], length, axis=0))
+        return np.asarray(np.fft.irfft(spectrum, length, axis=0)[:n_states])
+
+
+class _Equations:
+    """The linear system of tables: a row per state and phase; unknown are e(0) ... e(S), the gain in the place of the first."""
+
+    def __init__(self, queue: ModulatedQueue, actions: Actions, tail: ModulatedTail) -> None:
+        self._queue, self._tail = queue, tail
+        n, n_states = actions.shape
+        self._shape = n_states, n
+        self._actions = actions.T.ravel()  # state by state
+        self._phases = np.tile(np.arange(n), n_states)
+        self._s = np.repeat(np.arange(n_states), n)
+        behind = self._s - self._actions
+        at = self._actions, self._phases
+        self._next = behind + queue.arrived[at].sum(axis=1)
+        self._squared = queue.squared(*at, behind)
+        self._duration = queue.duration[at]
+        # mean number waiting then, with the phase then: what u is multiplied by
+        self._with_phase = behind[:, None] * queue.transitions[at] + queue.arrived[at]
+        matrix = np.zeros((n_states * n, n_states * n))
+        self.leaves = np.zeros(self._shape)
+        _fill(matrix, self.leaves, queue.counts, queue.reach, np.ascontiguousarray(actions))
+        farthest = int((behind + queue.reach[self._actions] - 1).max())
+        above = min(farthest - n_states + 1, len(tail.weights))
+        if above > 0:
+            moves = _moves_above(queue.counts, np.ascontiguousarray(actions), above).reshape(n_states * n, above * n)
+            below = tail.weights[:above].transpose(0, 2, 1, 3).reshape(above * n, -1)
+            matrix[:, (n_states - tail.largest) * n :] -= moves @ below
+        gain = self._duration + tail.gain_slope * (self._next - self._s)
+        matrix[:, 0] = gain + queue.transitions[at] @ tail.gain_constant - tail.gain_constant[self._phases]
+        # The transpose has LAPACK's order and is factored in place.
+        self._factors = lu_factor(matrix.T, overwrite_a=True, check_finite=False)
+
+    def sides(self, costs: Array, quadratic: Array, linear: Array, constant: Array) -> Array:
+        """Right sides, (n_states * n_phases, n), for ``n`` costs of an action, s / lambda beside the first."""
+        at = self._actions, self._phases
+        sides = costs[at].copy()
+        sides[:, 0] += self._s * self._duration / self._queue.rate
+        sides += np.outer(self._squared - self._s**2, quadratic)
+        sides += self._with_phase @ linear - self._s[:, None] * linear[self._phases]
+        sides += self._queue.transitions[at] @ constant - constant[self._phases]
+        return np.asarray(sides)
+
+    def solve(self, sides: Array) -> tuple[Array, Array]:
+        """Gains (n,) and e(0) ... e(S), (n_states, n_phases, n)."""
+        solved = lu_solve(self._factors, sides, trans=1, check_finite=False)
+        gains = solved[0].copy()
+        solved[0] = 0.0
+        return gains, solved.reshape(*self._shape, -1)
+
+    def rates(self) -> Array:
+        """What a unit of each right side adds to the gain: decisions per second in a state and phase, (n_states * n_phases,)."""
+        unit = np.zeros(len(self._actions))
+        unit[0] = 1.0
+        return np.asarray(lu_solve(self._factors, unit, check_finite=False))
+
+
+def _counts(problem: SmdpProblem) -> tuple[Array, Array]:
+    """(4.8), (max_batch_size, n_counts, n_phases, n_phases), as far as it matters, and (4.9), (max_batch_size, n_phases)."""
+    D0, D1 = problem.arrivals.D0, problem.arrivals.D1
+    rate = float(-D0.diagonal().min())
+    jumps = _events(problem, rate)
+    most = _events(problem, float(D1.sum(axis=1).max())).shape[1]  # arrivals if the busiest phase lasted
+    silent, arrival = np.eye(len(D0)) + D0 / rate, D1 / rate
+    counts = _mixed(jumps, silent, arrival, most)
+    n_counts = int(np.flatnonzero(counts.max(axis=(0, 2, 3)) >= _NEGLIGIBLE)[-1]) + 1
+    step, inflow = silent + arrival, D1.sum(axis=1)
+    held = np.zeros((jumps.shape[1], len(D0)))  # r^2 times the integral of N given the number of jumps
+    total = np.zeros(len(D0))
+    for m in range(1, len(held)):
+        held[m] = held[m - 1] + total
+        total = total + inflow
+        inflow = step @ inflow
+    return np.ascontiguousarray(counts[:, :n_counts]), jumps @ held / rate**2
+
+
+def _events(problem: SmdpProblem, rate: float) -> Array:
+    """Probabilities of 0, 1, ... events of ``rate`` during a service of each batch size, as far as they matter."""
+    expected = rate * float(problem.service.mean[-1])
+    n_events = 64
+    while n_events * problem.max_batch_size <= _MOST_NUMBERS:
+        events = problem.service.counts(rate, n_events)
+        if n_events > 2 * expected and events[-1, -1] < _NEGLIGIBLE:
+            last = int(np.flatnonzero(events.max(axis=0) >= _NEGLIGIBLE)[-1])
+            return np.ascontiguousarray(events[:, : last + 1])
+        n_events *= 2
+    raise InvalidInput(
+        "arrivals and service",
+        f"{expected:.4g} shifts of the phase and arrivals in the longest service",
+        f"at most {_MOST_NUMBERS // problem.max_batch_size} in all services but one in 10^18",
+    )
+
+
+@compiled
+def _mixed(jumps: Array, silent: Array, arrival: Array, n_counts: int) -> Array:
+    """``sum_m jumps[b, m] U_{m,k}`` with U of (1.4), k below ``n_counts``: (len(jumps), n_counts, n, n)."""
+    n_batches, n_jumps = jumps.shape
+    n = len(silent)
+    width = n * n
+    result = np.zeros((n_batches, n_counts * width))
+    level, following = np.zeros((n_counts + 1, n, n)), np.zeros((n_counts + 1, n, n))
+    for i in range(n):
+        level[0, i, i] = 1.0
+    first, last = 0, 0  # other counts have no weight
+    for m in range(n_jumps):
+        flat = level.reshape((n_counts + 1) * width)
+        for b in range(n_batches):
+            weight = jumps[b, m]
+            if weight > _LOST:
+                for x in range(first * width, (last + 1) * width):
+                    result[b, x] += weight * flat[x]
+        for k in range(first, last + 2):
+            for i in range(n):
+                for j in range(n):
+                    moved = 0.0
+                    for between in range(n):
+                        moved += level[k, i, between] * silent[between, j]
+                        if k > first:
+                            moved += level[k - 1, i, between] * arrival[between, j]
+                    following[k, i, j] = moved
+        level, following = following, level
+        last = min(last + 1, n_counts - 1)
+        while last > first and level[last].max() < _LOST:
+            last -= 1
+        while first < last and level[first].max() < _LOST:
+            first += 1
+        level[last + 1] = 0.0
+        following[last + 1] = 0.0
+    return result.reshape(n_batches, n_counts, n, n)
+
+
+@compiled
+def _fill(matrix: Array, leaves: Array, counts: Array, reach: Actions, actions: Actions) -> None:
+    """Set ``matrix`` to one less the probabilities of moves, and ``leaves`` (n_states, n_phases) to those of moves beyond."""
+    n, n_states = actions.shape
+    for s in range(n_states):
+        for i in range(n):
+            row, a = s * n + i, actions[i, s]
+            matrix[row, row] += 1.0
+            inside = min(reach[a], n_states - s + a)
+            for k in range(inside):
+                for j in range(n):
+                    matrix[row, (s - a + k) * n + j] -= counts[a, k, i, j]
+            for k in range(inside, reach[a]):
+                for j in range(n):
+                    leaves[s, i] += counts[a, k, i, j]
+
+
+@compiled
+def _moves_above(counts: Array, actions: Actions, above: int) -> Array:
+    """Probabilities of moves to each of ``above`` states beyond the last row, (n_states, n_phases, above, n_phases)."""
+    n, n_states = actions.shape
+    moves = np.zeros((n_states, n, above, n))
+    for s in range(n_states):
+        for i in range(n):
+            a = actions[i, s]
+            start = n_states - s + a
+            for k in range(start, min(counts.shape[1], start + above)):
+                for j in range(n):
+                    moves[s, i, k - start, j] = counts[a, k, i, j]
+    return moves
+
+
+@compiled
+def _weights(descents: Array, n_above: int) -> Array:
+    """How the values above a row hang on the ``b`` values up to it, ascending: (n_above, b, n, n)."""
+    b, n = descents.shape[:2]
+    weights = np.zeros((n_above, b, n, n))
+    for above in range(n_above):
+        for d in range(1, b + 1):
+            below = above - d
+            for i in range(n):
+                for j in range(n):
+                    descent = descents[d - 1, i, j]
+                    if below < 0:
+                        weights[above, b + below, i, j] += descent
+                    else:
+                        for x in range(b):
+                            for end in range(n):
+                                weights[above, x, i, end] += descent * weights[below, x, j, end]
+    return weights
+
+
+@compiled
+def _extend(rest: Array, first: int, descents: Array) -> None:
+    """Fill ``rest`` (n_rows, n_phases, n) from row ``first`` on."""
+    b, n = descents.shape[:2]
+    rest[first:] = 0.0
+    for s in range(first, len(rest)):
+        for d in range(1, b + 1):
+            for i in range(n):
+                for j in range(n):
+                    for x in range(rest.shape[2]):
+                        rest[s, i, x] += descents[d - 1, i, j] * rest[s - d, j, x]

@@ -1,0 +1,1 @@
+"""What was recorded: traces, their files and columns, their statistics and drift."""

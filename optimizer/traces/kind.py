@@ -1,0 +1,55 @@
+"""What the numbers of a trace are: timestamps, inter-arrival times, or counts (docs/traces.md).
+
+The caller says it, else the column's name, else how the numbers rise and fall. Where that does not tell, the trace is refused:
+times taken for gaps, or counts for either, would give a wrong fit without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.traces.columns import Numbers
+
+Kind = Literal["auto", "timestamps", "interarrivals", "counts"]
+KINDS: tuple[Kind, ...] = ("auto", "timestamps", "interarrivals", "counts")
+KIND_NAMES = {"timestamps": "timestamps", "interarrivals": "inter-arrival times", "counts": "counts"}
+
+# Rates first, since "arrivals per second" speaks of arrivals, then gaps: "inter-arrival time" and "time delta" speak of time too.
+_COUNT_NAME = re.compile(r"count|requests|invocations|hits|queries|(?<![a-z])[rq]ps(?![a-z])|per[-_ ]?(s|m|h)", re.IGNORECASE)
+_GAP_NAME = re.compile(
+    r"inter[-_ ]?(arr|event|req)|interval|gap|delta|diff|between|spacing|(?<![a-z])iats?(?![a-z])", re.IGNORECASE
+)
+_TIME_NAME = re.compile(r"time|stamp|date|arriv|clock|epoch|when|(?<![a-z])(ts?|at)(?![a-z])", re.IGNORECASE)
+
+
+def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, str]:
+    """What the numbers under a name are taken for, and why.
+
+    Raises
+    ------
+    InvalidInput
+        They may be either kind, or are counts by their name: the width of a bin must be said then.
+    """
+    if name is not None and _GAP_NAME.search(name):
+        return "interarrivals", f"by the column's name, {name}"
+    if name is not None and _COUNT_NAME.search(name):
+        raise InvalidInput(
+            f"{source}: kind", "auto", f"counts --bin SECONDS, or else timestamps or interarrivals, for column {name}"
+        )
+    if name is not None and _TIME_NAME.search(name):
+        return "timestamps", f"by the column's name, {name}"
+    steps = np.diff(values)
+    rises, falls = int((steps > 0).sum()), int((steps < 0).sum())
+    if rises and not falls:
+        return "timestamps", "as they never fall"
+    balanced = max(rises, falls) <= 2 * min(rises, falls)
+    # arrivals in disorder spread over their whole span; gaps have a few that are large
+    if values.min() < 0 or (balanced and values.max() > 4 * values.mean()):
+        return "interarrivals", "as they rise and fall, and few are large"
+    raise InvalidInput(
+        f"{source}: kind", "auto", f"timestamps or interarrivals (--kind): with {rises} rises and {falls} falls these may be either"
+    )

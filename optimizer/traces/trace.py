@@ -1,0 +1,312 @@
+"""Arrival traces: what they are, how they vary, and how they are read from files (docs/traces.md).
+
+A trace is the times between arrivals. ``read_trace`` recognises what a file is by its content: CSV, Parquet, NPY or the access log
+of a load balancer, plain or compressed by gzip; each has a module of its own that gives numbers, and here they become arrivals.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.traces.access_log import is_access_log, log_files, read_access_logs
+from sluice.optimizer.traces.columns import (
+    ISO_KIND,
+    SECONDS,
+    Column,
+    read_csv_column,
+    read_npy_column,
+    read_parquet_column,
+)
+from sluice.optimizer.traces.counts import spread_counts
+from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind
+
+MIN_ARRIVALS = 100
+LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
+FEWEST_WINDOWS, MOST_WINDOWS = 10, 1_000_000  # that an index of dispersion is estimated from
+
+
+@dataclass(frozen=True)
+class TraceStatistics:
+    """How arrivals come.
+
+    Of the inter-arrival times ``mean`` (s), ``scv``, ``skewness``, and ``autocorrelation`` by lag; of the counts ``dispersion``
+    (variance over mean) by window (s).
+    """
+
+    n: int
+    duration: float
+    arrival_rate: float
+    mean: float
+    scv: float
+    skewness: float
+    autocorrelation: dict[int, float]
+    dispersion: dict[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Arrivals as they were seen: ``interarrivals`` in seconds, the first counted from an arrival at time 0.
+
+    ``reading`` says what its file was taken to hold, and why.
+
+    Raises
+    ------
+    InvalidInput
+        Fewer than 100 arrivals, a negative gap, or all arrivals at one time.
+    """
+
+    interarrivals: Array
+    source: str = "trace"
+    reading: str = ""
+
+    def __post_init__(self) -> None:
+        gaps = np.asarray(self.interarrivals, dtype=float)
+        object.__setattr__(self, "interarrivals", gaps)
+        if len(gaps) + 1 < MIN_ARRIVALS:
+            raise InvalidInput(f"{self.source}: arrivals", len(gaps) + 1, f"at least {MIN_ARRIVALS}")
+        bad = np.flatnonzero(~(np.isfinite(gaps) & (gaps >= 0)))
+        if len(bad):
+            raise InvalidInput(f"{self.source}: inter-arrival time {bad[0] + 1}", float(gaps[bad[0]]), "a number of seconds >= 0")
+        if not gaps.any():
+            raise InvalidInput(f"{self.source}: times", "all equal", "arrivals at different times")
+
+    def __len__(self) -> int:
+        return len(self.interarrivals) + 1
+
+    @cached_property
+    def times(self) -> Array:
+        """Arrival times in seconds, from 0, shape (len(self),)."""
+        return np.concatenate([[0.0], np.cumsum(self.interarrivals)])
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first arrival to the last."""
+        return float(self.times[-1])
+
+    @property
+    def arrival_rate(self) -> float:
+        """Requests per second."""
+        return len(self.interarrivals) / self.duration
+
+    def sped_up(self, factor: float) -> Trace:
+        """The trace replayed ``factor`` times as fast."""
+        if not 0 < factor < np.inf:
+            raise InvalidInput("factor", factor, "a number > 0")
+        return Trace(self.interarrivals / factor, self.source, self.reading)
+
+    def between(self, start: float, end: float) -> Trace:
+        """The arrivals from ``start`` to ``end``, in seconds since the first arrival."""
+        if not 0 <= start < end:
+            raise InvalidInput("from, to", (start, end), "seconds since the first arrival, 0 <= from < to")
+        first, last = np.searchsorted(self.times, start), np.searchsorted(self.times, end, side="right")
+        source = f"{self.source} from {start:g} s" + (f" to {end:g} s" if np.isfinite(end) else "")
+        return Trace(self.interarrivals[first : max(first, last - 1)], source, self.reading)
+
+    def last(self, seconds: float) -> Trace:
+        """The arrivals of the last ``seconds``, up to the last arrival."""
+        if not seconds > 0:
+            raise InvalidInput("window", seconds, "a number of seconds > 0")
+        first = np.searchsorted(self.times, self.duration - seconds)
+        return Trace(self.interarrivals[first:], f"{self.source}, last {seconds:g} s", self.reading)
+
+    def counts(self, n_windows: int) -> Array:
+        """Arrivals in each of ``n_windows`` equal windows from the first arrival to the last, which itself is not counted."""
+        places = self.times[:-1] / (self.duration / n_windows)
+        return np.bincount(np.minimum(places.astype(np.int64), n_windows - 1), minlength=n_windows).astype(np.float64)
+
+    def autocorrelation(self, lags: ArrayLike) -> Array:
+        """Sample autocorrelation of the inter-arrival times at ``lags``."""
+        centred = self.interarrivals - self.interarrivals.mean()
+        power = float(centred @ centred)
+        if power == 0:
+            return np.zeros(len(np.atleast_1d(lags)))
+        return np.array([float(centred[:-lag] @ centred[lag:]) / power for lag in np.atleast_1d(lags).tolist()])
+
+    def dispersion(self, window: float) -> float:
+        """Index of dispersion of the counts in successive windows of ``window`` seconds; nan with fewer than two windows."""
+        n_windows = int(self.duration / window)
+        if n_windows < 2:
+            return float("nan")
+        counts = np.diff(np.searchsorted(self.times, window * np.arange(n_windows + 1)))
+        return float(counts.var(ddof=1) / counts.mean()) if counts.any() else float("nan")
+
+    def dispersion_windows(self, per_decade: int) -> Array:
+        """Windows in seconds, ``per_decade`` to a factor of ten, from the mean gap up to a tenth of the trace."""
+        shortest, longest = self.duration / min(len(self.interarrivals), MOST_WINDOWS), self.duration / FEWEST_WINDOWS
+        steps = int(np.floor(per_decade * np.log10(longest / shortest) + 1e-9))
+        return np.asarray(shortest * 10 ** (np.arange(steps + 1) / per_decade))
+
+    def statistics(self) -> TraceStatistics:
+        """Mean, variability, memory and dispersion."""
+        gaps = self.interarrivals
+        mean, deviation = float(gaps.mean()), float(gaps.std())
+        lags = [lag for lag in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if lag <= len(gaps) // FEWEST_WINDOWS]
+        return TraceStatistics(
+            n=len(self),
+            duration=self.duration,
+            arrival_rate=self.arrival_rate,
+            mean=mean,
+            scv=(deviation / mean) ** 2,
+            skewness=float(((gaps - mean) ** 3).mean() / deviation**3) if deviation else 0.0,
+            autocorrelation=dict(zip(lags, self.autocorrelation(lags).tolist(), strict=True)),
+            dispersion={
+                float(f"{window:.6g}"): self.dispersion(window) for window in self.dispersion_windows(per_decade=1).tolist()
+            },
+        )
+
+    def dithered(self, rng: np.random.Generator) -> Array:
+        """Inter-arrival times > 0, for densities: stamps that lie on a clock's grid are spread over its tick.
+
+        A grid is taken for granted when every gap is a multiple of the smallest positive one, some gaps are repeated, and some are
+        zero or the smallest is below half the mean (a regular source is no clock). Otherwise zero gaps become a thousandth of the
+        smallest positive one.
+        """
+        gaps = self.interarrivals
+        mean, tick = float(gaps.mean()), float(gaps[gaps > 0].min())
+        multiples = gaps / tick
+        rounded = np.round(multiples)
+        on_grid = bool(np.all(np.abs(multiples - rounded) < 1e-3)) and len(np.unique(rounded)) < len(gaps)
+        if on_grid and 1e-4 * mean < tick and (tick < 0.5 * mean or not gaps.all()):
+            gaps = np.diff(np.sort(self.times + rng.uniform(0, tick, len(self.times))))
+        return np.maximum(gaps, 1e-3 * tick)
+
+
+def read_trace(
+    path: str | Path,
+    column: str | None = None,
+    kind: Kind = "auto",
+    unit: str = "s",
+    bin_width: float | None = None,
+    rng: np.random.Generator | None = None,
+) -> Trace:
+    """The trace in a file, or in the access logs of a folder.
+
+    Parameters
+    ----------
+    column : str, optional
+        Its name in the file; by default the first.
+    kind : {"auto", "timestamps", "interarrivals", "counts"}
+        By default what the type of the values says, else what ``assumed_kind`` finds.
+    unit : {"s", "ms", "us", "ns"}
+        Of plain numbers that are times or gaps.
+    bin_width : float, optional
+        Seconds that each count covers, by default 1; with ``kind="auto"`` it says that they are counts.
+    rng : numpy.random.Generator, optional
+        Places counted arrivals in their bins (``sluice.optimizer.traces.counts``); seeded with 0 by default.
+
+    Raises
+    ------
+    InvalidInput
+        Names the file, the line or row and the value: text among numbers, a negative time, gap or count, unsorted times; fewer
+        than 100 arrivals; numbers that might be either kind; a file that is torn or of no kind that is read.
+    """
+    if unit not in SECONDS:
+        raise InvalidInput("unit", unit, "one of " + ", ".join(SECONDS))
+    if kind not in KINDS:
+        raise InvalidInput("kind", kind, "one of " + ", ".join(KINDS))
+    if bin_width is not None and kind == "auto":
+        kind = "counts"
+    if bin_width is not None and kind != "counts":
+        raise InvalidInput("bin", bin_width, "none but for counts")
+    source = str(path)
+    found = _column_or_logs(Path(path), column, source)
+    if isinstance(found, Column):
+        return _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
+    if unit != "s":
+        raise InvalidInput("unit", unit, "none for an access log: its times carry their own")
+    if column is not None or kind in ("interarrivals", "counts"):
+        given = ("column", column) if column is not None else ("kind", kind)
+        raise InvalidInput(*given, "none for an access log: it holds times in a field of its own")
+    times = read_access_logs(found)
+    some = "an access log" if len(found) == 1 else f"{len(found)} access logs"
+    return Trace(np.diff(times) * SECONDS["ns"], source, f"request_creation_time in {some} of a load balancer")
+
+
+def _column_or_logs(path: Path, column: str | None, source: str) -> Column | list[Path]:
+    """A column of a file, by what the file is; or the access logs to be read."""
+    try:
+        if path.is_dir():
+            return log_files(path)
+        with path.open("rb") as file:
+            start = file.read(8)
+        if start[:4] == b"PAR1" or path.suffix == ".parquet":
+            return read_parquet_column(path, column, source)
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInput(
+            "trace", source, f"a readable file of CSV, Parquet, NPY or a load balancer's log, plain or gzip ({told})"
+        ) from None
+    if data[:4] == b"PAR1":
+        return read_parquet_column(data, column, source)
+    if data[:6] == b"\x93NUMPY" or path.suffix == ".npy":
+        return read_npy_column(data, column, source)
+    if b"\0" in data[:4096]:
+        raise InvalidInput(
+            "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is some other binary file"
+        )
+    if is_access_log(data):
+        return [path]
+    return read_csv_column(data, column, source)
+
+
+def _of_column(
+    found: Column, column: str | None, kind: Kind, unit: str, bin_width: float | None, source: str, rng: np.random.Generator
+) -> Trace:
+    """The arrivals that a column means."""
+    values = found.values
+    missing = np.flatnonzero(~np.isfinite(values))
+    if len(missing):
+        where, text = found.place(int(missing[0]))
+        raise InvalidInput(where, text, "a finite number")
+    if found.means and kind not in ("auto", found.means):
+        where, text = found.place(0)
+        raise InvalidInput(where, text, f"a number, as --kind {kind} was asked for")
+    if kind == "counts":
+        if column is None and found.others:
+            names = ", ".join(filter(None, (found.name, *found.others)))
+            raise InvalidInput(f"{source}: column", None, f"the name of the counts among {names}")
+        width = 1.0 if bin_width is None else bin_width
+        times = spread_counts(found, width, source, rng)
+        _require_arrivals(len(times), source)
+        return Trace(np.diff(times), source, f"counts per {width:g} s, placed in their bins at random")
+    _require_arrivals(len(values), source, at_least=MIN_ARRIVALS - 1)
+    if found.means and unit != "s":
+        raise InvalidInput("unit", unit, f"none for {found.typed}: they carry their own")
+    if found.means:
+        reading = f"{KIND_NAMES[found.means]} ({'' if found.typed == ISO_KIND else 'by their type, '}{found.typed})"
+        known, scale = found.means, found.tick
+    else:
+        known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
+        reading, scale = f"{KIND_NAMES[known]} in {unit} ({reason})", SECONDS[unit]
+        if known == "timestamps" and values[-1] * scale > LATEST:
+            raise InvalidInput("unit", unit, f"a smaller one of {', '.join(SECONDS)} for times such as {values[-1]:g}")
+    negative = np.flatnonzero(values < 0)
+    if len(negative) and found.means != "timestamps":
+        where, text = found.place(int(negative[0]))
+        raise InvalidInput(where, text, "an inter-arrival time >= 0" if known == "interarrivals" else "a time >= 0")
+    if known == "interarrivals":
+        return Trace(np.asarray(values * scale, dtype=np.float64), source, reading)
+    gaps = np.diff(values)
+    falling = np.flatnonzero(gaps < 0)
+    if len(falling):
+        where, text = found.place(int(falling[0]) + 1)
+        otherwise = "; if these are gaps, say --kind interarrivals" if kind == "auto" and not found.means else ""
+        raise InvalidInput(where, text, f"a time not before the one above it ({found.place(int(falling[0]))[1]}){otherwise}")
+    return Trace(np.asarray(gaps * scale, dtype=np.float64), source, reading)
+
+
+def _require_arrivals(n: int, source: str, at_least: int = MIN_ARRIVALS) -> None:
+    if n < at_least:
+        raise InvalidInput(f"{source}: arrivals", n, f"at least {MIN_ARRIVALS}")

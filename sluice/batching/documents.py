@@ -1,0 +1,326 @@
+"""The documents the rooms talk by: versioned JSON there and back, in seconds, MB and UTC.
+
+    ArrivalDocument   what the optimizer knows of the arrivals     profiler, optimizer -> optimizer
+    ServiceProfile    how long a batch takes and what is billed    profiler -> optimizer
+    PolicyDocument    a ``Policy``; ``null`` in hold is inf        inside a Plan
+    Plan              what the buffer is to do for one model       optimizer -> buffer
+
+``read`` checks a document completely and names the field that is wrong; ``write`` is its inverse.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from sluice.batching.errors import InvalidInput, require
+from sluice.batching.policy import INF, Parameter, Policy
+
+VERSION = 1
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of the records that stand alone as a file."""
+
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        if self.version != VERSION:
+            raise InvalidInput("version", self.version, str(VERSION))
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the records that only occur inside a document."""
+
+
+def percentile_name(percentile: float) -> str:
+    """``p95``, ``p99.9``: every digit, since p99.99999 is not p100."""
+    return f"p{percentile:.15g}"
+
+
+class Slo(_Part, frozen=True):
+    """``percentile`` percent of the requests are answered within ``latency`` seconds."""
+
+    latency: float
+    percentile: float = 95.0
+
+    def __post_init__(self) -> None:
+        require(0 < self.latency < INF, "slo.latency", self.latency, "a number of seconds > 0")
+        require(0 < self.percentile < 100, "slo.percentile", self.percentile, "a number strictly between 0 and 100")
+
+    @property
+    def name(self) -> str:
+        """The name of the percentile."""
+        return percentile_name(self.percentile)
+
+
+class ArrivalDocument(Document, frozen=True, kw_only=True):
+    """A fitted arrival process: the matrices of a MAP (1/s), what they were fitted from and how well.
+
+    ``D0`` holds the hidden transitions (negative diagonal), ``D1`` those with an arrival; the rows of ``D0 + D1`` sum to zero.
+    """
+
+    model: str
+    arrival_rate: float
+    D0: list[list[float]]
+    D1: list[list[float]]
+    fitted_from: dict[str, Any] = {}
+    goodness: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.model in ("poisson", "mmpp", "map"), "model", self.model, "poisson, mmpp or map")
+        require(0 < self.arrival_rate < INF, "arrival_rate", self.arrival_rate, "requests per second > 0")
+        n = len(self.D0)
+        require(n > 0, "D0", self.D0, "at least one row")
+        require(len(self.D1) == n, "D1", len(self.D1), f"as many rows as D0 has ({n})")
+        for i, (hidden, arrival) in enumerate(zip(self.D0, self.D1, strict=True)):
+            require(len(hidden) == n, f"D0[{i}]", hidden, f"{n} numbers")
+            require(len(arrival) == n, f"D1[{i}]", arrival, f"{n} numbers")
+            require(hidden[i] < 0, f"D0[{i}][{i}]", hidden[i], "a negative rate")
+            for j in range(n):
+                require(j == i or hidden[j] >= 0, f"D0[{i}][{j}]", hidden[j], "a rate >= 0 off the diagonal")
+                require(arrival[j] >= 0, f"D1[{i}][{j}]", arrival[j], "a rate >= 0")
+            excess = sum(hidden) + sum(arrival)
+            require(abs(excess) <= 1e-8 * -hidden[i], f"row {i} of D0 + D1", excess, "a sum of 0")
+
+
+class ServiceTime(_Part, frozen=True):
+    """A measured duration in seconds: its mean over ``n`` runs and points ``(q, seconds)`` of its quantile function."""
+
+    mean: float
+    quantiles: list[tuple[float, float]] = []
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.mean < INF, "service_time.mean", self.mean, "a number of seconds >= 0")
+        require(self.n >= 1, "service_time.n", self.n, "an integer >= 1")
+        previous = (0.0, 0.0)
+        for i, (q, seconds) in enumerate(self.quantiles):
+            field = f"service_time.quantiles[{i}]"
+            require(0 <= q <= 1 and 0 <= seconds < INF, field, (q, seconds), "a quantile in 0..1 and a number of seconds >= 0")
+            require(i == 0 or (q > previous[0] and seconds >= previous[1]), field, (q, seconds), f"rising from {previous}")
+            previous = (q, seconds)
+
+
+class ProfilePoint(_Part, frozen=True):
+    """One measured setting.
+
+    ``service_time`` is spent inside the function, ``billed_duration`` (mean, seconds) is what is paid for it, ``overhead`` (mean,
+    seconds) is what an invocation takes beyond ``service_time`` as its client sees it.
+    """
+
+    memory_mb: int
+    batch_size: int
+    service_time: ServiceTime
+    billed_duration: float
+    overhead: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.memory_mb >= 1, "memory_mb", self.memory_mb, "an integer >= 1")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "an integer >= 1")
+        require(0 <= self.billed_duration < INF, "billed_duration", self.billed_duration, "a number of seconds >= 0")
+        require(0 <= self.overhead < INF, "overhead", self.overhead, "a number of seconds >= 0")
+
+
+class LinearServiceTime(_Part, frozen=True):
+    """l(b) = intercept + slope * b seconds, as the papers give it."""
+
+    intercept: float
+    slope: float
+
+    def __post_init__(self) -> None:
+        require(0 <= self.intercept < INF, "service_time.intercept", self.intercept, "a number of seconds >= 0")
+        require(0 <= self.slope < INF, "service_time.slope", self.slope, "a number of seconds >= 0")
+        require(self.intercept + self.slope > 0, "service_time", self, "an intercept or a slope > 0")
+
+
+class ServiceProfile(Document, frozen=True, kw_only=True):
+    """Service times of a function: measured ``points``, or a linear law in ``service_time`` that holds at every memory size.
+
+    ``init`` is the cold start's INIT duration by memory size in MB.
+    """
+
+    function: str
+    points: list[ProfilePoint] = []
+    service_time: LinearServiceTime | None = None
+    init: dict[int, ServiceTime] = {}
+    max_batch_size: int | None = None
+    measured_at: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            bool(self.points) != (self.service_time is not None), "points", self.points, "points, or else a linear service_time"
+        )
+        require(self.max_batch_size is None or self.max_batch_size >= 1, "max_batch_size", self.max_batch_size, "an integer >= 1")
+        seen: set[tuple[int, int]] = set()
+        for point in self.points:
+            key = (point.memory_mb, point.batch_size)
+            require(key not in seen, "points", f"memory_mb {key[0]}, batch_size {key[1]}", "each pair once")
+            seen.add(key)
+
+    @property
+    def memory_sizes(self) -> list[int]:
+        """The measured memory sizes in MB, ascending; empty for a linear profile."""
+        return sorted({point.memory_mb for point in self.points})
+
+    def points_at(self, memory_mb: int) -> list[ProfilePoint]:
+        """The points of one memory size, by batch size; raises ``InvalidInput`` where it was not measured."""
+        found = sorted((p for p in self.points if p.memory_mb == memory_mb), key=lambda p: p.batch_size)
+        require(bool(found), "memory_mb", memory_mb, "one of the profile's: " + ", ".join(map(str, self.memory_sizes)))
+        return found
+
+
+class PolicyDocument(_Part, frozen=True):
+    """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf."""
+
+    hold: list[float | None]
+    take: list[int]
+    servers: int | None = None
+    drop_after: float | None = None
+    kind: str = "table"
+    parameters: dict[str, Parameter] = {}
+
+    def __post_init__(self) -> None:
+        self.policy()
+
+    @classmethod
+    def of(cls, policy: Policy) -> PolicyDocument:
+        """The document of a policy."""
+        hold = [None if h == INF else h for h in policy.hold]
+        return cls(hold, list(policy.take), policy.servers, policy.drop_after, policy.kind, dict(policy.parameters))
+
+    def policy(self) -> Policy:
+        """The policy itself."""
+        hold = [INF if h is None else h for h in self.hold]
+        return Policy(hold, self.take, self.servers, self.drop_after, self.kind, self.parameters)
+
+
+class Prediction(_Part, frozen=True):
+    """What the optimizer expects of a plan: latency quantiles in seconds by name (``"p95"``), USD per request."""
+
+    latency: dict[str, float]
+    cost_per_request: float
+    mean_batch_size: float
+
+
+class Route(_Part, frozen=True):
+    """One way to the answers of a model: a variant of it on a group of workers, with a table of its own.
+
+    ``name`` names the queue, so that it should stay the same from plan to plan. ``share`` is the part of the model's requests that
+    take this route. ``variant`` is what the function calls the model, where it is not the plan's ``model``; ``accuracy`` is the
+    variant's, in percent. ``function`` and ``policy`` are as in ``Plan``.
+    """
+
+    name: str
+    function: str
+    policy: PolicyDocument
+    share: float
+    variant: str = ""
+    accuracy: float | None = None
+
+
+class Plan(Document, frozen=True, kw_only=True):
+    """What the buffer is to do for one model.
+
+    A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
+    ``function`` is a Lambda function (name, ``name:alias`` or ARN) or the ``http://`` address of a worker, or those of several
+    identical workers with commas between; ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it.
+    """
+
+    model: str
+    function: str = ""
+    policy: PolicyDocument | None = None
+    routes: list[Route] = []
+    slo: Slo | None = None
+    other_slos: list[Slo] = []
+    memory_mb: int | None = None
+    predicted: Prediction | None = None
+    arrivals: ArrivalDocument | None = None
+    made_at: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_name("model", self.model)
+        if self.routes:
+            require(not self.function, "function", self.function, "none beside routes: each of them has its own")
+            require(self.policy is None, "policy", self.policy, "none beside routes: each of them has its own")
+            self._check_routes()
+        else:
+            require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
+            require(self.policy is not None, "policy", self.policy, "a table, or else routes")
+
+    @property
+    def ways(self) -> list[Route]:
+        """The routes; of a plain plan the one way that it is, without a name."""
+        if self.policy is None:
+            return self.routes
+        return [Route("", self.function, self.policy, 1.0)]
+
+    def _check_routes(self) -> None:
+        names: set[str] = set()
+        for i, route in enumerate(self.routes):
+            field = f"routes[{i}]"
+            _require_name(f"{field}.name", route.name)
+            require(route.name not in names, f"{field}.name", route.name, "each name once")
+            names.add(route.name)
+            require(bool(route.function), f"{field}.function", route.function, "a Lambda function or the address of a worker")
+            require(0 < route.share <= 1, f"{field}.share", route.share, "a part > 0 of the requests; a route of none is left out")
+            if route.variant:
+                _require_name(f"{field}.variant", route.variant)
+            allowed = "a percentage from 0 to 100"
+            require(route.accuracy is None or 0 <= route.accuracy <= 100, f"{field}.accuracy", route.accuracy, allowed)
+        total = math.fsum(route.share for route in self.routes)
+        require(abs(total - 1) <= 1e-6, "routes: sum of share", total, "1, within 1e-6")
+
+
+def _require_name(field: str, name: str) -> None:
+    require(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) is not None, field, name, "1 to 128 of A-Z a-z 0-9 . _ -")
+
+
+Read = TypeVar("Read", bound=Document)
+
+
+def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
+    """Parse and check a document.
+
+    Raises
+    ------
+    InvalidInput
+        Names the field (behind ``source``, a file name perhaps), its value and what is allowed.
+    """
+    prefix = f"{source}: " if source else ""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidInput):
+            cause = error.__cause__
+            path = re.search(r" - at `\$\.?([^`]*)`$", str(error))
+            where = f"{path[1]}: " if path else ""
+            raise InvalidInput(f"{prefix}{where}{cause.field}", cause.value, cause.allowed) from None
+        message, _, path_text = str(error).partition(" - at `$")
+        path_text = path_text.rstrip("`").lstrip(".")
+        value = _value_at(msgspec.json.decode(data), path_text)
+        raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, message[0].lower() + message[1:]) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+        raise InvalidInput(f"{prefix}{kind.__name__}", text, f"a JSON document ({error})") from None
+
+
+def write(document: Document) -> bytes:
+    """The JSON of a document, indented for people."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _value_at(value: Any, path: str) -> Any:
+    """The value a decoder's path such as ``points[1].memory_mb`` names; the nearest enclosing one where it is not exact."""
+    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        try:
+            value = value[int(index)] if index else value[key]
+        except (KeyError, IndexError, TypeError):
+            return value
+    return value

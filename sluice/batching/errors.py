@@ -1,0 +1,114 @@
+"""What can go wrong, split by who must act.
+
+    SluiceError
+    ├── InvalidInput        the caller: a field holds a value that is not allowed
+    │   ├── UnknownModel        no plan serves the model that was named
+    │   ├── PayloadTooLarge     the body is larger than this deployment takes
+    │   └── UnsupportedEncoding the body is encoded in a way that is not undone here
+    ├── Infeasible          the operator: no configuration keeps the promise; carries the best one found
+    ├── NotConverged        the analyst: an iteration stopped early; carries the best iterate and its residual
+    └── DispatchFailed      the service: the request was accepted but not answered by the model
+        ├── QueueFull           the queue is at its limit; try again later
+        ├── StoreUnavailable    Redis is away
+        ├── Draining            this process is being shut down
+        ├── FunctionFailed      the function failed on this item
+        └── DeadlinePassed      the request was not answered within its time
+
+``buffer_service/routes.py`` maps the tree to HTTP status codes, ``sluice/cli/main.py`` to exit codes; a test holds both complete.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SluiceError(Exception):
+    """Every error that Sluice raises on purpose."""
+
+
+class InvalidInput(SluiceError, ValueError):
+    """A field holds a value that is not allowed: names the field, the value and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(field, value, allowed)
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > 200:
+            shown = shown[:197] + "..."
+        return f"{self.field}: {shown} is not allowed; allowed: {self.allowed}"
+
+
+def require(ok: bool, field: str, value: object, allowed: str) -> None:
+    """Raise ``InvalidInput`` unless ``ok``."""
+    if not ok:
+        raise InvalidInput(field, value, allowed)
+
+
+class UnknownModel(InvalidInput):
+    """No plan serves the model that was named."""
+
+    def __init__(self, model: str, known: list[str]) -> None:
+        super().__init__("model", model, "one of " + (", ".join(sorted(known)) or "(no model is served)"))
+        self.args = (model, known)
+
+
+class PayloadTooLarge(InvalidInput):
+    """The body is larger than this deployment takes."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__("body", f"{size} bytes", f"at most {limit} bytes")
+        self.args = (size, limit)
+
+
+class UnsupportedEncoding(InvalidInput):
+    """The body is encoded in a way that is not undone here."""
+
+
+class Infeasible(SluiceError):
+    """No configuration keeps the promise; ``best`` is the nearest one found (a JSON-ready mapping, or ``None``)."""
+
+    def __init__(self, reason: str, best: dict[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.best = best
+
+
+class NotConverged(SluiceError):
+    """An iteration stopped before its tolerance; ``best`` is its last iterate, ``residual`` how far it was."""
+
+    def __init__(self, reason: str, best: object, residual: float) -> None:
+        super().__init__(f"{reason} (residual {residual:g})")
+        self.best = best
+        self.residual = residual
+
+
+class DispatchFailed(SluiceError):
+    """The request was accepted but not answered by the model."""
+
+
+class QueueFull(DispatchFailed):
+    """The queue of a model is at its limit."""
+
+    def __init__(self, model: str, limit: int, retry_after: float = 1.0) -> None:
+        super().__init__(f"queue of {model!r} is full: {limit} requests wait already")
+        self.retry_after = retry_after
+
+
+class StoreUnavailable(DispatchFailed):
+    """The queue store does not answer."""
+
+
+class Draining(DispatchFailed):
+    """This process is being shut down and could not wait for the answer any longer."""
+
+
+class FunctionFailed(DispatchFailed):
+    """The function failed on this item."""
+
+
+class DeadlinePassed(DispatchFailed):
+    """The request was not answered within its time."""

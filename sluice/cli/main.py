@@ -1,0 +1,76 @@
+"""`sluice`: the door to every room. Commands are imported when they are called, so that `--help` is quick.
+
+Exit codes: 0 done; 1 infeasible or failed, with the reason and the best found; 2 misuse.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import click
+
+from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, NotConverged, SluiceError
+
+EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
+
+# name: module, one-line help (shown without importing the module)
+COMMANDS = {
+    "fit": ("sluice.cli.fit", "Fit an arrival process to a trace."),
+    "profile": ("sluice.cli.profile", "Measure a function's service times over memory and batch sizes."),
+    "predict": ("sluice.cli.predict", "Predict latency, batch sizes and cost of one setting."),
+    "recommend": ("sluice.cli.recommend", "Find the cheapest setting that keeps a percentile SLO."),
+    "smdp": ("sluice.cli.smdp", "Find the optimal batching policy of one server."),
+    "fleet": ("sluice.cli.fleet", "Choose and place model variants on a fixed fleet."),
+    "simulate": ("sluice.cli.simulate", "Run policies side by side on the same arrivals."),
+    "serve": ("sluice.cli.serve", "Serve models through the batching buffer."),
+    "replay": ("sluice.cli.replay", "Replay a trace against a running buffer."),
+    "demo": ("sluice.cli.demo", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their own, each as ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sluice-batching")
+def sluice() -> None:
+    """SLO-aware batching for serverless inference."""
+
+
+def exit_code(error: SluiceError) -> int:
+    """The exit code of the nearest named ancestor of the error."""
+    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+
+
+def main() -> None:
+    """The console entry point: errors become one line on stderr and an exit code."""
+    try:
+        sluice.main(standalone_mode=True)
+    except SluiceError as error:
+        click.echo(f"sluice: {error}", err=True)
+        if isinstance(error, Infeasible) and error.best is not None:
+            if "--json" in sys.argv:
+                click.echo(json.dumps({"version": 1, "infeasible": str(error), "best": error.best}))
+            else:
+                click.echo("best found: " + json.dumps(error.best), err=True)
+        sys.exit(exit_code(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""`sluice predict`: latency, batch sizes and cost of one setting."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from rich.table import Table
+
+from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name
+from sluice.cli import output
+from sluice.cli.arrival_options import arrival_options, cost_options, profile_option
+from sluice.cli.costs import cost_document, cost_table
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cold_starts import cold_start_probability
+from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.function.latency import METHODS, predict_latency
+from sluice.optimizer.recommend.answer import PERCENTILES
+from sluice.optimizer.report.wording import milliseconds
+from sluice.optimizer.service.times import service_times
+
+N_POINTS = 41  # of the CDF in the document
+
+
+@click.command("predict")
+@arrival_options
+@profile_option
+@click.option("--memory", "memory_mb", type=int, required=True, metavar="MB", help="Memory size.")
+@click.option("-b", "--batch-size", type=int, required=True, help="Largest batch; 1 is no batching.")
+@click.option("-t", "--timeout", type=float, required=True, metavar="SECONDS", help="Longest wait for a batch to fill.")
+@click.option("--percentile", "percentiles", type=float, multiple=True, help="Of the latency; repeatable. Default 50 90 95 99.")
+@click.option("--method", type=click.Choice(METHODS), default="exact", show_default=True, help="batch-paper: BATCH, eqs (7)-(10).")
+@cost_options
+@output.json_option
+def command(
+    arrivals: ArrivalDocument,
+    profile: ServiceProfile,
+    memory_mb: int,
+    batch_size: int,
+    timeout: float,
+    percentiles: tuple[float, ...],
+    method: str,
+    billing: Billing,
+    as_json: bool,
+) -> None:
+    """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
+    process = ArrivalProcess.of(arrivals)
+    service = service_times(profile, memory_mb, batch_size)
+    prediction = predict_latency(process, service, batch_size, timeout, method)
+    invocation_rate = process.arrival_rate / prediction.mean_batch_size
+    busy = max(float(prediction.batch_size_pmf @ service.mean_response), 1e-6)
+    cold = cold_start_probability(invocation_rate, busy)
+    cost = billing.cost(prediction.batch_size_pmf, service, profile)
+    latency = {percentile_name(p): prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
+    if as_json:
+        times = np.linspace(0, prediction.longest, N_POINTS)
+        output.print_json(
+            {
+                "version": 1,
+                "method": method,
+                "memory_mb": memory_mb,
+                "batch_size": batch_size,
+                "timeout": timeout,
+                "arrival_rate": process.arrival_rate,
+                "latency": latency,
+                "cdf": [[float(t), float(p)] for t, p in zip(times, prediction.cdf(times), strict=True)],
+                "batch_size_pmf": prediction.batch_size_pmf.tolist(),
+                "mean_batch_size": prediction.mean_batch_size,
+                "estimated_cold_start_probability": cold,
+                "cost": cost_document(cost) | {"in_all": cost.in_all(process.arrival_rate)},
+                "prices": {"region": billing.prices.region, "read_on": billing.prices.read_on},
+            }
+        )
+        return
+    title = f"{memory_mb} MB, batch size {batch_size}, timeout {milliseconds(timeout)} ({method})"
+    table = Table("", "", title=title, show_header=False)
+    for name, value in latency.items():
+        table.add_row(f"latency {name}", milliseconds(value))
+    table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
+    table.add_row("invocations/s", f"{invocation_rate:.4g}")
+    table.add_row("cold starts, at least", f"{100 * cold:.2g} %")
+    output.stdout.print(table)
+    output.stdout.print(cost_table({f"at {process.arrival_rate:.4g} requests/s": cost}))
+    output.stdout.print(f"prices: {billing.prices.region}, read {billing.prices.read_on}")

@@ -1,0 +1,206 @@
+"""`sluice profile`: measure a function's service times over memory and batch sizes."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+
+import click
+import numpy as np
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import sluice.profiler.service_times as service_times
+from sluice.batching.documents import write
+from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.cli import output
+from sluice.lambda_fn import contract
+from sluice.optimizer.billing.prices import default_prices
+from sluice.profiler.invocations import Invocation, LambdaInvocations
+from sluice.profiler.samples import Sample, make_sample
+
+
+@click.command(name="profile")
+@click.argument("function")
+@click.option("--memory", required=True, help="Memory sizes in MB, separated by commas.")
+@click.option("--batch-size", default="1,2,4,8,16,32", show_default=True, help="Batch sizes, separated by commas.")
+@click.option("--payload", help="File with the body of one request; without it one is made from what the model says it takes.")
+@click.option("--content-type", default=contract.JSON, show_default=True, help="Content type of the payload.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of the request; may be repeated.")
+@click.option("--model", help="Name of the model  [default: that of the function, without memory size and alias]")
+@click.option("--precision", default=0.03, show_default=True, help="Half-width of each mean's 95 % confidence interval, relative.")
+@click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
+@click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
+@click.option("--max-seconds", default=120.0, show_default=True, help="Time for the whole sweep.")
+@click.option("--architecture", type=click.Choice(["x86_64", "arm64"]), default="x86_64", show_default=True, help="For the price.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the order of the runs.")
+@click.option("--out", help="File for the profile  [default: profile.json, unless --json]")
+@click.option("--yes", is_flag=True, help="Do not ask before the sweep.")
+@output.json_option
+def command(
+    function: str,
+    memory: str,
+    batch_size: str,
+    payload: str | None,
+    content_type: str,
+    headers: tuple[str, ...],
+    model: str | None,
+    precision: float,
+    min_runs: int,
+    max_runs: int,
+    max_seconds: float,
+    architecture: str,
+    seed: int,
+    out: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Measure the service times of FUNCTION over memory and batch sizes.
+
+    FUNCTION is a Lambda function: a name, name:alias or ARN. Its memory size is selected by name, so where several are measured,
+    the name has {memory_mb} in it: 'mlp-{memory_mb}:live'. AWS_ENDPOINT_URL_LAMBDA leads to the local runtime instead of AWS.
+
+    What the sweep costs at the most is printed first. One batch runs at a time. A point is done when its mean is known to the
+    precision; cold starts are kept apart.
+    """
+    rng = np.random.default_rng(seed)
+    memory_sizes, batch_sizes = _integers("memory", memory), _integers("batch-size", batch_size)
+    model = model or _model_of(function)
+    invoke = LambdaInvocations()
+    earlier: list[tuple[int, Invocation]] = []
+    if payload is not None:
+        sample = Sample(output.read_file(payload), content_type, _headers(headers))
+    else:
+        smallest = min(memory_sizes)
+        described = invoke(function.replace(service_times.PLACEHOLDER, str(smallest)), _describe(model))
+        earlier.append((smallest, described))
+        sample = make_sample(_metadata(described, function, model), rng)
+    sweep = service_times.Sweep(
+        function=function,
+        memory_sizes=memory_sizes,
+        batch_sizes=batch_sizes,
+        sample=sample,
+        model=model,
+        precision=precision,
+        n_min=min_runs,
+        n_max=max_runs,
+        max_seconds=max_seconds,
+    )
+    if out is None and not as_json:
+        out = "profile.json"
+    if out is not None:
+        _refuse_unwritable(out)
+    bound = _cost(sweep.cost_bound(), architecture)
+    click.echo(f"The sweep costs at most {bound}; to that add the run under way when the time is up.", err=True)
+    if not yes and sys.stdin.isatty():
+        click.confirm("Measure?", default=True, abort=True, err=True)
+
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    with _progress_bar() as bar:
+        task = bar.add_task("", total=1.0)
+
+        def on_progress(done: service_times.Progress) -> None:
+            text = f"{done.closed}/{done.points} points, {done.memory_mb} MB × {done.batch_size}"
+            bar.update(task, completed=done.fraction, description=text)
+
+        measured = service_times.measure_service_times(
+            sweep, invoke, rng, measured_at=now, earlier=earlier, on_progress=on_progress
+        )
+        bar.update(task, completed=1.0)
+
+    click.echo(f"It took {_cost(measured.spent, architecture)}.", err=True)
+    if not measured.converged:
+        worst = max(measured.points, key=lambda point: point.relative_half_width)
+        short = sum(point.stopped != service_times.PRECISE for point in measured.points)
+        click.echo(
+            f"{short} of {len(measured.points)} points are less precise than {precision:.1%}; the least precise is "
+            f"{worst.memory_mb} MB, batch size {worst.batch_size}: ±{worst.relative_half_width:.1%}. "
+            "More --max-seconds or --max-runs helps.",
+            err=True,
+        )
+    if out is not None:
+        output.write_file(out, write(measured.profile))
+        click.echo(f"Wrote {out}.", err=True)
+    if as_json:
+        output.print_json(measured.profile)
+    else:
+        output.stdout.print(_table(measured))
+
+
+def _integers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(f"--{option}", text, "integers separated by commas") from None
+
+
+def _headers(headers: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for header in headers:
+        name, colon, value = header.partition(":")
+        if not colon or not name.strip():
+            raise InvalidInput("--header", header, "NAME:VALUE")
+        found[name.strip().lower()] = value.strip()
+    return found
+
+
+def _model_of(function: str) -> str:
+    """``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so."""
+    name = re.sub(r"^arn:[^:]*:lambda:[^:]*:[^:]*:function:", "", function).partition(":")[0]
+    return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(service_times.PLACEHOLDER, "") or name
+
+
+def _describe(model: str) -> bytes:
+    return contract.encode_batch(contract.Batch(model, [], describe=True))
+
+
+def _metadata(described: Invocation, function: str, model: str) -> dict[str, object]:
+    try:
+        return contract.decode_metadata(described.payload)
+    except contract.WireError as error:
+        raise FunctionFailed(f"{function} does not say what model {model!r} takes ({error}); give a --payload") from None
+
+
+def _refuse_unwritable(path: str) -> None:
+    """Better now than after a sweep that was paid for."""
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise InvalidInput("--out", path, f"a writable path ({error.strerror})") from None
+
+
+def _cost(cost: service_times.SweepCost, architecture: str) -> str:
+    prices = default_prices()
+    usd = cost.usd(prices.gb_second(architecture), prices.function.request)
+    where = f"AWS {prices.region}, {architecture}, prices of {prices.read_on}"
+    return f"{cost.invocations} invocations, {cost.seconds:.0f} s and {cost.gb_seconds:.3g} GB-s: USD {usd:.2g} on {where}"
+
+
+def _progress_bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    # Few refreshes: drawing competes with what is measured.
+    return Progress(*columns, console=output.stderr, disable=not output.stderr.is_terminal, transient=True, refresh_per_second=2)
+
+
+def _table(measured: service_times.MeasuredServiceTimes) -> Table:
+    profile = measured.profile
+    starts = ", ".join(f"{init.mean * 1e3:.0f} ms at {memory_mb} MB ({init.n})" for memory_mb, init in profile.init.items())
+    caption = f"INIT of cold starts (runs): {starts or 'none seen'}"
+    table = Table(title=f"Service times of {profile.function}, ms", caption=caption)
+    for name in ("memory MB", "batch size", "mean", "± %", "p95", "billed", "overhead", "runs"):
+        table.add_column(name, justify="right")
+    for point, known in zip(profile.points, measured.points, strict=True):
+        p95 = dict(point.service_time.quantiles).get(0.95)
+        table.add_row(
+            str(point.memory_mb),
+            str(point.batch_size),
+            f"{point.service_time.mean * 1e3:.2f}",
+            f"{known.relative_half_width * 100:.1f}",
+            "" if p95 is None else f"{p95 * 1e3:.2f}",
+            f"{point.billed_duration * 1e3:.1f}",
+            f"{point.overhead * 1e3:.2f}",
+            str(known.n),
+        )
+    return table

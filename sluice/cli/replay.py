@@ -1,0 +1,130 @@
+"""`sluice replay`: send the requests of a trace to a running buffer, when the trace says, and measure how long each takes."""
+
+from __future__ import annotations
+
+import time
+
+import click
+import msgspec
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from sluice.batching.documents import Slo
+from sluice.batching.errors import DispatchFailed
+from sluice.cli import output
+from sluice.cli.trace_options import TraceOptions, trace_options
+from sluice.local.replay import Replay, ReplayProgress, ReplaySummary, intended_times, replay, run
+
+DRAW_EVERY = 1.0  # s; drawing takes milliseconds in which no request leaves
+
+
+@click.command(name="replay")
+@trace_options
+@click.option("--url", required=True, help="Where to post the requests, e.g. http://127.0.0.1:8080/models/mlp.")
+@click.option("--body", help="File with the body of every request  [default: an empty JSON object]")
+@click.option("--content-type", default="application/json", show_default=True, help="Content type of the body.")
+@click.option("--scale", default=1.0, show_default=True, help="How many times faster than the trace.")
+@click.option("--limit", type=int, help="At most so many requests.")
+@click.option("--seconds", type=float, help="Only the first so many seconds of the replay.")
+@click.option("--timeout", default=30.0, show_default=True, help="Seconds after which a request counts as not answered.")
+@click.option("--slo", type=float, help="Latency in seconds to keep; exit 1 where it is not kept.")
+@click.option("--percentile", default=95.0, show_default=True, help="Percentage of the requests that are to keep the SLO.")
+@click.option("--out", help="File for the summary and the latency of every request.")
+@output.json_option
+def command(
+    trace: TraceOptions,
+    url: str,
+    body: str | None,
+    content_type: str,
+    scale: float,
+    limit: int | None,
+    seconds: float | None,
+    timeout: float,
+    slo: float | None,
+    percentile: float,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Replay TRACE against a running buffer and measure latencies.
+
+    Requests leave when the trace says, whether or not earlier ones were answered, and latency counts from that time. A request that
+    fails never keeps the SLO. The lateness is the generator's own: where it is not small against the latencies, do not trust them.
+    """
+    promise = Slo(slo, percentile) if slo is not None else None
+    content = b"{}" if body is None else output.read_file(body)
+    observed = trace.read()
+    times = observed.times
+    intended = intended_times(times, scale, limit, seconds)
+    if not as_json:
+        click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
+        click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)
+    with _progress_bar() as bar:
+        task = bar.add_task("", total=len(intended))
+        drawn = 0.0
+
+        def on_progress(done: ReplayProgress) -> None:
+            nonlocal drawn
+            if time.monotonic() - drawn >= DRAW_EVERY and not bar.disable:
+                bar.update(task, completed=done.ended, description=f"{done.sent} sent, {done.failed} failed", refresh=True)
+                drawn = time.monotonic()
+
+        result = run(
+            replay(
+                times,
+                url,
+                body=content,
+                content_type=content_type,
+                scale=scale,
+                limit=limit,
+                seconds=seconds,
+                timeout=timeout,
+                on_progress=on_progress,
+            )
+        )
+    if out is not None:
+        output.write_file(out, msgspec.json.encode(result.document()) + b"\n")
+    summary = result.summary()
+    if as_json:
+        output.print_json(summary)
+    else:
+        output.stdout.print(_table(summary))
+    for message, count in summary.messages.items():
+        click.echo(f"failed: {count} × {message}", err=True)
+    _judge(result, promise)
+
+
+def _judge(result: Replay, promise: Slo | None) -> None:
+    """Fail where nothing was answered, or the SLO was not kept."""
+    if not result.answered.any():
+        raise DispatchFailed(f"none of {len(result.status)} requests was answered with 2xx: {next(iter(result.messages))}")
+    if promise is None:
+        return
+    measured = result.latency_percentile(promise.percentile)
+    wanted = f"{promise.percentile:g} % of the requests within {promise.latency:g} s"
+    if measured <= promise.latency:
+        click.echo(f"Kept: {wanted}; measured {measured:.4g} s.", err=True)
+        return
+    if measured == float("inf"):
+        failed = int((~result.answered).sum())
+        found = f"{failed} of {len(result.status)} requests failed ({next(iter(result.messages))})"
+    else:
+        found = f"measured {measured:.4g} s"
+    click.echo(f"Not kept: {wanted}; {found}.", err=True)
+    raise click.exceptions.Exit(1)
+
+
+def _progress_bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=output.stderr, disable=not output.stderr.is_terminal, transient=True, auto_refresh=False)
+
+
+def _table(summary: ReplaySummary) -> Table:
+    table = Table(title=f"{summary.requests} requests, {summary.request_rate:.1f} requests/s")
+    table.add_column("")
+    for name in summary.latency:
+        table.add_column(name, justify="right")
+    table.add_row("latency ms", *("not answered" if value is None else f"{value * 1e3:.2f}" for value in summary.latency.values()))
+    table.add_row(
+        "lateness ms", *(f"{summary.lateness[name] * 1e3:.2f}" if name in summary.lateness else "" for name in summary.latency)
+    )
+    return table

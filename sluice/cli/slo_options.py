@@ -1,0 +1,76 @@
+"""How a command is told its SLOs: ``--slo 0.2 --percentile 95``, or several as ``--slo p95=0.2 --slo p99=0.4``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import click
+
+from sluice.batching.documents import Slo
+from sluice.batching.errors import InvalidInput
+
+PERCENTILE = 95.0
+
+_ALLOWED = "one number of seconds (with --percentile), or pP=SECONDS once or several times, as in p95=0.2 and p99=0.4"
+
+
+Command = Callable[..., Any]
+
+
+def slo_options(*, required: bool = True) -> Callable[[Command], Command]:
+    """``--slo`` and ``--percentile``; the command gets ``slos: tuple[Slo, ...]``, at least one where they are ``required``."""
+
+    def decorated(command: Command) -> Command:
+        @click.option(
+            "--slo",
+            "slo_texts",
+            multiple=True,
+            required=required,
+            metavar="[pP=]SECONDS",
+            help="Latency that the percentile must keep; repeat as p95=0.2, p99=0.4 for several percentiles at once.",
+        )
+        @click.option(
+            "--percentile", type=float, help=f"Percent of requests that must keep --slo SECONDS  [default: {PERCENTILE:g}]"
+        )
+        @wraps(command)
+        def with_slos(*, slo_texts: tuple[str, ...], percentile: float | None, **others: Any) -> Any:
+            return command(slos=read_slos(slo_texts, percentile), **others)
+
+        return with_slos
+
+    return decorated
+
+
+def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Slo, ...]:
+    """The SLOs in the order given; none where nothing is given.
+
+    Raises
+    ------
+    InvalidInput
+        No number; both forms at once; a percentile twice, or not strictly between 0 and 100; a latency that is none.
+    """
+    if not texts and percentile is None:
+        return ()
+    if not texts:
+        raise InvalidInput("percentile", percentile, "only beside --slo SECONDS")
+    named = [re.fullmatch(r"p([^=]*)=(.*)", text) for text in texts]
+    if len(texts) == 1 and named[0] is None:
+        return (Slo(_number("slo", texts[0]), PERCENTILE if percentile is None else percentile),)
+    if None in named:
+        raise InvalidInput("slo", list(texts), _ALLOWED)
+    if percentile is not None:
+        raise InvalidInput("percentile", percentile, "only beside --slo SECONDS, as pP=SECONDS names its own")
+    slos = tuple(Slo(_number(text, match[2]), _number(text, match[1])) for text, match in zip(texts, named, strict=True) if match)
+    if len({slo.percentile for slo in slos}) < len(slos):
+        raise InvalidInput("slo", list(texts), "each percentile once")
+    return slos
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(field, text, _ALLOWED) from None

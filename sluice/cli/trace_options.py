@@ -1,0 +1,84 @@
+"""The trace of `fit` and `replay`: where it is, how it is to be read, which part of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import click
+import numpy as np
+
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.traces.columns import SECONDS
+from sluice.optimizer.traces.kind import KINDS, Kind
+from sluice.optimizer.traces.trace import Trace, read_trace
+
+STREAM_SCHEMES = ("redis://", "rediss://", "unix://")
+
+_OPTIONS = [
+    click.argument("trace", metavar="TRACE"),
+    click.option("--column", metavar="NAME", help="Column by its name in the file  [default: the first]"),
+    click.option(
+        "--kind",
+        type=click.Choice(KINDS),
+        default="auto",
+        show_default=True,
+        help="What the numbers are; auto refuses what may be either.",
+    ),
+    click.option("--bin", "bin_width", type=float, metavar="SECONDS", help="What each count covers  [default: 1]"),
+    click.option("--unit", type=click.Choice(list(SECONDS)), default="s", show_default=True, help="Of numbers."),
+    click.option("--from", "start", type=float, metavar="SECONDS", help="Leave out what came sooner after the first arrival."),
+    click.option("--to", "end", type=float, metavar="SECONDS", help="Leave out what came later after the first arrival."),
+    click.option("--window", type=float, metavar="SECONDS", help="Only the last so many seconds of the rest."),
+]
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What the options say; ``read`` does it."""
+
+    trace: str
+    column: str | None
+    kind: str
+    bin_width: float | None
+    unit: str
+    start: float | None
+    end: float | None
+    window: float | None
+
+    def read(self) -> Trace:
+        """The trace that is meant."""
+        whole = self._stream() if self.trace.startswith(STREAM_SCHEMES) else self._file()
+        if self.start is not None or self.end is not None:
+            whole = whole.between(self.start or 0.0, np.inf if self.end is None else self.end)
+        return whole if self.window is None else whole.last(self.window)
+
+    def _file(self) -> Trace:
+        return read_trace(self.trace, self.column, cast(Kind, self.kind), self.unit, self.bin_width)
+
+    def _stream(self) -> Trace:
+        from sluice.buffer_service.arrival_stream import read_arrivals, split_url
+
+        told = self.column is not None or self.kind not in ("auto", "timestamps") or self.bin_width is not None or self.unit != "s"
+        if told:
+            raise InvalidInput("trace", self.trace.partition("://")[0], "a file where --column, --kind, --bin or --unit is given")
+        url, model = split_url(self.trace)
+        times = np.asarray(read_arrivals(url, model))
+        return Trace(np.diff(times), f"arrival stream of model {model}", "timestamps (the buffer's own)")
+
+
+def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument TRACE and its options, given to the command together as ``trace``."""
+
+    @functools.wraps(command)
+    def with_trace(**given: Any) -> Any:
+        names = TraceOptions.__dataclass_fields__
+        trace = TraceOptions(**{name: given.pop(name) for name in names})
+        return command(trace=trace, **given)
+
+    decorated: Callable[..., Any] = with_trace
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated

@@ -1,0 +1,332 @@
+"""The whole loop on this machine: profile a real network, fit a real trace, recommend, serve, replay, compare.
+
+Every part is the real one: Redis, the buffer, ``awslambdaric`` processes with ONNX Runtime, requests over HTTP when the trace says.
+What is not real is the machine under the functions: where more of them run at once than it has cores, they slow each other down,
+as they would not on Lambda; ``Row.notes`` says where that shows.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+import numpy as np
+
+from sluice.batching import policy as policies
+from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
+from sluice.batching.errors import DispatchFailed
+from sluice.lambda_fn.contract import Batch, decode_metadata, encode_batch
+from sluice.local.networks import write_network
+from sluice.local.redis_server import RedisServer
+from sluice.local.replay import Replay, ReplayProgress, replay, run
+from sluice.local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.prices import default_prices
+from sluice.optimizer.fits.choice import fit_arrivals
+from sluice.optimizer.recommend.answer import Recommendation
+from sluice.optimizer.recommend.recommend import recommend
+from sluice.optimizer.report.wording import leaves
+from sluice.optimizer.service.times import ServiceTimes, service_times
+from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.traces.trace import Trace, read_trace
+from sluice.profiler.invocations import LambdaInvocations
+from sluice.profiler.samples import make_sample
+from sluice.profiler.service_times import Progress, Sweep, measure_service_times
+
+TOLERANCE = 0.10  # a measured figure further off its prediction is explained
+WARM_UP = 24  # requests at once before a replay, so that it meets no cold start
+PROBES, PROBE_GAP = 60, 0.05  # requests one at a time, s between them: what the buffer adds
+RNG_SEED = 20261121
+
+Say = Callable[[str], None]
+Show = Callable[[str, float], None]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to serve the trace: what was predicted and what came; seconds, and USD per request."""
+
+    name: str
+    function: str
+    memory_mb: int
+    policy: str
+    slo_kept: bool
+    predicted_latency: float
+    measured_latency: float
+    predicted_batch_size: float
+    measured_batch_size: float
+    requests: int
+    failures: int
+    invocations: int
+    cold_starts: int
+    predicted_cost: float
+    billed_cost: float
+    lateness_p99: float
+    notes: list[str] = []
+
+
+class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the demo found; ``slo`` is the promise, ``scale`` how many times faster than the trace it ran."""
+
+    network: str
+    trace: str
+    scale: float
+    slo: Slo
+    arrivals: ArrivalDocument
+    plan: Plan
+    rows: list[Row]
+    break_even_arrival_rate: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """What to run. Durations in seconds; ``scale`` is how many times faster than it was recorded the trace is replayed."""
+
+    trace: str = "examples/traces/azure_llm_code_excerpt.csv.gz"
+    scale: float = 5.0
+    slo: Slo = Slo(0.2, 95.0)
+    network: str = "mlp"
+    memory_sizes: tuple[int, ...] = (442, 885, 1769)
+    batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    profile_seconds: float = 45.0
+    replay_seconds: float = 40.0
+    headroom: float = 0.05
+    networks: Path = Path(".networks")
+
+    def run(self, say: Say, show: Show) -> DemoReport:
+        """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""
+        interrupts: list[int] = []
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            interrupts.append(number)
+            raise KeyboardInterrupt
+
+        def show_on(what: str, fraction: float) -> None:
+            if interrupts:  # a library on the way caught the first
+                raise KeyboardInterrupt
+            show(what, fraction)
+
+        previous = signal.signal(signal.SIGINT, interrupt)
+        try:
+            return self._run(say, show_on)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+    def _run(self, say: Say, show: Show) -> DemoReport:
+        started = time.monotonic()
+        # boto3 reads these from the environment; whatever stands there must not reach a real account.
+        os.environ.update(AWS_ENVIRONMENT)
+        file = self._make_network(say)
+        functions = [
+            {
+                "name": f"{self.network}-{memory_mb}",
+                "memory_mb": memory_mb,
+                "environment": {"SLUICE_MODEL": self.network, "SLUICE_MODEL_FILE": str(file.resolve())},
+            }
+            for memory_mb in self.memory_sizes
+        ]
+        with (
+            tempfile.TemporaryDirectory(prefix="sluice-demo-") as directory,
+            (Path(directory) / "buffer.log").open("wb") as log,
+            RedisServer() as redis,
+            lambda_process(functions) as runtime,
+            buffer_process(redis.url, runtime.url, Path(directory), log, log_level="warning") as buffer,
+        ):
+            say(f"Started Redis (pid {redis.pid}), a Lambda runtime ({runtime.url}) and a buffer ({buffer.url}).")
+            profile, body = self._profile(runtime, say, show)
+            profile = self._behind_the_buffer(profile, buffer, body, say)
+            trace = read_trace(self.trace).sped_up(self.scale)
+            arrivals = self._fit(trace, say, show)
+            answer = recommend(
+                ArrivalProcess.of(arrivals),
+                profile,
+                self.slo,
+                headroom=self.headroom,
+                on_progress=lambda fraction: show("Searching memory x batch size x timeout", fraction),
+            )
+            plans = self._plans(answer, profile, arrivals, trace)
+            say(f"Recommended: {answer.best.memory_mb} MB, {_policy(plans['recommended'])}.")
+            rows = []
+            for name, plan in plans.items():
+                rows.append(self._replay(name, plan, profile, runtime, buffer, trace, body, show))
+                say(f"Replayed {rows[-1].requests} requests against {name}.")
+        return DemoReport(
+            network=self.network,
+            trace=self.trace,
+            scale=self.scale,
+            slo=self.slo,
+            arrivals=arrivals,
+            plan=plans["recommended"],
+            rows=rows,
+            break_even_arrival_rate=answer.break_even_arrival_rate,
+            seconds=time.monotonic() - started,
+        )
+
+    def _make_network(self, say: Say) -> Path:
+        file = self.networks / f"{self.network}.onnx"
+        if not file.exists():
+            write_network(self.network, file)
+        say(f"Network: {file} ({file.stat().st_size / 1e6:.0f} MB).")
+        return file
+
+    def _profile(self, runtime: LambdaProcess, say: Say, show: Show) -> tuple[ServiceProfile, bytes]:
+        invocations = LambdaInvocations(endpoint_url=runtime.url)
+        rng = np.random.default_rng(RNG_SEED)
+        function = f"{self.network}-{{memory_mb}}:live"
+        describe = encode_batch(Batch(self.network, [], describe=True))
+        described = invocations(function.format(memory_mb=self.memory_sizes[0]), describe)
+        sample = make_sample(decode_metadata(described.payload), rng)
+        sweep = Sweep(
+            function=function,
+            memory_sizes=self.memory_sizes,
+            batch_sizes=self.batch_sizes,
+            sample=sample,
+            model=self.network,
+            max_seconds=self.profile_seconds,
+        )
+
+        def on_progress(progress: Progress) -> None:
+            show(f"Profiling {progress.memory_mb} MB, batch size {progress.batch_size}", progress.fraction)
+
+        measured = measure_service_times(
+            sweep, invocations, rng, earlier=[(self.memory_sizes[0], described)], on_progress=on_progress
+        )
+        spent = measured.spent
+        say(f"Profiled {len(measured.points)} settings with {spent.invocations} invocations in {spent.seconds:.0f} s.")
+        return measured.profile, sample.body
+
+    def _behind_the_buffer(self, profile: ServiceProfile, buffer: BufferProcess, body: bytes, say: Say) -> ServiceProfile:
+        """The profile as a client of the buffer sees it: HTTP, Redis and the load generator's own part added to the overhead."""
+        memory_mb = self.memory_sizes[-1]
+        function = profile.function.replace("{memory_mb}", str(memory_mb))
+        buffer.apply(Plan(model=self.network, function=function, policy=PolicyDocument.of(policies.no_batching())))
+        url = f"{buffer.url}/models/{self.network}"
+        alone = run(replay([i * PROBE_GAP for i in range(PROBES)], url, body=body))
+        response = float(np.median(service_times(profile, memory_mb, 1).response[0]))
+        front = max(0.0, float(np.median(alone.latency[PROBES // 4 :])) - response)
+        say(f"The buffer adds {front * 1e3:.1f} ms to an invocation.")
+        points = [msgspec.structs.replace(point, overhead=point.overhead + front) for point in profile.points]
+        return msgspec.structs.replace(profile, points=points)
+
+    def _fit(self, trace: Trace, say: Say, show: Show) -> ArrivalDocument:
+        show("Fitting the trace", 0.0)
+        arrivals = fit_arrivals(trace, "auto")
+        say(
+            f"Fitted {len(trace)} arrivals of {Path(self.trace).name}, {self.scale:g} times as fast: {trace.arrival_rate:.1f} "
+            f"requests/s, SCV {trace.statistics().scv:.0f}; {arrivals.fitted_from['fit']}."
+        )
+        return arrivals
+
+    def _plans(self, answer: Recommendation, profile: ServiceProfile, arrivals: ArrivalDocument, trace: Trace) -> dict[str, Plan]:
+        """No batching and greedy beside the recommended plan, each with its own prediction."""
+        recommended = answer.plan(profile, self.network, arrivals)
+        unbatched = replace(answer, best=answer.no_batching).plan(profile, self.network, arrivals)
+        service = service_times(profile, answer.best.memory_mb)
+        greedy = policies.greedy(service.max_batch_size, servers=1)
+        replayed = trace.times[trace.times < self.replay_seconds]
+        simulated = simulate(greedy, replayed, service, np.random.default_rng(RNG_SEED))
+        latency = {self.slo.name: simulated.percentile(self.slo.percentile)}
+        prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
+        return {
+            "no batching": unbatched,
+            "greedy": msgspec.structs.replace(recommended, policy=PolicyDocument.of(greedy), predicted=prediction),
+            "recommended": recommended,
+        }
+
+    def _replay(
+        self,
+        name: str,
+        plan: Plan,
+        profile: ServiceProfile,
+        runtime: LambdaProcess,
+        buffer: BufferProcess,
+        trace: Trace,
+        body: bytes,
+        show: Show,
+    ) -> Row:
+        """Apply the plan to the live buffer, warm its function, replay the trace."""
+        buffer.apply(plan)
+        url = f"{buffer.url}/models/{self.network}"
+        run(replay(np.zeros(WARM_UP), url, body=body))
+        runtime.reset_usage()
+
+        def on_progress(progress: ReplayProgress) -> None:
+            show(f"Replaying: {name}", progress.ended / progress.requests)
+
+        result = run(replay(trace.times, url, body=body, seconds=self.replay_seconds, on_progress=on_progress))
+        return self._row(name, plan, profile, result, runtime.usage(plan.function.partition(":")[0]))
+
+    def _row(self, name: str, plan: Plan, profile: ServiceProfile, result: Replay, usage: dict[str, float]) -> Row:
+        assert plan.predicted is not None
+        assert plan.memory_mb is not None
+        if not result.answered.any():
+            raise DispatchFailed(f"{name}: no request was answered: {next(iter(result.messages))}")
+        prices = default_prices()
+        requests, invocations = len(result.status), int(usage["invocations"])
+        billed = usage["gb_seconds"] * prices.gb_second("x86_64") + invocations * prices.function.request
+        measured = result.latency_percentile(self.slo.percentile)
+        row = Row(
+            name=name,
+            function=plan.function,
+            memory_mb=plan.memory_mb,
+            policy=_policy(plan),
+            slo_kept=measured <= self.slo.latency,
+            predicted_latency=plan.predicted.latency[self.slo.name],
+            measured_latency=measured,
+            predicted_batch_size=plan.predicted.mean_batch_size,
+            measured_batch_size=requests / invocations,
+            requests=requests,
+            failures=requests - int(result.answered.sum()),
+            invocations=invocations,
+            cold_starts=int(usage["cold_starts"]),
+            predicted_cost=plan.predicted.cost_per_request,
+            billed_cost=billed / requests,
+            lateness_p99=result.lateness_percentile(99),
+        )
+        return msgspec.structs.replace(row, notes=notes(row, usage, service_times(profile, plan.memory_mb)))
+
+
+def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]:
+    """Why a row's figures are further than ``TOLERANCE`` off their predictions, as far as the run can tell."""
+    found = []
+    off = row.measured_latency / row.predicted_latency - 1
+    if abs(off) > TOLERANCE:
+        size = min(max(1, round(row.measured_batch_size)), service.max_batch_size)
+        profiled = float(service.mean_response[size - 1] - service.overhead[size - 1])
+        mean = usage["duration"] / max(1, row.invocations)
+        text = (
+            f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms profiled"
+        )
+        concurrency, cores = int(usage["max_concurrency"]), os.cpu_count() or 1
+        if concurrency > cores:
+            text += f"; up to {concurrency} ran at once on {cores} cores, which Lambda would not share"
+        found.append(text)
+    off = row.billed_cost / row.predicted_cost - 1
+    if abs(off) > TOLERANCE:
+        found.append(
+            f"billed cost is {off:+.0%} off: mean batch size {row.measured_batch_size:.2f} against {row.predicted_batch_size:.2f}, "
+            f"{row.cold_starts} cold starts"
+        )
+    if row.failures:
+        found.append(f"{row.failures} requests failed")
+    return found
+
+
+def _policy(plan: Plan) -> str:
+    """A plan's policy in a few words."""
+    policy = plan.ways[0].policy
+    parameters = policy.parameters
+    if policy.kind == "size_or_timeout":
+        return f"{parameters['batch_size']} or {float(parameters['timeout']) * 1e3:.0f} ms"
+    if policy.kind == "deadline":
+        return leaves(policy.policy())
+    if policy.kind == "greedy":
+        return f"up to {parameters['max_batch_size']}, 1 server"
+    return policy.kind.replace("_", " ")

@@ -1,0 +1,139 @@
+"""What came out, as studies/proteus-runs.csv, -series.csv, -one-queue.csv and -facts.json keep it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+DIGITS = 7
+
+
+@dataclass(frozen=True)
+class Run:
+    """One system on one demand.
+
+    Parameters
+    ----------
+    part, case, system : str
+        Part of the page, the setting within it, who ran.
+    requests : int
+        All that arrived.
+    violations : float
+        1 - requests answered within the SLO / all that arrived.
+    accuracy : float
+        Mean accuracy of the requests answered within the SLO, percent.
+    drop : float
+        Best accuracy of the fleet less the least mean accuracy of a window, percentage points.
+    throughput : float
+        Requests/s answered within the SLO.
+    unanswered : float
+        Share of all requests that were never answered.
+    utilisation : float
+        Share of the devices' time in which they served; of devices that are in the placement.
+    plans, asked, swaps : int
+        Plans put into force, plans that the planner was asked for, and devices that loaded another variant.
+    """
+
+    part: str
+    case: str
+    system: str
+    requests: int
+    violations: float
+    accuracy: float
+    drop: float
+    throughput: float
+    unanswered: float
+    utilisation: float
+    plans: int
+    asked: int
+    swaps: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """Ten seconds of a run: the demand and what was in time of it (requests/s), its accuracy (percent), and the violations."""
+
+    case: str
+    system: str
+    start: float
+    demand: float
+    throughput: float
+    accuracy: float
+    violations: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Violations of a policy on one queue, the mean over ``profiles``, at a load (part of the capacity) of such arrivals."""
+
+    load: float
+    arrivals: str
+    policy: str
+    violations: float
+    profiles: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """All of it; ``facts`` are what the page says beside the tables, what hangs on the machine under ``measured`` alone."""
+
+    runs: Sequence[Run]
+    windows: Sequence[Window]
+    cells: Sequence[Cell]
+    facts: Mapping[str, Any]
+
+    def of(self, part: str, case: str | None = None) -> list[Run]:
+        """The runs of a part of the page, of one case or of all."""
+        return [run for run in self.runs if run.part == part and case in (None, run.case)]
+
+    def run(self, part: str, case: str, system: str) -> Run | None:
+        """One run, if it was made."""
+        return next((run for run in self.of(part, case) if run.system == system), None)
+
+    def cases(self, part: str) -> list[str]:
+        """The cases of a part in order."""
+        return list(dict.fromkeys(run.case for run in self.of(part)))
+
+    def systems(self, part: str) -> list[str]:
+        """The systems of a part in order."""
+        return list(dict.fromkeys(run.system for run in self.of(part)))
+
+    def series(self, case: str, system: str) -> list[Window]:
+        """A run by windows."""
+        return [window for window in self.windows if window.case == case and window.system == system]
+
+
+FILES = ("proteus-runs.csv", "proteus-series.csv", "proteus-one-queue.csv", "proteus-facts.json")
+
+
+def write(study: Study, folder: Path) -> None:
+    """Keep the study in the folder."""
+    _write_rows(folder / FILES[0], Run, study.runs)
+    _write_rows(folder / FILES[1], Window, study.windows)
+    _write_rows(folder / FILES[2], Cell, study.cells)
+    (folder / FILES[3]).write_text(json.dumps(study.facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> Study:
+    """The study that the folder keeps."""
+    facts = json.loads((folder / FILES[3]).read_text(encoding="utf-8"))
+    runs, windows, cells = (_read_rows(folder / name, kind) for name, kind in zip(FILES, (Run, Window, Cell), strict=False))
+    return Study(runs, windows, cells, facts)
+
+
+def _write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(kind)], lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{v:.{DIGITS}g}" if isinstance(v, float) else v for k, v in asdict(row).items()})
+
+
+def _read_rows(path: Path, kind: type[Any]) -> list[Any]:
+    types = {"str": str, "int": int, "float": float}
+    with path.open(newline="", encoding="utf-8") as file:
+        return [kind(**{f.name: types[str(f.type)](row[f.name]) for f in fields(kind)}) for row in csv.DictReader(file)]

@@ -1,0 +1,217 @@
+"""What the study found: one kind of row per file studies/smdp-*.csv, the papers' tables in smdp-tables.json.
+
+Milliseconds, W and mJ, as in the papers.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.smdp import solve
+
+from .coefficients import allowed
+from .servers import PRINTED, Server
+
+STUDIES = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A solved table; ``actions`` by number waiting, the last for every longer queue; ``None`` where it has no control limit."""
+
+    case: str
+    load: float
+    power_weight: float
+    control_limit: int | None
+    actions: str
+
+    @property
+    def takes(self) -> list[int]:
+        """The actions as numbers."""
+        return [int(a) for a in self.actions.split()]
+
+    @property
+    def first_served(self) -> int:
+        """The least number waiting at which the server begins."""
+        return next(s for s, a in enumerate(self.takes) if a)
+
+    @property
+    def thresholds(self) -> int:
+        """How often serving turns into waiting or waiting into serving as the queue grows."""
+        return sum((a > 0) != (b > 0) for a, b in pairwise(self.takes))
+
+    def of_states(self, n_states: int) -> list[int]:
+        """The actions with 0 ... ``n_states`` - 1 waiting."""
+        return (self.takes + [self.takes[-1]] * n_states)[:n_states]
+
+    def deviations(self, n_states: int) -> list[int]:
+        """The states in which it is not a control limit that takes all it can from ``first_served`` on."""
+        first, largest = self.first_served, self.takes[-1]
+        return [s for s, a in enumerate(self.of_states(n_states)) if a != (0 if s < first else min(s, largest))]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """w1 W + w2 P of figure 4, ms + w2 W; ``None`` where the policy does not keep up."""
+
+    load: float
+    power_weight: float
+    smdp: float
+    greedy: float
+    static_8: float | None
+    static_16: float | None
+    static_32: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """Mean latency (ms) and power (W) of a policy; of ``smdp`` those on the curve, each with a weight that it is best at.
+
+    In figures 5, 7 and 8 these are all corners of the curve, each with the least such weight.
+    """
+
+    setting: str
+    load: float
+    policy: str
+    power_weight: float
+    latency: float
+    power: float
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """Of the latency at load 0.7: mean and percentiles (ms), the share (%) within 10 ms, and the power (W)."""
+
+    policy: str
+    power_weight: float
+    power: float
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    within_10: float
+
+
+@dataclass(frozen=True)
+class Share:
+    """Shares (%) of the requests answered within ``ms`` at load 0.7."""
+
+    ms: float
+    greedy: float
+    static_8: float
+    static_16: float
+    static_32: float
+    smdp_1_6: float
+    smdp_2_2: float
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """A value iteration of figure 10: gain and Delta in the finite chain."""
+
+    overflow_cost: float
+    max_state: int
+    iterations: int
+    gain: float
+    overflow: float
+
+
+FILES: dict[str, tuple[str, type[Any]]] = {
+    "tables": ("smdp-policies.csv", Table),
+    "costs": ("smdp-cost.csv", Cost),
+    "points": ("smdp-tradeoff.csv", Point),
+    "percentiles": ("smdp-percentiles.csv", Percentile),
+    "shares": ("smdp-latency.csv", Share),
+    "approximations": ("smdp-convergence.csv", Approximation),
+}
+PUBLISHED = "smdp-tables.json"
+
+
+def optimal_costs(server: Server) -> tuple[float, float]:
+    """At loads 0.9 and 0.5 with w = (1, 1)."""
+    return solve(server.problem(0.9, 1)).gain, solve(server.problem(0.5, 1)).gain
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that the page shows."""
+
+    tables: list[Table]
+    costs: list[Cost]
+    points: list[Point]
+    percentiles: list[Percentile]
+    shares: list[Share]
+    approximations: list[Approximation]
+    published: dict[str, Any]
+
+    def limits(self, case: str, weight: float) -> list[int | None]:
+        """Control limits by load."""
+        return [row.control_limit for row in self.tables if row.case == case and row.power_weight == weight]
+
+    def without_limit(self, case: str) -> list[Table]:
+        """The tables of a case that are no control limits."""
+        return [row for row in self.tables if row.case == case and row.control_limit is None]
+
+    def curve(self, setting: str, load: float) -> list[Point]:
+        """The corners of the curve, from the least latency on."""
+        return [p for p in self.points if p.setting == setting and p.load == load and p.policy == "smdp"]
+
+    def benchmarks(self, setting: str) -> list[Point]:
+        """The other policies at the loads that they keep up with."""
+        return [p for p in self.points if p.setting == setting and p.policy != "smdp"]
+
+    def by_load(self, setting: str, policy: str) -> dict[float, Point]:
+        """One of them."""
+        return {p.load: p for p in self.benchmarks(setting) if p.policy == policy}
+
+    def power_at(self, setting: str, load: float, latency: float) -> float:
+        """Least power (W) of tables, and mixtures of two, of a mean latency (ms)."""
+        corners = self.curve(setting, load)
+        return float(np.interp(latency, [p.latency for p in corners], [p.power for p in corners]))
+
+    def latency_at(self, setting: str, load: float, power: float) -> float:
+        """Least mean latency (ms) of tables, and mixtures of two, of a power (W)."""
+        corners = self.curve(setting, load)[::-1]
+        return float(np.interp(power, [p.power for p in corners], [p.latency for p in corners]))
+
+    @cached_property
+    def gains(self) -> tuple[float, float]:
+        """The optimal costs at loads 0.9 and 0.5 by the printed coefficients."""
+        return optimal_costs(PRINTED)
+
+    @cached_property
+    def allowed_gains(self) -> Array:
+        """The same over what the printed numbers allow, shape (2, n)."""
+        return np.array([optimal_costs(server) for server in allowed()]).T
+
+
+def write(study: Study) -> None:
+    """Leave it in the files, numbers of rows to seven digits, of tables to nine."""
+    for name, (file_name, kind) in FILES.items():
+        with (STUDIES / file_name).open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow([f.name for f in fields(kind)])
+            for row in getattr(study, name):
+                lines.writerow([f"{v:.7g}" if isinstance(v, float) else v for v in asdict(row).values()])
+    rounded = json.loads(json.dumps(study.published), parse_float=lambda text: float(f"{float(text):.9g}"))
+    (STUDIES / PUBLISHED).write_text(json.dumps(rounded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read() -> Study:
+    """What the last run left."""
+    found: dict[str, Any] = {"published": json.loads((STUDIES / PUBLISHED).read_text(encoding="utf-8"))}
+    for name, (file_name, kind) in FILES.items():
+        with (STUDIES / file_name).open(encoding="utf-8", newline="") as file:
+            lines = [{field: text or None for field, text in line.items()} for line in csv.DictReader(file)]
+        found[name] = msgspec.convert(lines, list[kind], strict=False)  # type: ignore[valid-type]
+    return Study(**found)
