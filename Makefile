@@ -49,10 +49,11 @@ $(BIN)/python:
 # After a change of dependencies; the locks name versions and hashes, and no index.
 COMPILE = $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+EVERYTHING = --extra serve --extra optimizer --extra local
 lock: $(VENV)/dev
-	$(COMPILE) --extra local --extra dev -o requirements/dev.txt pyproject.toml
-	$(COMPILE) --extra local -c requirements/dev.txt -o requirements/local.txt pyproject.toml
-	$(COMPILE) -c requirements/dev.txt -o requirements/buffer.txt requirements/buffer.in
+	$(COMPILE) $(EVERYTHING) --extra dev -o requirements/dev.txt pyproject.toml
+	$(COMPILE) $(EVERYTHING) -c requirements/dev.txt -o requirements/local.txt pyproject.toml
+	$(COMPILE) --extra serve -c requirements/dev.txt -o requirements/buffer.txt pyproject.toml requirements/buffer.in
 	$(COMPILE) -o lambda_fn/requirements.txt lambda_fn/requirements.in
 	$(COMPILE) -o requirements/sam.txt requirements/sam.in
 	$(COMPILE) -o requirements/ministack.txt requirements/ministack.in

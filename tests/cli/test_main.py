@@ -14,17 +14,18 @@ from sluice.cli.main import COMMANDS, EXIT_CODES, LazyGroup, exit_code, sluice
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "profiler")
+PACKAGES = tuple(f"sluice.{room}" for room in ROOMS)
 
 
 def every_error():
-    for room in ROOMS:
-        for module in pkgutil.walk_packages(importlib.import_module(room).__path__, room + "."):
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
             importlib.import_module(module.name)
 
     def below(kind):
         return {kind}.union(*(below(child) for child in kind.__subclasses__()))
 
-    return {kind for kind in below(SluiceError) - {SluiceError} if kind.__module__.startswith(ROOMS)}
+    return {kind for kind in below(SluiceError) - {SluiceError} if kind.__module__.startswith(PACKAGES)}
 
 
 def test_every_error_has_an_exit_code_of_its_own_or_of_its_ancestor():
