@@ -12,7 +12,7 @@ demo: $(VENV)/local
 	$(BIN)/sluice demo
 
 test: $(VENV)/dev
-	$(BIN)/pytest -m "not deploy"
+	$(BIN)/pytest -m "not deploy" --numprocesses auto --dist worksteal --durations 20
 
 check: $(VENV)/dev deploy-tools
 	$(BIN)/ruff check .
