@@ -238,7 +238,7 @@ class Demo:
         prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
         return {
             "no batching": unbatched,
-            "greedy": msgspec.structs.replace(recommended, policy=PolicyDocument.of(greedy), predicted=prediction),
+            "greedy": msgspec.structs.replace(recommended, policy=PolicyDocument.of(greedy), predicted=prediction, digest=""),
             "recommended": recommended,
         }
 
