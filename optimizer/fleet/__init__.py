@@ -5,24 +5,29 @@
 
 from __future__ import annotations
 
+from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import solve_fleet
 from sluice.optimizer.fleet.plan import FleetPlan, plan_fleet
 from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, best_flows, solution_of
 from sluice.optimizer.fleet.specification import DeviceType, Family, Fleet, Variant, read_fleet
-from sluice.optimizer.fleet.throughput import Profile, deadline_table
+from sluice.optimizer.fleet.tables import DEPLOYABLE, Batching, queue_table
+from sluice.optimizer.fleet.throughput import Profile
 
 __all__ = [
+    "DEPLOYABLE",
+    "Batching",
     "DeviceType",
     "Family",
     "Fleet",
     "FleetPlan",
     "FleetProblem",
     "FleetSolution",
+    "Group",
     "Profile",
     "Variant",
     "best_flows",
-    "deadline_table",
     "plan_fleet",
+    "queue_table",
     "read_fleet",
     "solution_of",
     "solve_fleet",

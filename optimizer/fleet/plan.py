@@ -13,43 +13,15 @@ import numpy as np
 
 from sluice.batching.documents import Plan, PolicyDocument, Route
 from sluice.batching.errors import require
-from sluice.batching.policy import Policy
+from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import GAP, TIME_LIMIT, devices_wanted, largest_headroom, solve_fleet
 from sluice.optimizer.fleet.placement import place
 from sluice.optimizer.fleet.problem import NEGLIGIBLE, FleetProblem, FleetSolution
 from sluice.optimizer.fleet.specification import MOST_REQUESTS, Fleet
-from sluice.optimizer.fleet.throughput import Rule, deadline_table
+from sluice.optimizer.fleet.tables import DEPLOYABLE, Deployable, queue_table
+from sluice.optimizer.fleet.throughput import Rule
 
 BUSY = 0.95
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Devices of one type that host one variant, behind one queue.
-
-    Parameters
-    ----------
-    device_type, variant, family : str
-    devices : tuple of str
-    share : float
-        Part of what is asked of the family that goes here; over a family that is served these sum to 1.
-    rate : float
-        Requests/s served of the demand.
-    throughput : float
-        Requests/s that the devices can serve together.
-    policy : Policy
-        The table of the queue, with a server for each device.
-    """
-
-    device_type: str
-    variant: str
-    family: str
-    accuracy: float
-    devices: tuple[str, ...]
-    share: float
-    rate: float
-    throughput: float
-    policy: Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +163,7 @@ def plan_fleet(
     *,
     headroom: float = 1.0,
     rule: Rule = "best",
-    drop: bool = False,
+    batching: Deployable = "brief_hold",
     time_limit: float = TIME_LIMIT,
     gap: float = GAP,
 ) -> FleetPlan:
@@ -204,17 +176,18 @@ def plan_fleet(
         as much, as the demand itself comes first.
     rule : {"best", "largest"}
         How the batch size of a pair is chosen (``throughput.py``).
-    drop : bool
-        Whether the tables give up who cannot be in time.
+    batching : str
+        The table of each queue, one of ``tables.DEPLOYABLE``.
     time_limit, gap : float
         Of ``solve_fleet``, which is asked again where the headroom is less.
 
     Raises
     ------
     InvalidInput
-        No demand; a headroom that is not above 0, or makes the demand too large.
+        No demand; a headroom that is not above 0, or makes the demand too large; a batching that no plan can carry out.
     """
     require(0 < headroom < math.inf, "headroom", headroom, "a factor > 0")
+    require(batching in DEPLOYABLE, "batching", batching, ", ".join(DEPLOYABLE))
     asked = fleet.problem(rule)
     most = MOST_REQUESTS / float(asked.demand.max())
     require(headroom <= most, "headroom", headroom, f"at most {most:.4g}, which makes a demand of {MOST_REQUESTS:g} requests/s")
@@ -247,7 +220,7 @@ def plan_fleet(
                     share,
                     share * float(families_served[q]),
                     found.throughput * counts[variant.name],
-                    deadline_table(seconds, family.slo.latency, found.batch_size, counts[variant.name], drop),
+                    queue_table(batching, seconds, family.slo.latency, found.batch_size, counts[variant.name]),
                 )
             )
     accuracies = solution.accuracy_by_family

@@ -2,8 +2,8 @@
 
 Routing looks at no queue and queues know nothing of each other, so the fleet falls into queues exactly: first every family's
 arrivals are routed, then each queue's part goes through ``simulate_deployment`` with servers that come and go, then the requests
-are put back in order of arrival. A queue stands for the devices of one type that host one variant, as one pool, or for one device
-alone: that is up to who makes the list of queues.
+are put back in order of arrival. Behind a queue stands a group, the devices of one type that host one variant, or one device alone:
+that is up to who makes the list of queues.
 """
 
 from __future__ import annotations

@@ -17,11 +17,16 @@ from rich.table import Column, Table
 from sluice.batching.documents import write
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli import output
+from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import GAP, TIME_LIMIT
-from sluice.optimizer.fleet.plan import FleetPlan, Group, plan_fleet
+from sluice.optimizer.fleet.plan import FleetPlan, plan_fleet
 from sluice.optimizer.fleet.problem import FleetSolution
 from sluice.optimizer.fleet.specification import Fleet, read_demand, read_fleet, read_running
+from sluice.optimizer.fleet.tables import DEPLOYABLE, Deployable
 from sluice.optimizer.fleet.throughput import RULES, Rule
+
+BY_NAME: dict[str, Deployable] = {name.replace("_", "-"): name for name in DEPLOYABLE}
+BATCHINGS = tuple(BY_NAME)
 
 
 @click.command("fleet")
@@ -36,7 +41,7 @@ from sluice.optimizer.fleet.throughput import RULES, Rule
 @click.option("--running", metavar="FILE", help="What runs instead of the file's: of the same form, or a plan of --out.")
 @click.option("--headroom", type=float, default=1.0, show_default=True, help="Plan for the demand times this, if it can be.")
 @click.option("--batch-rule", type=click.Choice(RULES), default=RULES[0], show_default=True, help="Largest is Proteus's.")
-@click.option("--drop", is_flag=True, help="Tables give up requests that cannot be in time.")
+@click.option("--batching", type=click.Choice(BATCHINGS), default=BATCHINGS[0], show_default=True, help="The table of each queue.")
 @click.option("--time-limit", type=float, default=TIME_LIMIT, show_default=True, metavar="SECONDS", help="Of the search.")
 @click.option("--gap", type=float, default=GAP, show_default=True, help="Percentage points of accuracy that count as equal.")
 @click.option("--out", metavar="FILE", help="Write the answer here, as --json shows it.")
@@ -48,7 +53,7 @@ def command(
     running: str | None,
     headroom: float,
     batch_rule: Rule,
-    drop: bool,
+    batching: str,
     time_limit: float,
     gap: float,
     out: str | None,
@@ -66,7 +71,7 @@ def command(
     if running is not None:
         fleet = fleet.with_running(read_running(running, fleet))
     with output.stderr.status("searching ..."), _stdout_kept_clean():
-        plan = plan_fleet(fleet, headroom=headroom, rule=batch_rule, drop=drop, time_limit=time_limit, gap=gap)
+        plan = plan_fleet(fleet, headroom=headroom, rule=batch_rule, batching=BY_NAME[batching], time_limit=time_limit, gap=gap)
     documents = plan.plans() if plans is not None else []
     if out is not None:
         output.write_file(out, output.to_json(plan.document()))

@@ -103,10 +103,27 @@ def test_a_headroom_that_the_devices_do_not_allow_is_not_advised_again(fleet: st
     assert code == 0 and "missing:" not in stdout and "would hardly ever empty; try" not in stdout
 
 
-def test_settings_reach_the_tables(fleet: str, document_of: Document) -> None:
-    by_default, papers = (document_of("fleet", fleet, *more)["groups"] for more in ((), ("--batch-rule", "largest", "--drop")))
-    assert all(group["policy"]["drop_after"] is None for group in by_default)
-    assert all(group["policy"]["drop_after"] > 0 for group in papers)
+def test_the_batching_asked_for_is_the_table_of_every_queue(fleet: str, document_of: Document) -> None:
+    for batching, kind, drops in (
+        ("brief-hold", "brief_hold", True),
+        ("deadline", "deadline", True),
+        ("published", "deadline", False),
+    ):
+        policies = [group["policy"] for group in document_of("fleet", fleet, "--batching", batching)["groups"]]
+        assert {policy["kind"] for policy in policies} == {kind}
+        assert all((policy["drop_after"] is not None) == drops for policy in policies)
+    by_default = [group["policy"] for group in document_of("fleet", fleet)["groups"]]
+    assert {policy["kind"] for policy in by_default} == {"brief_hold"}
+
+
+def test_the_batch_rule_reaches_the_tables(fleet: str, document_of: Document) -> None:
+    """bert-base on a gpu, measured at 1, 8 and 32: 32 is the largest within 250 ms, 8 the quickest per request."""
+    Path(fleet).write_text(EXAMPLE.replace("gpu: {1: 0.009, 8: 0.021, 32: 0.066}", "gpu: {1: 0.009, 8: 0.021, 32: 0.166}"))
+    best, largest = (
+        document_of("fleet", fleet, "--batching", "deadline", "--batch-rule", rule)["groups"] for rule in ("best", "largest")
+    )
+    for groups, size in ((best, 8), (largest, 32)):
+        assert [max(g["policy"]["take"]) for g in groups if (g["variant"], g["device_type"]) == ("bert-base", "gpu")] == [size]
 
 
 def test_what_the_solver_prints_by_itself_stays_off_stdout(capfd: pytest.CaptureFixture[str]) -> None:
