@@ -129,7 +129,7 @@ def simulate_fleet(
     queue_of = np.concatenate([_routed(schedule, q, a, rng if random_routing else None) for q, a in enumerate(arrivals)])
     latency = np.full(len(times), np.nan)
     accuracy = np.full(len(times), np.nan)
-    busy = np.zeros(len(schedule.queues))
+    busy, batches = np.zeros(len(schedule.queues)), np.zeros(len(schedule.queues), dtype=np.int64)
     for i, queue in enumerate(schedule.queues):
         mine = np.flatnonzero(queue_of == i)  # of one family, so in order of arrival
         if not len(mine):
@@ -137,11 +137,12 @@ def simulate_fleet(
         accuracy[mine] = queue.accuracy
         run = _run(schedule, i, times[mine], rng)
         latency[mine] = run.latency
-        busy[i] = run.response_times.sum()
+        busy[i], batches[i] = run.response_times.sum(), run.n_batches
     order = np.argsort(times, kind="stable")
     present = _server_seconds(schedule, times[order])
     slos = np.asarray(slos, dtype=np.float64)
-    return FleetRun(times[order], family[order], queue_of[order], latency[order], accuracy[order], slos, busy, present)
+    by_request = (times[order], family[order], queue_of[order], latency[order], accuracy[order])
+    return FleetRun(*by_request, slos, batches, busy, present)
 
 
 def _routed(schedule: FleetSchedule, family: int, arrivals: Array, rng: np.random.Generator | None) -> Indices:

@@ -67,7 +67,9 @@ def test_a_family_that_no_device_serves_in_half_its_slo_is_served_one_by_one() -
 
 
 def test_a_plan_without_slack_names_its_full_queues() -> None:
-    assert [group.variant for group in plan_fleet(fleet({"seen": 100.0, "read": 59.0})).full] == ["only"]  # 3 times 20/s
+    assert [group.variant for group in plan_fleet(fleet({"seen": 100.0, "read": 59.0}), headroom=1.0).full] == [
+        "only"
+    ]  # 3 times 20/s
     assert not plan_fleet(fleet({"seen": 100.0, "read": 50.0})).full
 
 
