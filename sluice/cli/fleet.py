@@ -20,7 +20,8 @@ from sluice.cli import output
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import GAP, TIME_LIMIT
-from sluice.optimizer.fleet.plan import FleetPlan, plan_fleet
+from sluice.optimizer.fleet.plan import FleetPlan
+from sluice.optimizer.fleet.planning import plan_fleet
 from sluice.optimizer.fleet.problem import FleetSolution
 from sluice.optimizer.fleet.specification import Fleet, read_demand, read_fleet, read_running
 from sluice.optimizer.fleet.tables import DEPLOYABLE, Deployable
