@@ -44,7 +44,8 @@ class ControlledFleet:
     slos : array, shape (n_families,)
         s.
     services, policies : mapping (device type, variant) -> ServiceTimes, Policy or AdaptiveTables
-        For every pair with a throughput: service times on one device, and the table for it (one server).
+        For every pair with a throughput: service times on one device, and the table of a queue. How many devices serve the queue
+        is the schedule's to say, whatever the ``servers`` of the table are.
     """
 
     problem: FleetProblem
@@ -63,16 +64,17 @@ class ControlledFleet:
     @classmethod
     def of(cls, fleet: Fleet, batching: Batching = "brief_hold", rule: Rule = "best", max_batch: float = np.inf) -> ControlledFleet:
         """A fleet as its owner describes it; its demand is what is expected before anything was seen."""
-        slos = np.array([family.slo.latency for family in fleet.families])
         problem = fleet.problem(rule, max_batch)
         services: dict[tuple[int, int], ServiceTimes] = {}
         policies: dict[tuple[int, int], Policy | AdaptiveTables] = {}
         for d, m in np.argwhere(problem.throughput > 0).tolist():
             capacity = fleet.capacity(d, m, rule, max_batch)
             assert capacity is not None  # it has a throughput
-            service = fleet.profiles[fleet.devices[d].name, fleet.variants[m].name].service
-            services[d, m] = service
-            policies[d, m] = queue_table(batching, service.mean_response, slos[problem.family[m]], capacity.batch_size)
+            profile = fleet.profiles[fleet.devices[d].name, fleet.variants[m].name]
+            slo = fleet.families[int(problem.family[m])].slo
+            services[d, m] = profile.service
+            policies[d, m] = queue_table(batching, profile.promised(slo), slo.latency, capacity.batch_size)
+        slos = np.array([family.slo.latency for family in fleet.families])
         return cls(problem, slos, services, policies)
 
 
@@ -93,8 +95,8 @@ class ControlSettings:
     bursts : bool
         Whether a second beyond what a family's devices carry asks for a plan at once.
     forecast : ForecastSettings
-    pooled : bool
-        The devices of a type that host one variant share a queue; else every device has its own.
+    grouped : bool
+        The devices of a type that host one variant are a group behind one queue; else every device has its own.
     """
 
     period: float = 10.0
@@ -103,7 +105,7 @@ class ControlSettings:
     headrooms: Sequence[float] = HEADROOMS
     bursts: bool = True
     forecast: ForecastSettings = ForecastSettings()
-    pooled: bool = True
+    grouped: bool = True
 
     def __post_init__(self) -> None:
         require(0 < self.period < np.inf, "period", self.period, "a number of seconds > 0")
@@ -198,7 +200,7 @@ def run_control(
         in_force = now + (chosen.seconds if settings.decision_time is None else settings.decision_time)
         rollout.move(in_force, chosen.plan, KEPT * rate, drain, settings.load_time)
         decisions.append(Decision(now, in_force, rollout.settled_at, burst, rate, *chosen))
-    return Operation(tuple(decisions), _schedule(fleet, rollout, settings.pooled))
+    return Operation(tuple(decisions), _schedule(fleet, rollout, settings.grouped))
 
 
 def _reach(problem: FleetProblem, counts: Counts) -> Array:
@@ -206,7 +208,7 @@ def _reach(problem: FleetProblem, counts: Counts) -> Array:
     return np.bincount(problem.family, (problem.throughput * counts).sum(axis=0), problem.n_families).astype(np.float64)
 
 
-def _schedule(fleet: ControlledFleet, rollout: Rollout, pooled: bool) -> FleetSchedule:
+def _schedule(fleet: ControlledFleet, rollout: Rollout, grouped: bool) -> FleetSchedule:
     """The rollout by queues: one for each (type, variant), or for each (device, variant), that ever serves."""
     problem, types = fleet.problem, rollout.device_types
     places: dict[tuple[int, int], int] = {}  # (type or device, variant) -> queue
@@ -214,21 +216,21 @@ def _schedule(fleet: ControlledFleet, rollout: Rollout, pooled: bool) -> FleetSc
         for device in np.flatnonzero(moment.hosts != IDLE):
             variant = int(moment.hosts[device])
             if problem.throughput[types[device], variant] > 0:
-                places.setdefault((int(types[device]) if pooled else int(device), variant), len(places))
+                places.setdefault((int(types[device]) if grouped else int(device), variant), len(places))
     n = len(rollout.moments)
     shares, servers = np.zeros((n, len(places))), np.zeros((n, len(places)), dtype=np.int64)
     for i, moment in enumerate(rollout.moments):
         receiving = rollout.counts(moment.receives)
         for device in np.flatnonzero(moment.hosts != IDLE):
             d, variant = int(types[device]), int(moment.hosts[device])
-            place = places.get((d if pooled else int(device), variant))
+            place = places.get((d if grouped else int(device), variant))
             if place is not None:
                 servers[i, place] += 1
                 if moment.receives[device] != IDLE:
                     shares[i, place] += moment.flows[d, variant] / receiving[d, variant]
     queues = []
     for place, variant in places:
-        d = place if pooled else int(types[place])
+        d = place if grouped else int(types[place])
         family = int(problem.family[variant])
         accuracy = float(problem.accuracy[variant])
         queues.append(FleetQueue(d, variant, family, accuracy, fleet.policies[d, variant], fleet.services[d, variant]))

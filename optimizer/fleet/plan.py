@@ -4,52 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from sluice.batching.documents import Plan, PolicyDocument, Route
+from sluice.batching.documents import Plan, PolicyDocument, Prediction, Route
 from sluice.batching.errors import require
-from sluice.batching.policy import Policy
-from sluice.optimizer.fleet.milp import GAP, TIME_LIMIT, devices_wanted, largest_headroom, solve_fleet
-from sluice.optimizer.fleet.placement import place
-from sluice.optimizer.fleet.problem import NEGLIGIBLE, FleetProblem, FleetSolution
-from sluice.optimizer.fleet.specification import MOST_REQUESTS, Fleet
-from sluice.optimizer.fleet.throughput import Rule, deadline_table
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.fleet.group import Group
+from sluice.optimizer.fleet.prediction import FleetPrediction, finite, simulate_plan
+from sluice.optimizer.fleet.problem import NEGLIGIBLE, FleetSolution
+from sluice.optimizer.fleet.specification import Fleet
+from sluice.optimizer.fleet.tables import Deployable
 
 BUSY = 0.95
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Devices of one type that host one variant, behind one queue.
-
-    Parameters
-    ----------
-    device_type, variant, family : str
-    devices : tuple of str
-    share : float
-        Part of what is asked of the family that goes here; over a family that is served these sum to 1.
-    rate : float
-        Requests/s served of the demand.
-    throughput : float
-        Requests/s that the devices can serve together.
-    policy : Policy
-        The table of the queue, with a server for each device.
-    """
-
-    device_type: str
-    variant: str
-    family: str
-    accuracy: float
-    devices: tuple[str, ...]
-    share: float
-    rate: float
-    throughput: float
-    policy: Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +54,15 @@ class FleetPlan:
         empty where nothing is missing of it.
     headroom : float
         What is planned for is the demand times this.
-    headroom_asked : float
-        The headroom is less where the devices do not allow as much: the largest that all families can have, 1 at least.
+    headroom_asked : float or None
+        The headroom is less where the devices do not allow as much: the largest that all families can have, 1 at least. ``None``
+        where it was chosen.
+    batching : str
+        Whose tables the groups have.
+    arrivals : mapping
+        How the requests of a family are taken to come, by name; Poisson where nothing is said.
+    violations : float or None
+        The share that may be late or given up in each family; ``None``: what the percentile of its SLO leaves.
     """
 
     fleet: Fleet
@@ -96,7 +72,15 @@ class FleetPlan:
     families: Mapping[str, FamilyService]
     devices_wanted: Mapping[str, int | None]
     headroom: float
-    headroom_asked: float
+    headroom_asked: float | None
+    batching: Deployable = "brief_hold"
+    arrivals: Mapping[str, ArrivalProcess] = field(default_factory=dict)
+    violations: float | None = None
+
+    @cached_property
+    def predicted(self) -> FleetPrediction | None:
+        """What becomes of the requests, simulated; ``None`` where the demand is too large for it."""
+        return simulate_plan(self.fleet, self.groups, self.arrivals, self.violations)
 
     @property
     def full(self) -> tuple[Group, ...]:
@@ -107,6 +91,11 @@ class FleetPlan:
     def feasible(self) -> bool:
         """Whether all the demand is served, if perhaps without its headroom."""
         return not any(service.missing for service in self.families.values())
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is served within the SLOs, as far as that could be predicted."""
+        return self.feasible and (self.predicted is None or self.predicted.kept)
 
     @cached_property
     def accuracy(self) -> float:
@@ -146,18 +135,27 @@ class FleetPlan:
                 routes.append(Route(route, function, PolicyDocument.of(group.policy), group.share, group.variant, group.accuracy))
             if routes:
                 stamp = (made_at or datetime.now(UTC)).isoformat(timespec="seconds")
-                plans.append(Plan(model=name, routes=routes, slo=slos[name], made_at=stamp))
+                predicted = self._prediction(name)
+                plans.append(Plan(model=name, routes=routes, slo=slos[name], predicted=predicted, made_at=stamp))
         return plans
+
+    def _prediction(self, family: str) -> Prediction | None:
+        """What the plan of a family carries; it says no cost, as the devices are there anyway."""
+        of = self.predicted.families.get(family) if self.predicted else None
+        return Prediction(dict(of.latency), None, of.mean_batch_size, of.violations.value) if of else None
 
     def document(self) -> dict[str, Any]:
         """All of it, ready for JSON; `sluice fleet --running` reads its ``placement``."""
-        solution = self.solution
+        solution, predicted = self.solution, self.predicted
+        by_family = predicted.families if predicted else {}
         return {
             "version": 1,
             "feasible": self.feasible,
-            "accuracy": _finite(self.accuracy),
-            "bound": _finite(solution.bound),
-            "gap": _finite(solution.gap),
+            "predicted": predicted.document() if predicted else None,
+            "batching": self.batching,
+            "accuracy": finite(self.accuracy),
+            "bound": finite(solution.bound),
+            "gap": finite(solution.gap),
             "converged": solution.converged,
             "seconds": solution.seconds,
             "headroom": self.headroom,
@@ -165,7 +163,13 @@ class FleetPlan:
             "placement": dict(self.placement),
             "changes": {device: list(pair) for device, pair in self.changes.items()},
             "families": {
-                name: {"asked": of.asked, "served": of.served, "missing": of.missing, "accuracy": _finite(of.accuracy)}
+                name: {
+                    "asked": of.asked,
+                    "served": of.served,
+                    "missing": of.missing,
+                    "accuracy": finite(of.accuracy),
+                    "predicted": by_family[name].document() if name in by_family else None,
+                }
                 for name, of in self.families.items()
             },
             "devices_wanted": dict(self.devices_wanted),
@@ -184,100 +188,3 @@ class FleetPlan:
                 for group in self.groups
             ],
         }
-
-
-def plan_fleet(
-    fleet: Fleet,
-    *,
-    headroom: float = 1.0,
-    rule: Rule = "best",
-    drop: bool = False,
-    time_limit: float = TIME_LIMIT,
-    gap: float = GAP,
-) -> FleetPlan:
-    """The plan of a fleet under its demand.
-
-    Parameters
-    ----------
-    headroom : float
-        The demand times this is planned for, so that no queue is full all the time; less of it where the devices do not allow
-        as much, as the demand itself comes first.
-    rule : {"best", "largest"}
-        How the batch size of a pair is chosen (``throughput.py``).
-    drop : bool
-        Whether the tables give up who cannot be in time.
-    time_limit, gap : float
-        Of ``solve_fleet``, which is asked again where the headroom is less.
-
-    Raises
-    ------
-    InvalidInput
-        No demand; a headroom that is not above 0, or makes the demand too large.
-    """
-    require(0 < headroom < math.inf, "headroom", headroom, "a factor > 0")
-    asked = fleet.problem(rule)
-    most = MOST_REQUESTS / float(asked.demand.max())
-    require(headroom <= most, "headroom", headroom, f"at most {most:.4g}, which makes a demand of {MOST_REQUESTS:g} requests/s")
-    solution, room = _with_headroom(asked, headroom, time_limit, gap)
-    placement: dict[str, str | None] = {}
-    groups: list[Group] = []
-    served = solution.served
-    families_served = np.minimum(served, asked.demand)
-    for d, device in enumerate(fleet.devices):
-        counts = {variant.name: int(n) for variant, n in zip(fleet.variants, solution.counts[d], strict=True) if n}
-        placed = place(device.device_names, counts, fleet.running)
-        placement |= placed
-        for m, variant in enumerate(fleet.variants):
-            if variant.name not in counts:
-                continue
-            q = fleet.family_of_variant[m]
-            family = fleet.families[q]
-            found = fleet.capacity(d, m, rule)
-            if found is None:  # it keeps a variant that is of no use here
-                continue
-            share = float(solution.flows[d, m] / served[q]) if served[q] else 0.0
-            seconds = fleet.profiles[device.name, variant.name].promised(family.slo)
-            groups.append(
-                Group(
-                    device.name,
-                    variant.name,
-                    family.name,
-                    variant.accuracy,
-                    tuple(name for name, hosted in placed.items() if hosted == variant.name),
-                    share,
-                    share * float(families_served[q]),
-                    found.throughput * counts[variant.name],
-                    deadline_table(seconds, family.slo.latency, found.batch_size, counts[variant.name], drop),
-                )
-            )
-    accuracies = solution.accuracy_by_family
-    families = {
-        family.name: FamilyService(float(asked.demand[q]), float(families_served[q]), float(accuracies[q]))
-        for q, family in enumerate(fleet.families)
-    }
-    wanted: dict[str, int | None] = {}
-    if room < headroom or solution.missing.any():
-        more = devices_wanted(asked.with_demand(asked.demand * headroom), time_limit)
-        wanted = dict(zip((device.name for device in fleet.devices), more, strict=True))
-    return FleetPlan(fleet, solution, placement, tuple(groups), families, wanted, room, headroom)
-
-
-def _with_headroom(asked: FleetProblem, headroom: float, time_limit: float, gap: float) -> tuple[FleetSolution, float]:
-    """The solution with as much of the headroom as can be had without missing what is asked, and how much that is."""
-
-    def with_(room: float) -> FleetSolution:
-        return solve_fleet(asked.with_demand(asked.demand * room), time_limit, gap)
-
-    solution = with_(headroom)
-    if headroom <= 1 or not solution.missing.any():
-        return solution, headroom
-    room = largest_headroom(asked, headroom, time_limit)
-    if room > 1:
-        solution = with_(room)
-        if not solution.missing.any():
-            return solution, room
-    return with_(1.0), 1.0
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What one device serves of a variant under an SLO, and the table by which it does (docs/model.md, section 5).
+"""What one device serves of a variant under an SLO (docs/model.md, section 5).
 
 A batch may take half the SLO: who just missed one is then in time with the next (Nexus, Shen et al., SOSP'19). Of the batch sizes
 that keep this and fit into memory, P[d, m] is b / l(b) requests/s for
@@ -15,15 +15,14 @@ Promises are checked against the percentile of the SLO where a profile has quant
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from sluice.batching.documents import ServiceProfile, Slo
 from sluice.batching.errors import require
-from sluice.batching.policy import Policy, deadline
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times
 
@@ -119,28 +118,6 @@ def alone(profile: Profile, slo: Slo, max_batch: float = math.inf) -> Capacity |
     if max_batch < 1 or profile.promised(slo)[0] > NEARLY * slo.latency:
         return None
     return Capacity(1, 0.5 / float(profile.service.mean_response[0]))
-
-
-def deadline_table(
-    service_times: Sequence[float] | Array, slo: float, batch_size: int, servers: int = 1, drop: bool = False
-) -> Policy:
-    """Proteus's table for batches up to ``batch_size``.
-
-    Parameters
-    ----------
-    service_times : array, shape (at least batch_size,)
-        Seconds for a batch of 1, 2, ...; where they fall, the larger batch is given the time of the smaller one, since it is the
-        smaller one that is served when nobody else comes.
-    slo : float
-        Seconds.
-    servers : int
-        Devices that serve the one queue.
-    drop : bool
-        Give up who could not be in time even alone and at once: ``drop_after = slo - l(1)``.
-    """
-    seconds = np.maximum.accumulate(np.asarray(service_times, dtype=np.float64)[:batch_size]).tolist()
-    table = deadline(slo, seconds, servers)
-    return replace(table, drop_after=max(0.0, slo - seconds[0])) if drop else table
 
 
 def _fixed(seconds: Array) -> ServiceTimes:

@@ -2,8 +2,8 @@
 
 Routing looks at no queue and queues know nothing of each other, so the fleet falls into queues exactly: first every family's
 arrivals are routed, then each queue's part goes through ``simulate_deployment`` with servers that come and go, then the requests
-are put back in order of arrival. A queue stands for the devices of one type that host one variant, as one pool, or for one device
-alone: that is up to who makes the list of queues.
+are put back in order of arrival. Behind a queue stands a group, the devices of one type that host one variant, or one device alone:
+that is up to who makes the list of queues.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def simulate_fleet(
     queue_of = np.concatenate([_routed(schedule, q, a, rng if random_routing else None) for q, a in enumerate(arrivals)])
     latency = np.full(len(times), np.nan)
     accuracy = np.full(len(times), np.nan)
-    busy = np.zeros(len(schedule.queues))
+    busy, batches = np.zeros(len(schedule.queues)), np.zeros(len(schedule.queues), dtype=np.int64)
     for i, queue in enumerate(schedule.queues):
         mine = np.flatnonzero(queue_of == i)  # of one family, so in order of arrival
         if not len(mine):
@@ -137,11 +137,12 @@ def simulate_fleet(
         accuracy[mine] = queue.accuracy
         run = _run(schedule, i, times[mine], rng)
         latency[mine] = run.latency
-        busy[i] = run.response_times.sum()
+        busy[i], batches[i] = run.response_times.sum(), run.n_batches
     order = np.argsort(times, kind="stable")
     present = _server_seconds(schedule, times[order])
     slos = np.asarray(slos, dtype=np.float64)
-    return FleetRun(times[order], family[order], queue_of[order], latency[order], accuracy[order], slos, busy, present)
+    by_request = (times[order], family[order], queue_of[order], latency[order], accuracy[order])
+    return FleetRun(*by_request, slos, batches, busy, present)
 
 
 def _routed(schedule: FleetSchedule, family: int, arrivals: Array, rng: np.random.Generator | None) -> Indices:

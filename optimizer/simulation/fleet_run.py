@@ -71,6 +71,8 @@ class FleetRun:
         Percent, of the variant behind the queue; ``nan`` for nowhere.
     slos : array, shape (n_families,)
         s.
+    batches : array of int, shape (n_queues,)
+        How many each queue released.
     busy_seconds, server_seconds : array, shape (n_queues,)
         Seconds in which its servers served, and in which they were there.
     """
@@ -81,6 +83,7 @@ class FleetRun:
     latency: Array
     accuracy: Array
     slos: Array
+    batches: Indices
     busy_seconds: Array
     server_seconds: Array
 
@@ -117,8 +120,14 @@ class FleetRun:
         there = float(self.server_seconds.sum())
         return float(self.busy_seconds.sum()) / there if there else np.nan
 
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean size of a batch, over all queues; ``nan`` without any."""
+        batches = int(self.batches.sum())
+        return int((~np.isnan(self.latency)).sum()) / batches if batches else np.nan
+
     def of_family(self, family: int) -> FleetRun:
-        """The requests of one family alone; busy and server seconds stay those of all queues."""
+        """The requests of one family alone; batches, busy and server seconds stay those of all queues."""
         require(0 <= family < len(self.slos), "family", family, f"an integer from 0 to {len(self.slos) - 1}")
         mine = self.family == family
         columns = ("arrival_times", "family", "queue", "latency", "accuracy")

@@ -203,11 +203,17 @@ class PolicyDocument(_Part, frozen=True):
 
 
 class Prediction(_Part, frozen=True):
-    """What the optimizer expects of a plan: latency quantiles in seconds by name (``"p95"``), USD per request."""
+    """What the optimizer expects of a plan.
+
+    ``latency`` are quantiles in seconds by name (``"p95"``), of all requests: one that more of them miss than it leaves is not
+    there. ``cost_per_request`` is in USD, ``null`` for machines that are there and paid for anyway. ``violations`` is the share of
+    the requests that are not answered within the plan's SLO, ``null`` where it was not worked out.
+    """
 
     latency: dict[str, float]
-    cost_per_request: float
+    cost_per_request: float | None
     mean_batch_size: float
+    violations: float | None = None
 
 
 class Route(_Part, frozen=True):

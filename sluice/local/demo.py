@@ -266,7 +266,7 @@ class Demo:
         return self._row(name, plan, profile, result, runtime.usage(plan.function.partition(":")[0]))
 
     def _row(self, name: str, plan: Plan, profile: ServiceProfile, result: Replay, usage: dict[str, float]) -> Row:
-        assert plan.predicted is not None
+        assert plan.predicted is not None and plan.predicted.cost_per_request is not None
         assert plan.memory_mb is not None
         if not result.answered.any():
             raise DispatchFailed(f"{name}: no request was answered: {next(iter(result.messages))}")

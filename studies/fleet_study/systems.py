@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sluice.batching.policy import INF, Policy
+from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.control.control import ControlledFleet, ControlSettings, run_control
 from sluice.optimizer.control.headroom import Planner
@@ -28,7 +28,7 @@ from sluice.optimizer.control.planners import (
 from sluice.optimizer.fleet.milp import solve_fleet
 from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution
 from sluice.optimizer.fleet.specification import Fleet
-from sluice.optimizer.fleet.tables import aimd_tables, queue_table
+from sluice.optimizer.fleet.tables import aimd_tables, deadline_in_sizes, queue_table
 from sluice.optimizer.fleet.throughput import Rule
 from sluice.optimizer.simulation.fleet_queues import AdaptiveTables, simulate_fleet
 from sluice.optimizer.simulation.fleet_run import FleetRun
@@ -50,20 +50,6 @@ def optimum(problem: FleetProblem) -> FleetSolution:
 # --- tables
 
 
-def deadline_in_sizes(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy:
-    """Proteus: wait as long as the next larger batch would be in time for the oldest; take the largest size that is there.
-
-    Whoever could not be in time alone and at once is given up.
-    """
-    allowed = [size for size in sizes if size <= largest]
-    hold, take = [INF], [0]
-    for q in range(1, largest + 1):
-        larger = next((size for size in allowed if size > q), None)
-        hold.append(0.0 if larger is None else max(0.0, deadline - float(seconds[larger - 1])))
-        take.append(max(size for size in allowed if size <= q))
-    return Policy(hold, take, 1, max(0.0, deadline - float(seconds[0])), "deadline")
-
-
 def deadline_in_all_sizes(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy:
     """Proteus with batches of every size, as the paper's text has it."""
     return deadline_in_sizes(deadline, seconds, largest, range(1, largest + 1))
@@ -82,22 +68,22 @@ def additive_increase(deadline: float, seconds: Array, largest: int, sizes: Sequ
     return aimd_tables(deadline, len(seconds))
 
 
-def additive_increase_within_half(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> AdaptiveTables:
+def additive_increase_within_half(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy | AdaptiveTables:
     """Clipper that knows of Nexus: its batches are to take half the deadline, and are no larger than what does."""
-    return additive_increase(deadline / 2, seconds[:largest], largest, sizes)
+    return queue_table("aimd", seconds, deadline, largest)
 
 
-def early(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy | AdaptiveTables:
+def early(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy:
     """Nexus, with batches as large as may be: all that wait; who would be late even in the next full batch is given up."""
     return queue_table("early_drop", seconds, deadline, largest)
 
 
-def alone(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy | AdaptiveTables:
+def alone(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy:
     """No batching; who could not be in time is given up."""
     return queue_table("greedy", seconds, deadline, 1)
 
 
-def brief(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy | AdaptiveTables:
+def brief(deadline: float, seconds: Array, largest: int, sizes: Sequence[int]) -> Policy:
     """Ours: efficient batches, a tenth of the slack to fill them, early drop."""
     return queue_table("brief_hold", seconds, deadline, largest)
 
@@ -128,7 +114,7 @@ class System:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-AS_PUBLISHED: Mapping[str, Any] = {"headrooms": (PUBLISHED_HEADROOM,), "pooled": False}
+AS_PUBLISHED: Mapping[str, Any] = {"headrooms": (PUBLISHED_HEADROOM,), "grouped": False}
 AT_ONCE: Mapping[str, Any] = {**AS_PUBLISHED, "period": 1.0, "decision_time": 0.0}
 
 

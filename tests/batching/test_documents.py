@@ -3,6 +3,7 @@ import math
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,6 +133,23 @@ def test_a_plan_changed_by_hand_under_its_old_digest_is_refused():
         InvalidInput, match=f"digest: '{PLAN.digest}' is not allowed; allowed: [0-9a-f]{{16}}, that of the plan as it"
     ):
         read(Plan, changed)
+
+
+def test_a_plan_of_machines_that_are_there_anyway_predicts_no_cost_but_violations():
+    fleet = msgspec.structs.replace(ROUTED, predicted=Prediction({"p50": 0.05, "p95": 0.15}, None, 3.5, 0.0003))
+    assert read(Plan, write(fleet)) == fleet and b'"cost_per_request": null' in write(fleet)
+
+
+def test_a_prediction_that_was_written_before_violations_were_is_read():
+    old = write(PLAN).replace(b',\n    "violations": null', b"")
+    assert b"violations" not in old and read(Plan, old) == PLAN
+
+
+def test_a_prediction_without_a_word_on_cost_is_refused():
+    silent = write(PLAN).replace(b'    "cost_per_request": 1e-6,\n', b"")
+    assert b"cost_per_request" not in silent
+    with pytest.raises(InvalidInput, match="cost_per_request"):
+        read(Plan, silent)
 
 
 def test_the_ways_of_a_plan_are_its_routes_or_the_one_way_that_it_is():

@@ -6,6 +6,7 @@ import functools
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +17,8 @@ from sluice.cli.main import main
 from sluice.local.fleet_networks import FAMILIES, INPUT_SEED, N_INPUTS, Family, likeliest_class
 from sluice.local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES
 from sluice.optimizer.control.control import ControlledFleet, ControlSettings, run_control
-from sluice.optimizer.fleet import plan_fleet, read_fleet, solve_fleet
+from sluice.optimizer.fleet import FleetPlan, plan_fleet, read_fleet, solve_fleet
+from sluice.optimizer.simulation.batch_means import estimate_share
 from sluice.optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule, simulate_fleet
 from sluice.optimizer.simulation.fleet_run import FleetRun
 
@@ -81,11 +83,38 @@ def test_the_plan_mixes_variants_and_serves_all() -> None:
     assert 98 < plan.accuracy < 100
 
 
-def test_a_tenth_of_headroom_keeps_random_arrivals_in_time_where_a_full_plan_does_not() -> None:
-    full, roomy = (simulated(headroom) for headroom in (1.0, 1.1))
+def test_a_tenth_of_headroom_keeps_random_arrivals_in_time_where_a_full_plan_that_gives_nobody_up_does_not() -> None:
+    full, roomy = (simulated(planned(headroom=headroom, batching="published")) for headroom in (1.0, 1.1))
     assert full.violation_ratio > 0.05
     assert roomy.violation_ratio < 0.005
     assert 98 < roomy.effective_accuracy < full.effective_accuracy
+
+
+def test_the_plan_does_on_other_arrivals_what_it_predicts() -> None:
+    """All families in one run, for half a minute: the confidence intervals meet."""
+    plan = planned()
+    assert plan.predicted is not None and plan.predicted.kept
+    run, predicted = simulated(plan, seconds=30.0), plan.predicted.violations
+    seen = estimate_share(~run.in_time)
+    assert seen.low <= predicted.high and predicted.low <= seen.high
+    assert run.effective_accuracy == pytest.approx(plan.predicted.effective_accuracy, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "violations"),
+    [
+        ({"headroom": 1.0, "batching": "published"}, "23 %"),
+        ({"headroom": 1.1, "batching": "published"}, "0.01 %"),
+        ({}, "0.48 %"),
+        ({"violations": 0.001}, "0.002 %"),
+    ],
+)
+def test_the_violations_that_the_readme_names_are_predicted(options: dict[str, Any], violations: str) -> None:
+    plan = planned(**options)
+    assert plan.predicted is not None
+    share = 100 * plan.predicted.violations.value
+    digits = len(violations.split()[0].lstrip("0."))
+    assert f"{share:.{digits}g} %" == violations and violations in (EXAMPLE / "README.md").read_text(encoding="utf-8")
 
 
 def test_when_demand_grows_accuracy_gives_way_before_requests_do() -> None:
@@ -109,10 +138,13 @@ def test_when_demand_grows_accuracy_gives_way_before_requests_do() -> None:
     assert windows.effective_accuracy.min() < 95 < windows.effective_accuracy[0]
 
 
-def simulated(headroom: float, seconds: float = 20.0) -> FleetRun:
-    """The fleet under Poisson arrivals at its demand, by the plan for ``headroom`` times that."""
-    fleet = read_fleet(EXAMPLE / "fleet.yaml")
-    groups = [group for group in plan_fleet(fleet, headroom=headroom).groups if group.share]
+def planned(**options: Any) -> FleetPlan:
+    return plan_fleet(read_fleet(EXAMPLE / "fleet.yaml"), **options)
+
+
+def simulated(plan: FleetPlan, seconds: float = 20.0) -> FleetRun:
+    """The fleet under Poisson arrivals at its demand, all families in one run."""
+    fleet, groups = plan.fleet, [group for group in plan.groups if group.share]
     types, variants = [device.name for device in fleet.devices], [variant.name for variant in fleet.variants]
     queues = [
         FleetQueue(

@@ -196,13 +196,13 @@ def test_a_device_that_is_leaving_gets_no_requests():
 # --- the loop
 
 
-@pytest.mark.parametrize("pooled", [True, False])
-def test_a_change_of_plan_loses_nobody(pooled):
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_change_of_plan_loses_nobody(grouped):
     """Every device changes its variant, at a load that the others can carry meanwhile."""
     controlled = fleet()
     arrivals = [np.arange(0.0, 30.0, 0.07), np.arange(0.0, 30.0, 0.1)]
     before, after = placement([2, 0, 1, 0], [1, 0, 1, 0]), placement([0, 1, 0, 2], [0, 1, 0, 1])
-    settings = ControlSettings(headrooms=(1.0,), pooled=pooled)
+    settings = ControlSettings(headrooms=(1.0,), grouped=grouped)
     operation = run_control(controlled, arrivals, scripted(before, after), settings)
     assert operation.decisions[1].solution.swaps == 5
     result = simulated(controlled, operation, arrivals)
@@ -269,10 +269,10 @@ def test_demand_that_no_fleet_can_meet_is_served_as_far_as_possible():
     assert 1 - result.violation_ratio == pytest.approx(2 / 3, abs=0.03)
 
 
-@pytest.mark.parametrize("pooled", [True, False])
-def test_a_moderate_load_is_served_in_time_and_accurately(pooled):
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_moderate_load_is_served_in_time_and_accurately(grouped):
     controlled, arrivals = fleet(), [steady(40.0, 60, 11), steady(15.0, 60, 12)]
-    operation = run_control(controlled, arrivals, solve_fleet, ControlSettings(pooled=pooled, period=20.0))
+    operation = run_control(controlled, arrivals, solve_fleet, ControlSettings(grouped=grouped, period=20.0))
     result = simulated(controlled, operation, arrivals)
     assert result.violation_ratio < 0.01 and result.effective_accuracy > 95
 
@@ -281,7 +281,7 @@ def test_a_moderate_load_is_served_in_time_and_accurately(pooled):
 def eventful(request):
     """The schedule of a day on which each family's demand multiplies in turn."""
     arrivals = [poisson(np.repeat([10.0, 120.0, 30.0], 12), 13), poisson(np.repeat([20.0, 5.0, 60.0], 12), 14)]
-    return run_control(fleet(), arrivals, solve_fleet, ControlSettings(headrooms=(1.2,), pooled=request.param)).schedule
+    return run_control(fleet(), arrivals, solve_fleet, ControlSettings(headrooms=(1.2,), grouped=request.param)).schedule
 
 
 def test_devices_in_use_are_never_more_than_there_are(eventful):

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.fleet import DeviceType, Family, Fleet, Profile, Variant, deadline_table, plan_fleet
+from sluice.optimizer.fleet import DeviceType, Family, Fleet, Profile, Variant, plan_fleet, queue_table
 from sluice.optimizer.fleet.throughput import capacity
 
 SLO = Slo(0.3)
@@ -67,7 +67,9 @@ def test_a_family_that_no_device_serves_in_half_its_slo_is_served_one_by_one() -
 
 
 def test_a_plan_without_slack_names_its_full_queues() -> None:
-    assert [group.variant for group in plan_fleet(fleet({"seen": 100.0, "read": 59.0})).full] == ["only"]  # 3 times 20/s
+    assert [group.variant for group in plan_fleet(fleet({"seen": 100.0, "read": 59.0}), headroom=1.0).full] == [
+        "only"
+    ]  # 3 times 20/s
     assert not plan_fleet(fleet({"seen": 100.0, "read": 50.0})).full
 
 
@@ -92,14 +94,14 @@ def test_promises_are_of_the_percentile_and_rates_of_the_mean() -> None:
 
 
 def test_the_table_waits_as_long_as_the_next_request_would_still_be_in_time() -> None:
-    table = deadline_table([0.1, 0.12, 0.15, 9.0], 0.3, 3, servers=2)
+    table = queue_table("published", np.array([0.1, 0.12, 0.15, 9.0]), 0.3, 3, servers=2)
     assert table.hold == (math.inf, pytest.approx(0.18), pytest.approx(0.15), 0.0)
     assert table.take == (0, 1, 2, 3) and table.servers == 2 and table.drop_after is None
-    assert deadline_table([0.1, 0.12], 0.3, 2, drop=True).drop_after == pytest.approx(0.2)
+    assert queue_table("deadline", np.array([0.1, 0.12]), 0.3, 2).drop_after == pytest.approx(0.2)
 
 
 def test_where_a_larger_batch_is_quicker_the_smaller_one_is_still_in_time() -> None:
-    table = deadline_table([0.1, 0.05, 0.2], 0.3, 3)
+    table = queue_table("deadline", np.array([0.1, 0.05, 0.2]), 0.3, 3)
     for waiting, seconds in ((1, 0.1), (2, 0.05)):
         assert table.hold[waiting] + seconds <= 0.3 + 1e-12
 
@@ -113,7 +115,7 @@ def test_a_plan_places_shares_and_gives_tables() -> None:
     for group in plan.groups:
         assert [plan.placement[device] for device in group.devices] == [group.variant] * len(group.devices)
         assert group.policy.servers == len(group.devices) and group.rate <= group.throughput * (1 + 1e-9)
-        assert group.policy.kind == "deadline"
+        assert group.policy.kind == "brief_hold"
     mean = (plan.families["seen"].accuracy * 100 + 60 * 30) / 130
     assert plan.accuracy == pytest.approx(mean) and plan.accuracy == pytest.approx(plan.solution.accuracy)
 
