@@ -1,3 +1,4 @@
+import inspect
 import re
 from pathlib import Path
 
@@ -21,7 +22,8 @@ def test_the_api_page_is_what_the_packages_export():
 def test_every_name_that_a_package_exports_is_explained(package):
     for name in package.__all__:
         thing = getattr(package, name)
-        assert name.isupper() or thing.__doc__, name
+        if inspect.ismodule(thing) or inspect.isclass(thing) or inspect.isroutine(thing):  # other things show their value
+            assert thing.__doc__, name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
