@@ -318,7 +318,7 @@ def halves(trace: Trace) -> tuple[Trace, Trace]:
 
 def fits(trace: Trace, model: str) -> tuple[ArrivalProcess, ArrivalProcess]:
     """The process fitted to each half."""
-    first, second = (ArrivalProcess.of(fit_arrivals(half, model)) for half in halves(trace))
+    first, second = (fit_arrivals(half, model).arrivals for half in halves(trace))
     return first, second
 
 
