@@ -7,7 +7,7 @@ an answer of its own: by moments, by likelihood, and the search for the orders o
 from __future__ import annotations
 
 from sluice.optimizer.fits.arrival_fit import ArrivalFit, Candidate
-from sluice.optimizer.fits.choice import MODELS, fit_arrivals
+from sluice.optimizer.fits.choice import MODELS, fit_arrivals, require_model
 from sluice.optimizer.fits.document import arrival_document
 from sluice.optimizer.fits.erlang_orders import fit_erlang_orders
 from sluice.optimizer.fits.gate import Gate, WaitError
@@ -33,4 +33,5 @@ __all__ = [
     "fit_mmpp2",
     "fit_mmpp2_moments",
     "fit_windows",
+    "require_model",
 ]

@@ -96,6 +96,11 @@ def fit_arrivals(trace: Trace, model: str = "auto", rng: np.random.Generator | N
     return ArrivalFit(trace, model, best, why, tuple(tried), error, tuple(reported.grid), len(sample))
 
 
+def require_model(model: str) -> None:
+    """Raise ``InvalidInput`` unless it is a model that ``fit_arrivals`` has."""
+    _states(model)
+
+
 def choose(tried: Sequence[Candidate], noise: float) -> tuple[Candidate, str]:
     """The candidate that wins, and why; ``noise`` is the score that chance makes (``Gate.noise``)."""
     passed = [candidate for candidate in tried if candidate.error is not None]

@@ -9,7 +9,7 @@ from sluice.batching.documents import write
 from sluice.cli import output
 from sluice.cli.trace_options import TraceOptions, trace_options
 from sluice.optimizer.arrivals import ArrivalProcess, dispersion_of_counts, mmpp2_rates
-from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals
+from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals, require_model
 from sluice.optimizer.traces import TraceStatistics, judge_stationarity
 
 
@@ -27,6 +27,7 @@ def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, 
     TRACE is a file of times, of gaps between them or of counts (CSV, Parquet, NPY), the access logs of a load balancer (a file or a
     folder of them), each plain or gzip; or what the buffer itself recorded for a model: redis://HOST:PORT/DB?model=NAME.
     """
+    require_model(model)
     if plot is not None:
         from sluice.optimizer.report.trace_plot import require_figure_path
 
@@ -40,7 +41,7 @@ def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, 
     with output.stderr.status("fitting ..."):
         fitted = fit_arrivals(observed, model)
     document = arrival_document(fitted, verdict)
-    if out:
+    if out is not None:
         output.write_file(out, write(document))
         output.stderr.print(f"wrote {out}")
     if plot is not None:
