@@ -1,7 +1,4 @@
-"""When one server should serve, and how many at a time: the semi-Markov decision process of batching (docs/model.md, section 4).
-
-``SmdpProblem`` is the question, ``solve`` answers it by the method wanted, and every method answers with an ``SmdpSolution``.
-"""
+"""The methods by name: one problem, one kind of solution (docs/model.md, section 4)."""
 
 from __future__ import annotations
 
@@ -9,11 +6,9 @@ from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.smdp.linear_program import solve_by_linear_program
 from sluice.optimizer.smdp.modulated import solve_modulated
 from sluice.optimizer.smdp.policy_iteration import evaluate, greedy, solve_by_policy_iteration
-from sluice.optimizer.smdp.problem import SmdpProblem, affine
-from sluice.optimizer.smdp.solution import Performance, SmdpSolution
+from sluice.optimizer.smdp.problem import SmdpProblem
+from sluice.optimizer.smdp.solution import SmdpSolution
 from sluice.optimizer.smdp.value_iteration import solve_by_value_iteration
-
-__all__ = ["METHODS", "Performance", "SmdpProblem", "SmdpSolution", "affine", "evaluate", "solve"]
 
 METHODS = ("policy-iteration", "value-iteration", "linear-program")
 _STATES = 8  # of a cut queue, in largest batches
