@@ -15,7 +15,7 @@ from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.smdp.frontier import Corner, choose_weight, solve_frontier
 from sluice.optimizer.smdp.latency_percentiles import LatencyPercentiles
-from sluice.optimizer.smdp.methods import METHODS, solve
+from sluice.optimizer.smdp.methods import METHODS, require_options, solve
 from sluice.optimizer.smdp.modulated import solve_modulated
 from sluice.optimizer.smdp.modulated_queue import ModulatedQueue
 from sluice.optimizer.smdp.one_table import OneTable, solve_one_table
@@ -52,7 +52,7 @@ class Answer:
     latency_is_exact : bool
         Whether these are exact, and not simulated.
     corners : tuple of Corner
-        All that the weights can buy, where asked for or searched.
+        All that the weights can buy, where asked for.
     chosen : Corner or None
         The one that keeps the SLOs.
     pool : PoolSolution or None
@@ -124,11 +124,13 @@ def answer_problem(
     allowed = f"1, Poisson arrivals, with --slo, --frontier, --servers and methods other than {METHODS[0]}"
     require(n_phases == 1 or not one_phase, "arrivals.n_phases", n_phases, allowed)
 
+    require_options(method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
+    if n_phases > 1:
+        return _with_phases(problem)
+
     def solved(problem: SmdpProblem) -> SmdpSolution:
         return solve(problem, method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
 
-    if n_phases > 1:
-        return _with_phases(problem)
     if servers > 1:
         solution, pool = solved(problem), solve_pool(problem, servers)
         return Answer(problem, solution, (pool.policy,), servers=servers, pool=pool)

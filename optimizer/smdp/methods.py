@@ -40,12 +40,7 @@ def solve(
     InvalidInput
         An option that the method does not have; arrivals with phases where the method knows none.
     """
-    require(method in METHODS, "method", method, ", ".join(METHODS))
-    given = {"max_state": max_state, "overflow_cost": overflow_cost, "epsilon": epsilon}
-    allowed = {METHODS[0]: "", METHODS[1]: "max_state overflow_cost epsilon", METHODS[2]: "max_state"}[method].split()
-    for name, value in given.items():
-        if value is not None and name not in allowed:
-            raise InvalidInput(name, value, f"none with {method}")
+    require_options(method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
     if method == METHODS[0]:
         return solve_modulated(problem) if problem.arrivals.n_phases > 1 else solve_by_policy_iteration(problem)
     cut = _STATES * problem.max_batch_size if max_state is None else max_state
@@ -56,3 +51,12 @@ def solve(
         overflow_cost = 2 * problem.cost(performance.mean_latency, performance.power)
     span = _EPSILON if epsilon is None else epsilon
     return solve_by_value_iteration(problem, max_state=cut, overflow_cost=overflow_cost, epsilon=span)
+
+
+def require_options(method: str, **given: float | None) -> None:
+    """Raise ``InvalidInput`` unless there is such a method and it has the options that are given, those not ``None``."""
+    require(method in METHODS, "method", method, ", ".join(METHODS))
+    allowed = {METHODS[0]: "", METHODS[1]: "max_state overflow_cost epsilon", METHODS[2]: "max_state"}[method].split()
+    for name, value in given.items():
+        if value is not None and name not in allowed:
+            raise InvalidInput(name, value, f"none with {method}")

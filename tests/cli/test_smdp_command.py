@@ -210,6 +210,7 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
             ("--mmpp2", "900,200,5,5", "--slo", "0.1"),
             "arrivals.n_phases: 2 is not allowed; allowed: 1, Poisson arrivals",
         ),
+        (("--mmpp2", "900,200,5,5", "--epsilon", "0.1"), "epsilon: 0.1 is not allowed; allowed: none with policy-iteration"),
         (("--mmpp2", "900,200,0,5"), r"switch_1: 0.0 is not allowed; allowed: a rate \(1/s\) > 0"),
         (("--rho", "0.5", "--batch-min", "9"), "min_batch_size: 9 is not allowed; allowed: an integer from 1 to 4"),
     ],
