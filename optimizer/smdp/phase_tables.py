@@ -24,6 +24,8 @@ from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import SmdpSolution
 
 N_REQUESTS = 1 << 18
+FEWEST_REQUESTS = 1 << 12
+MOST_JUMPS = 1 << 29  # of the phases and arrivals together: some ten seconds of sampling
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +102,15 @@ class FilteredTables:
 
 
 def simulate_filtered(problem: SmdpProblem, tables: PhaseTables, one: OneTable, seed: int = 0) -> FilteredTables:
-    """What ``tables`` cost where the filter tells the phase: the exact cost of ``one``, and the simulated difference from it."""
+    """What ``tables`` cost where the filter tells the phase: the exact cost of ``one``, and the simulated difference from it.
+
+    Raises
+    ------
+    InvalidInput
+        Phases that shift so often between two arrivals that too few of these can be sampled.
+    """
     rng = np.random.default_rng(seed)
-    times = np.cumsum(problem.arrivals.sample(N_REQUESTS, rng))
+    times = np.cumsum(problem.arrivals.sample(_n_requests(problem.arrivals), rng))
     luck = int(rng.integers(2**63))
     service = problem.service.service_times()
     run = simulate_schedule(tables.schedule(times), times, service, np.random.default_rng(luck))
@@ -113,3 +121,13 @@ def simulate_filtered(problem: SmdpProblem, tables: PhaseTables, one: OneTable, 
     joules = (float(problem.energy[of.batch_sizes - 1].sum()) for of in (run, run_of_one))
     power = one.performance.power + (next(joules) - next(joules)) / float(times[-1] - times[0])
     return FilteredTables(tables, latency, power, run.mean_batch_size, problem.cost(latency.value, power), run, run_of_one)
+
+
+def _n_requests(arrivals: ArrivalProcess) -> int:
+    """How many arrivals are sampled, each after the jumps of the phases before it."""
+    jumps = float(arrivals.stationary @ -arrivals.D0.diagonal()) / arrivals.arrival_rate
+    most = MOST_JUMPS // FEWEST_REQUESTS
+    require(
+        jumps <= most, "arrivals", f"{jumps:.4g} shifts of the phase for each arrival", f"at most {most}: more are all but Poisson"
+    )
+    return min(N_REQUESTS, int(MOST_JUMPS / jumps))

@@ -135,7 +135,7 @@ class ServerOptions:
         given = [value for value in (self.rho, self.rate, self.arrivals, self.mmpp2) if value is not None]
         require(len(given) == 1, "arrivals", given, "exactly one of --rho, --rate, --arrivals and --mmpp2")
         if self.rho is not None:
-            require(self.rho > 0, "rho", self.rho, "a number above 0 and below 1")
+            require(0 < self.rho < np.inf, "rho", self.rho, "a number above 0 and below 1")
             return poisson(self.rho * throughput)
         if self.rate is not None:
             require(0 < self.rate < np.inf, "rate", self.rate, "requests per unit of time > 0")

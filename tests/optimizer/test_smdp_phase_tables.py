@@ -140,6 +140,13 @@ def test_what_needs_one_phase_is_refused_of_several() -> None:
             answer_problem(problem, **asked)  # type: ignore[arg-type]
 
 
+def test_phases_that_shift_too_often_for_a_simulation_are_refused() -> None:
+    with pytest.raises(
+        InvalidInput, match="arrivals: '1e[+]09 shifts of the phase for each arrival' is not allowed; allowed: at most"
+    ):
+        answer_problem(server(mmpp2(1e-9, 1e-9, 1, 1)))
+
+
 # --- documents
 
 
