@@ -52,7 +52,12 @@ def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, 
     if as_json:
         output.print_json(document)
         return
-    output.stdout.print(_comparison(observed.statistics(), fitted.arrivals, fitted.best.name))
+    _show(fitted)
+
+
+def _show(fitted: ArrivalFit) -> None:
+    """The trace beside the fit, what was tried, and why one was chosen."""
+    output.stdout.print(_comparison(fitted.trace.statistics(), fitted.arrivals, fitted.best.name))
     if fitted.arrivals.model == "mmpp" and fitted.arrivals.n_phases == 2:
         output.stdout.print("λ1 {:.6g}/s, λ2 {:.6g}/s, ω1 {:.6g}/s, ω2 {:.6g}/s".format(*mmpp2_rates(fitted.arrivals)))
     output.stdout.print(_tried(fitted))
@@ -93,10 +98,7 @@ def _comparison(seen: TraceStatistics, fitted: ArrivalProcess, name: str) -> Tab
     table = Table("", f"trace ({seen.n} arrivals, {seen.duration:.4g} s)", f"fit ({name}, phases: {fitted.n_phases})")
     table.add_row("arrival rate, requests/s", f"{seen.arrival_rate:.4g}", f"{fitted.arrival_rate:.4g}")
     table.add_row("SCV", f"{seen.scv:.4g}", f"{fitted.scv:.4g}")
-    skewness = (fitted.moment(3) - 3 * fitted.moment(2) * fitted.moment(1) + 2 * fitted.moment(1) ** 3) / (
-        fitted.moment(2) - fitted.moment(1) ** 2
-    ) ** 1.5
-    table.add_row("skewness", f"{seen.skewness:.4g}", f"{skewness:.4g}")
+    table.add_row("skewness", f"{seen.skewness:.4g}", f"{fitted.skewness:.4g}")
     for (lag, there), here in zip(seen.autocorrelation.items(), fitted.autocorrelation(list(seen.autocorrelation)), strict=True):
         table.add_row(f"autocorrelation, lag {lag}", f"{there:.3f}", f"{here:.3f}")
     for (window, there), here in zip(seen.dispersion.items(), dispersion_of_counts(fitted, list(seen.dispersion)), strict=True):
