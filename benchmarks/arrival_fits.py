@@ -22,10 +22,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
-from sluice.optimizer.fits.choice import fit_arrivals
-from sluice.optimizer.fits.em_fit import fit_mmpp2
+from sluice.optimizer.fits import fit_arrivals, fit_mmpp2
 from sluice.optimizer.traces.trace import Trace, read_trace
 from tests.optimizer.phases_seen import seen_with_phases
 
@@ -81,17 +79,18 @@ def _traces(files: list[str]) -> Table:
     for file in files:
         trace = read_trace(file)
         began, cpu = time.perf_counter(), time.process_time()
-        document = fit_arrivals(trace)
+        fit = fit_arrivals(trace)
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-        goodness = document.goodness
+        errors = fit.error
+        assert errors is not None
         columns.append(
             [
                 str(len(trace)),
-                goodness["chosen"],
-                str(ArrivalProcess.of(document).n_phases),
+                fit.best.name,
+                str(fit.arrivals.n_phases),
                 f"{seconds:.1f}",
                 f"{cpu:.1f}",
-                *(f"{100 * goodness[name]:.2f}" for name in ("wait_p95_error", "wait_p95_worst", "wait_error")),
+                *(f"{100 * share:.2f}" for share in (errors.p95, errors.worst_p95, errors.area)),
                 f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}",
             ]
         )

@@ -106,7 +106,7 @@ def processes() -> dict[str, ArrivalProcess]:
         "MMPP(2), mild": mmpp2(150, 50, 1, 1),
         "MMPP(2), bursty": mmpp2(460, 20, 4.5, 1),
         "Erlang-4 gaps": ArrivalProcess(stages, last_to_first),
-        "trace, fitted": ArrivalProcess.of(fit_arrivals(trace)),
+        "trace, fitted": fit_arrivals(trace).arrivals,
     }
 
 

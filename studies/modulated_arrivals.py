@@ -68,6 +68,22 @@ LOADS = {0.005: (0.1, 0.3, 0.7), 0.05: (0.05, 0.1, 0.2, 0.3, 0.5, 0.7), 0.5: (0.
 LARGEST_LOAD = {"8 : 2": 1.0, "1 : 0": 1.0, "80 : 1": 0.3}
 N_RUNS, N_REQUESTS = 20, 200_000
 
+USE = """\
+## Of one's own arrivals
+
+```sh
+sluice smdp --profile profile.json --memory 1769 --energy 0.5,0.05 --w1 1000 --mmpp2 300,40,2,2 --out tables.json
+sluice simulate --profile profile.json --memory 1769 --mmpp2 300,40,2,2 --servers 1 --policy tables.json --policy greedy:8
+sluice smdp --profile profile.json --memory 1769 --energy 0.5,0.05 --w1 1000 --mmpp2 300,40,2,2 --out plan.json \\
+  --model mlp --function http://127.0.0.1:8500
+```
+
+The first says what the tables cost where the phase is seen, where it is guessed (simulated), and what the best one table found for
+all phases costs; `tables.json` holds a table for each phase with D0 and D1 of the arrivals, by which the phase is guessed. The
+second runs them under the filter; so does a program of one's own, `read_phase_tables(data).schedule(times)` of
+`sluice.optimizer.smdp`. A buffer follows one table a queue and no filter: the plan that the third writes holds the one table for
+all phases."""
+
 TRACE_LOADS = (0.05, 0.1, 0.3, 0.5)
 TRACE_MODELS = {"mmpp2": "filtered, MMPP(2)", "auto": "filtered, MAP"}
 TRACE_BLOCKS = 20  # of each half, for the standard error
@@ -318,7 +334,7 @@ def halves(trace: Trace) -> tuple[Trace, Trace]:
 
 def fits(trace: Trace, model: str) -> tuple[ArrivalProcess, ArrivalProcess]:
     """The process fitted to each half."""
-    first, second = (ArrivalProcess.of(fit_arrivals(half, model)) for half in halves(trace))
+    first, second = (fit_arrivals(half, model).arrivals for half in halves(trace))
     return first, second
 
 
@@ -617,6 +633,7 @@ def page(rows: Sequence[Row]) -> str:
                 below the probability of the busy phase that the filter gives, which rises with each arrival and falls in each
                 silence. The likeliest phase changes where it passes one half. A probability of 0.8 is right in 80 % of
                 the cases (a test)."""),
+                USE,
             ]
         )
         + "\n"

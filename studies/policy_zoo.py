@@ -157,7 +157,7 @@ class Halves(NamedTuple):
         middle = trace.duration / 2
         run = trace.times[trace.times >= middle]
         first = trace.between(0, middle)
-        process = ArrivalProcess.of(fit_arrivals(first))
+        process = fit_arrivals(first).arrivals
         width = middle / WINDOWS
         windows = baselines.past_windows(trace.times, width, start=float(run[0]), step=width)
         return cls(trace.times[trace.times < middle], run, process, windows)

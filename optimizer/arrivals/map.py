@@ -124,6 +124,12 @@ class ArrivalProcess:
         """Squared coefficient of variation of the inter-arrival time."""
         return self.moment(2) / self.moment(1) ** 2 - 1
 
+    @property
+    def skewness(self) -> float:
+        """Skewness of the inter-arrival time."""
+        mean, second, third = (self.moment(order) for order in (1, 2, 3))
+        return float((third - 3 * second * mean + 2 * mean**3) / (second - mean**2) ** 1.5)
+
     def autocorrelation(self, lags: ArrayLike) -> Array:
         """Autocorrelation of inter-arrival times at ``lags`` (integers >= 1), same shape."""
         wanted = np.atleast_1d(np.asarray(lags, dtype=int))

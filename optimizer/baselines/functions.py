@@ -98,7 +98,7 @@ def past_windows(
     seen = times if start is None else times[times >= start - window]
     require(len(seen) >= MIN_ARRIVALS, "arrival_times", len(seen), f"at least {MIN_ARRIVALS} from a window before start on")
     fits = fit_windows(Trace(np.diff(seen), "the arrivals"), window, model, window / 2 if step is None else step)
-    return tuple(WindowFit(seen[0] + fit.start, seen[0] + fit.end, fit.document) for fit in fits)
+    return tuple(WindowFit(seen[0] + fit.start, seen[0] + fit.end, fit.fit) for fit in fits)
 
 
 def reoptimised(
@@ -122,7 +122,7 @@ def reoptimised(
     """
     tables = [first or policies.no_batching()]
     for window in windows:
-        found = _Search([function], slos, ArrivalProcess.of(window.document)).cheapest(headroom)
+        found = _Search([function], slos, window.fit.arrivals).cheapest(headroom)
         tables.append(policies.no_batching() if found is None else found.schedule.tables[0])
     ends = np.array([window.end for window in windows])
     return function.under(Schedule(tables, ends, np.arange(1, len(tables))))

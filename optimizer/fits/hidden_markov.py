@@ -1,174 +1,140 @@
-"""Hidden Markov model with Erlang gaps: likelihood and expected statistics (docs/model.md, section 1.3).
+"""Hidden Markov model with Erlang gaps, fitted by likelihood (docs/model.md, section 1.3).
 
-Each gap is drawn in a hidden state ``i`` from a gamma law of ``shapes[i]`` stages and mean ``means[i]`` (an Erlang law where
-the shape is an integer); the states form a Markov chain from gap to gap, ``transitions``. The sequence is closed to a circle:
-its last gap is followed by its first, as if the trace were repeated for ever. Then as many transitions lead into a state as out
-of it, and the mean gap of a model fitted to these statistics is exactly that of the data.
+Each gap is an Erlang law's that depends on a hidden state, and the states are a Markov chain from gap to gap. Expanded into its
+stages the model is a MAP; orders of one make ``D0`` diagonal, and of two such states an MMPP(2), where one exists.
 
-With densities ``b_t`` of gap ``t``, forward laws ``a_t = (a_{t-1} P) b_t / s_t`` of norm one and backward vectors ``u_{t-1} = P
-(b_t u_t) / s_t``, ``a_t u_t`` sums to one for every ``t``, so that the state probabilities are ``a_t(i) u_t(i)``, the expected
-transitions ``a_{t-1}(i) P_ij b_t(j) u_t(j) / s_t``, and the log-likelihood is ``sum log s_t`` (Rabiner 1989, section V.A). The
-closing law ``a_0 = a_n`` is the Perron vector of the whole turn, found by turning again until it stands still. Densities are
-kept, forward laws at the start of each block of gaps alone and computed again within the block, which costs no exponential:
-memory is n_states * n numbers.
+References: Okamura, Dohi, Trivedi (2009) on EM for MAPs; Horváth and Okamura, A fast EM algorithm for fitting marked Markovian
+arrival processes with a new special structure (2013), whose structure (ErCHMM) this is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
 
+from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.compiled import compiled
-
-_BLOCK = 256
-_RUN_UP = 2048  # gaps before the first that are run through for a first idea of the closing law
-_TURNS = 50
-_STANDS_STILL = 1e-9
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2_of_hidden_markov
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.fits.forward_backward import expect
+from sluice.optimizer.fits.gaps import checked_gaps, stretches
+from sluice.optimizer.fits.squarem import RAREST, Convergence, GammaStates, climb
+from sluice.optimizer.fits.starting_points import FIRST_LOOK, spells, spread_means, sticky
 
 
 @dataclass(frozen=True)
-class ExpectedStatistics:
-    """What the M step needs: the log-likelihood (nats, on the circle) and per state, in expectation over the hidden states, the
-    number of gaps, their sum (s), the sum of their logarithms, each (n_states,), and the transitions, (n_states, n_states).
-    """
+class HiddenMarkovFit:
+    """A hidden Markov model with Erlang gaps, and how its fit to ``n_gaps`` gaps ended (likelihood on the circle, gaps in s)."""
 
-    log_likelihood: float
-    weights: Array
-    sums: Array
-    log_sums: Array
+    orders: tuple[int, ...]
+    means: Array
     transitions: Array
+    n_gaps: int
+    convergence: Convergence
+
+    @property
+    def log_likelihood(self) -> float:
+        """Nats."""
+        return self.convergence.value
+
+    @property
+    def n_parameters(self) -> int:
+        """Free parameters: a mean per state, the transition rows and the integer orders above one."""
+        n = len(self.orders)
+        return n + n * (n - 1) + sum(order > 1 for order in self.orders)
+
+    @property
+    def bic(self) -> float:
+        """Bayesian information criterion."""
+        return self.n_parameters * float(np.log(self.n_gaps)) - 2 * self.log_likelihood
+
+    def arrivals(self) -> ArrivalProcess:
+        """The same law as a MAP of ``sum(orders)`` phases, or as an MMPP(2) where there is one."""
+        if self.orders == (1,):
+            return poisson(1 / float(self.means[0]))
+        rates = np.array(self.orders) / self.means
+        modulated = mmpp2_of_hidden_markov(rates, self.transitions) if self.orders == (1, 1) else None
+        return modulated or _stages_as_phases(self.orders, rates, self.transitions)
 
 
-def expect(gaps: Array, log_gaps: Array, shapes: Array, means: Array, transitions: Array) -> ExpectedStatistics:
-    """Expected statistics on the circle of ``gaps`` (s, > 0), shape (n,), and their logarithms."""
-    n, m = len(gaps), len(means)
-    rates = shapes / means
-    density, starts = np.empty((n, m)), np.empty(((n - 1) // _BLOCK + 1, m))
-    run_up = slice(max(0, n - _RUN_UP), n)
-    first = np.full(m, 1 / m)
-    offset = _densities(gaps, log_gaps, shapes - 1.0, rates, shapes * np.log(rates) - gammaln(shapes), density)
-    _forward(density[run_up], transitions, first, starts)
-    for _ in range(_TURNS):
-        before = first.copy()
-        log_likelihood = _forward(density, transitions, first, starts) + offset
-        if np.abs(first - before).max() < _STANDS_STILL:
-            break
-    last = np.ones(m)
-    weights, sums, log_sums, counts = np.empty(m), np.empty(m), np.empty(m), np.empty((m, m))
-    run_up = slice(0, min(n, _RUN_UP))
-    _backward(gaps[run_up], log_gaps[run_up], density[run_up], transitions, last, starts, weights, sums, log_sums, counts)
-    for _ in range(_TURNS):
-        last /= last.max()
-        before = last.copy()
-        _backward(gaps, log_gaps, density, transitions, last, starts, weights, sums, log_sums, counts)
-        if np.abs(last / last.max() - before).max() < _STANDS_STILL:
-            break
-    return ExpectedStatistics(log_likelihood, weights, sums, log_sums, counts * transitions)
+def _stages_as_phases(orders: Sequence[int], rates: Array, transitions: Array) -> ArrivalProcess:
+    """The MAP whose phases are the stages of each state in turn; the last stage of a gap ends with an arrival."""
+    size = sum(orders)
+    starts = np.concatenate([[0], np.cumsum(orders)[:-1]])
+    D0, D1 = np.zeros((size, size)), np.zeros((size, size))
+    for i, (start, order) in enumerate(zip(starts, orders, strict=True)):
+        stages = np.arange(start, start + order)
+        D0[stages, stages] = -rates[i]
+        D0[stages[:-1], stages[1:]] = rates[i]
+        D1[start + order - 1, starts] = rates[i] * transitions[i]
+    return ArrivalProcess(D0, D1, "map")
 
 
-@compiled
-def _densities(gaps: Array, log_gaps: Array, powers: Array, rates: Array, constants: Array, density: Array) -> float:
-    """Fills ``density``, (n, n_states), each row over its largest; the sum of the logarithms of what they were divided by."""
-    n, m = density.shape
-    total = 0.0
-    for t in range(n):
-        largest = -np.inf
-        for i in range(m):
-            density[t, i] = constants[i] + powers[i] * log_gaps[t] - rates[i] * gaps[t]
-            largest = max(largest, density[t, i])
-        for i in range(m):
-            density[t, i] = np.exp(density[t, i] - largest)
-        total += largest
-    return total
+def fit_hidden_markov(
+    interarrivals: Array,
+    orders: Sequence[int],
+    means: Array | None = None,
+    transitions: Array | None = None,
+    max_iterations: int = 600,
+    tolerance: float = 1e-3,
+) -> HiddenMarkovFit:
+    """Hidden Markov model with Erlang gaps of (locally) greatest likelihood.
 
+    Parameters
+    ----------
+    interarrivals : array, shape (n,)
+        Seconds, > 0 (``Trace.dithered``).
+    orders : sequence of int
+        Stages of the Erlang law of each state.
+    means, transitions : array, shape (n_states,) and (n_states, n_states), optional
+        Where to start; by default the sorted gaps are cut into ``n_states`` groups that hold equal shares of their logarithm's
+        range, and states are sticky.
+    max_iterations : int
+        Times the gaps may be gone through.
+    tolerance : float
+        Nats left to gain, in all, at which to stop.
 
-@compiled
-def _forward(density: Array, transitions: Array, law: Array, starts: Array) -> float:
-    """Log-likelihood from the state law ``law``, which becomes the law after the last gap; fills ``starts``, the laws before
-    each block.
+    Raises
+    ------
+    InvalidInput
+        A gap that is not > 0, or an order below one.
     """
-    n, m = density.shape
-    moved = np.empty(m)
-    total, product = 0.0, 1.0
-    for t in range(n):
-        if t % _BLOCK == 0:
-            for i in range(m):
-                starts[t // _BLOCK, i] = law[i]
-        norm = 0.0
-        for j in range(m):
-            sum_j = 0.0
-            for i in range(m):
-                sum_j += law[i] * transitions[i, j]
-            moved[j] = sum_j * density[t, j]
-            norm += moved[j]
-        inverse = 1.0 / norm
-        for j in range(m):
-            law[j] = moved[j] * inverse
-        product *= norm
-        if product < 1e-200:
-            total += np.log(product)
-            product = 1.0
-    return float(total + np.log(product))
+    gaps = checked_gaps(interarrivals)
+    if not len(orders) or min(orders) < 1:
+        raise InvalidInput("orders", tuple(orders), "integers >= 1, one per state")
+    n_states = len(orders)
+    if means is None:
+        means = spread_means(gaps, n_states)
+    if transitions is None:
+        transitions = np.full((n_states, n_states), 0.3 / n_states) + 0.7 * np.eye(n_states)
+    start = GammaStates(np.asarray(orders, dtype=float), np.asarray(means, dtype=float), np.asarray(transitions, dtype=float))
+    found, convergence = climb(gaps, start, max_iterations, tolerance)
+    return HiddenMarkovFit(tuple(int(r) for r in orders), found.means, found.transitions, len(gaps), convergence)
 
 
-@compiled
-def _backward(
-    gaps: Array,
-    log_gaps: Array,
-    density: Array,
-    transitions: Array,
-    ahead: Array,
-    starts: Array,
-    weights: Array,
-    sums: Array,
-    log_sums: Array,
-    counts: Array,
-) -> None:
-    """Fills the statistics (transitions without their factor ``P_ij``) given what follows the last gap, ``ahead``, which
-    becomes what follows the one before the first, and the forward laws at the block starts.
+def fit_mmpp2(interarrivals: Array) -> HiddenMarkovFit:
+    """MMPP(2) of greatest likelihood; a MAP(2) where its gaps alternate and no MMPP(2) has that law.
+
+    Starts differ in how far the states are apart and how long they last, one looks for long spells; they are compared on at most
+    10 000 gaps, in stretches spread over the trace, and the best is carried on with all.
     """
-    n, m = density.shape
-    laws = np.empty((_BLOCK + 1, m))
-    inverse = np.empty(_BLOCK)
-    likely = np.empty(m)
-    weights[:] = 0.0
-    sums[:] = 0.0
-    log_sums[:] = 0.0
-    counts[:] = 0.0
-    for block in range((n - 1) // _BLOCK, -1, -1):
-        first = block * _BLOCK
-        length = min(_BLOCK, n - first)
-        laws[0] = starts[block]
-        for t in range(length):
-            norm = 0.0
-            for j in range(m):
-                sum_j = 0.0
-                for i in range(m):
-                    sum_j += laws[t, i] * transitions[i, j]
-                laws[t + 1, j] = sum_j * density[first + t, j]
-                norm += laws[t + 1, j]
-            inverse[t] = 1.0 / norm
-            for j in range(m):
-                laws[t + 1, j] *= inverse[t]
-        norm = 0.0
-        for i in range(m):
-            norm += laws[length, i] * ahead[i]
-        for i in range(m):
-            ahead[i] /= norm
-        for t in range(length - 1, -1, -1):
-            gap, log_gap, scale = gaps[first + t], log_gaps[first + t], inverse[t]
-            for i in range(m):
-                here = laws[t + 1, i] * ahead[i]
-                weights[i] += here
-                sums[i] += here * gap
-                log_sums[i] += here * log_gap
-                likely[i] = density[first + t, i] * ahead[i] * scale
-            for i in range(m):
-                law, sum_i = laws[t, i], 0.0
-                for j in range(m):
-                    counts[i, j] += law * likely[j]
-                    sum_i += transitions[i, j] * likely[j]
-                ahead[i] = sum_i
+    gaps = checked_gaps(interarrivals)
+    sample = stretches(gaps, FIRST_LOOK)
+    one = np.ones(2)
+    starts = [
+        GammaStates(one, spread_means(sample, 2), sticky(2, 0.6)),
+        GammaStates(one, float(sample.mean()) * np.array([0.5, 2.0]), sticky(2, 0.98)),
+        spells(sample, 2),
+    ]
+    found = [climb(sample, start, 30, 0.1) for start in starts]
+    best = max(found, key=lambda pair: pair[1].value)[0]
+    return fit_hidden_markov(gaps, (1, 1), best.means, best.transitions)
+
+
+def log_likelihood(interarrivals: Array, orders: Sequence[int], means: Array, transitions: Array) -> float:
+    """Nats of a hidden Markov model with Erlang gaps, on the circle."""
+    gaps = checked_gaps(interarrivals)
+    return expect(gaps, np.log(gaps), np.asarray(orders, dtype=float), means, np.maximum(transitions, RAREST)).log_likelihood

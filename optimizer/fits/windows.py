@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sluice.batching.documents import ArrivalDocument
 from sluice.batching.errors import InvalidInput
+from sluice.optimizer.fits.arrival_fit import ArrivalFit
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.traces.trace import MIN_ARRIVALS, Trace
 
@@ -20,7 +20,7 @@ class WindowFit:
 
     start: float
     end: float
-    document: ArrivalDocument
+    fit: ArrivalFit
 
 
 def fit_windows(trace: Trace, window: float, model: str = "auto", step: float | None = None) -> tuple[WindowFit, ...]:

@@ -1,63 +1,46 @@
 """When one server should serve, and how many at a time: the semi-Markov decision process of batching (docs/model.md, section 4).
 
 ``SmdpProblem`` is the question, ``solve`` answers it by the method wanted, and every method answers with an ``SmdpSolution``.
+``answer_problem`` is what `sluice smdp` says of a problem: the table beside others, its percentiles, the frontier, several workers,
+and of arrivals with phases one table for all of them and ``PhaseTables`` with the filter that they need.
 """
 
 from __future__ import annotations
 
-from sluice.batching.errors import InvalidInput, require
-from sluice.optimizer.smdp.linear_program import solve_by_linear_program
-from sluice.optimizer.smdp.modulated import solve_modulated
-from sluice.optimizer.smdp.policy_iteration import evaluate, greedy, solve_by_policy_iteration
+from sluice.optimizer.smdp.answer import Answer, answer_problem
+from sluice.optimizer.smdp.document import PhaseTablesDocument, answer_document, read_phase_tables
+from sluice.optimizer.smdp.frontier import Corner, choose_weight, solve_frontier
+from sluice.optimizer.smdp.methods import METHODS, solve
+from sluice.optimizer.smdp.one_table import OneTable, solve_one_table
+from sluice.optimizer.smdp.phase_filter import filter_phases
+from sluice.optimizer.smdp.phase_tables import FilteredTables, PhaseTables, simulate_filtered
+from sluice.optimizer.smdp.policy_iteration import evaluate
 from sluice.optimizer.smdp.problem import SmdpProblem, affine
+from sluice.optimizer.smdp.several_workers import PoolSolution, solve_pool
 from sluice.optimizer.smdp.solution import Performance, SmdpSolution
-from sluice.optimizer.smdp.value_iteration import solve_by_value_iteration
 
-__all__ = ["METHODS", "Performance", "SmdpProblem", "SmdpSolution", "affine", "evaluate", "solve"]
-
-METHODS = ("policy-iteration", "value-iteration", "linear-program")
-_STATES = 8  # of a cut queue, in largest batches
-_EPSILON = 0.01
-
-
-def solve(
-    problem: SmdpProblem,
-    method: str = METHODS[0],
-    *,
-    max_state: int | None = None,
-    overflow_cost: float | None = None,
-    epsilon: float | None = None,
-) -> SmdpSolution:
-    """The optimal table; for arrivals with phases one for each.
-
-    Parameters
-    ----------
-    method : {"policy-iteration", "value-iteration", "linear-program"}
-        Policy iteration has an exact tail; the other two cut the queue.
-    max_state : int, optional
-        Where they cut it; by default at eight of the largest batch.
-    overflow_cost, epsilon : float, optional
-        Of value iteration: the papers' c_o, in the unit of the gain, by default twice the cost of the greedy table; and the span
-        at which it stops, by default 0.01 as in the papers.
-
-    Raises
-    ------
-    InvalidInput
-        An option that the method does not have; arrivals with phases where the method knows none.
-    """
-    require(method in METHODS, "method", method, ", ".join(METHODS))
-    given = {"max_state": max_state, "overflow_cost": overflow_cost, "epsilon": epsilon}
-    allowed = {METHODS[0]: "", METHODS[1]: "max_state overflow_cost epsilon", METHODS[2]: "max_state"}[method].split()
-    for name, value in given.items():
-        if value is not None and name not in allowed:
-            raise InvalidInput(name, value, f"none with {method}")
-    if method == METHODS[0]:
-        return solve_modulated(problem) if problem.arrivals.n_phases > 1 else solve_by_policy_iteration(problem)
-    cut = _STATES * problem.max_batch_size if max_state is None else max_state
-    if method == METHODS[2]:
-        return solve_by_linear_program(problem, cut)
-    if overflow_cost is None:
-        performance = evaluate(problem, greedy(problem))
-        overflow_cost = 2 * problem.cost(performance.mean_latency, performance.power)
-    span = _EPSILON if epsilon is None else epsilon
-    return solve_by_value_iteration(problem, max_state=cut, overflow_cost=overflow_cost, epsilon=span)
+__all__ = [
+    "METHODS",
+    "Answer",
+    "Corner",
+    "FilteredTables",
+    "OneTable",
+    "Performance",
+    "PhaseTables",
+    "PhaseTablesDocument",
+    "PoolSolution",
+    "SmdpProblem",
+    "SmdpSolution",
+    "affine",
+    "answer_document",
+    "answer_problem",
+    "choose_weight",
+    "evaluate",
+    "filter_phases",
+    "read_phase_tables",
+    "simulate_filtered",
+    "solve",
+    "solve_frontier",
+    "solve_one_table",
+    "solve_pool",
+]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, isclose
+from math import inf, isclose, isfinite
 
 from sluice.batching.documents import Slo
 from sluice.batching.errors import Infeasible, require
@@ -42,6 +42,12 @@ class Corner:
     solution: SmdpSolution
     least_weight: float
     largest_weight: float
+
+    @property
+    def inside(self) -> float:
+        """A weight that selects it."""
+        low, high = self.least_weight, self.largest_weight
+        return (low + high) / 2 if isfinite(high) else max(2 * low, 1.0)
 
 
 def solve_weights(problem: SmdpProblem, power_weights: Sequence[float] | Array) -> list[SmdpSolution]:

@@ -1,1 +1,9 @@
-"""What was recorded: traces, their files and columns, their statistics and drift."""
+"""What was recorded: traces and their files, how they vary, and whether their rate drifts (docs/traces.md)."""
+
+from __future__ import annotations
+
+from sluice.optimizer.traces.kind import Kind
+from sluice.optimizer.traces.stationarity import Stationarity, judge_stationarity
+from sluice.optimizer.traces.trace import Trace, TraceStatistics, read_trace
+
+__all__ = ["Kind", "Stationarity", "Trace", "TraceStatistics", "judge_stationarity", "read_trace"]

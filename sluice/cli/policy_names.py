@@ -1,4 +1,4 @@
-"""Policies as `sluice simulate --policy` names them: NAME, NAME:NUMBER,..., or a file with a policy or a plan."""
+"""Policies as `sluice simulate --policy` names them: NAME, NAME:NUMBER,..., or a file with a policy, a plan or tables by phase."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sluice.optimizer.recommend.recommend import recommend
 from sluice.optimizer.recommend.workers import WorkerOffer
 from sluice.optimizer.simulation.chunks import Arrivals
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.smdp import read_phase_tables
 
 FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
 STATIC = 8
@@ -223,7 +224,7 @@ def named_policy(text: str, of: Situation) -> Deployment:
     ------
     InvalidInput
         No policy of that name; numbers missing, too many or none; an SLO that the policy goes by and that was not given; a file
-        that is neither a policy nor a plan.
+        that is neither a policy nor a plan nor tables by phase.
     Infeasible
         From a policy that finds nothing.
     """
@@ -254,6 +255,8 @@ def _of_file(path: str, of: Situation) -> Deployment:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput("policy", path, f"a JSON document, policy or plan ({error})") from None
+    if isinstance(content, dict) and "tables" in content:  # a table for each phase of the arrivals
+        return baselines.on_workers(of.offer, read_phase_tables(data, path).schedule(of.times))
     if isinstance(content, dict) and "hold" in content:  # a policy alone
         data = msgspec.json.encode({"model": "policy", "function": "policy", "policy": content})
     plan = read(Plan, data, path)

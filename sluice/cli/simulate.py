@@ -213,7 +213,7 @@ def _arrivals(
     whole = None if trace is None else read_trace(trace).sped_up(speed)
     if not modelled and whole is not None:
         cut = (PAST if past is None else past) * whole.duration
-        process = ArrivalProcess.of(fit_arrivals(whole.between(0, cut)))
+        process = fit_arrivals(whole.between(0, cut)).arrivals
         return process, whole.times[whole.times <= cut], TraceArrivals(whole.times[whole.times > cut])
     process = ArrivalProcess.of(read_arrivals(*model))
     seen = np.cumsum(process.sample(N_PAST, np.random.default_rng([seed, 1])))

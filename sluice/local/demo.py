@@ -28,9 +28,8 @@ from sluice.local.networks import write_network
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, ReplayProgress, replay, run
 from sluice.local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
-from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.prices import default_prices
-from sluice.optimizer.fits.choice import fit_arrivals
+from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals
 from sluice.optimizer.recommend.answer import Recommendation
 from sluice.optimizer.recommend.recommend import recommend
 from sluice.optimizer.report.wording import leaves
@@ -135,9 +134,10 @@ class Demo:
             profile, body = self._profile(runtime, say, show)
             profile = self._behind_the_buffer(profile, buffer, body, say)
             trace = read_trace(self.trace).sped_up(self.scale)
-            arrivals = self._fit(trace, say, show)
+            fitted = self._fit(trace, say, show)
+            arrivals = arrival_document(fitted)
             answer = recommend(
-                ArrivalProcess.of(arrivals),
+                fitted.arrivals,
                 profile,
                 self.slo,
                 headroom=self.headroom,
@@ -217,14 +217,14 @@ class Demo:
         points = [msgspec.structs.replace(point, overhead=point.overhead + front) for point in profile.points]
         return msgspec.structs.replace(profile, points=points)
 
-    def _fit(self, trace: Trace, say: Say, show: Show) -> ArrivalDocument:
+    def _fit(self, trace: Trace, say: Say, show: Show) -> ArrivalFit:
         show("Fitting the trace", 0.0)
-        arrivals = fit_arrivals(trace, "auto")
+        fitted = fit_arrivals(trace, "auto")
         say(
             f"Fitted {len(trace)} arrivals of {Path(self.trace).name}, {self.scale:g} times as fast: {trace.arrival_rate:.1f} "
-            f"requests/s, SCV {trace.statistics().scv:.0f}; {arrivals.fitted_from['fit']}."
+            f"requests/s, SCV {trace.statistics().scv:.0f}; {fitted.best.name}."
         )
-        return arrivals
+        return fitted
 
     def _plans(self, answer: Recommendation, profile: ServiceProfile, arrivals: ArrivalDocument, trace: Trace) -> dict[str, Plan]:
         """No batching and greedy beside the recommended plan, each with its own prediction."""

@@ -130,12 +130,19 @@ def test_the_plot_is_drawn(trace: str, exit_of: Run, tmp_path: Path) -> None:
         (["--from", "nan"], "from, to: (nan, inf) is not allowed"),
         (["--column", "when"], "column: 'when' is not allowed; allowed: one of the columns of"),
         (["--unit", "h"], "Invalid value for '--unit': 'h' is not one of"),
+        (["--model", "map:9"], "model: 'map:9' is not allowed; allowed: map:N with N from 1 to 8"),
+        (["--model", "poisson", "--out", ""], "file: '' is not allowed; allowed: a writable path (Is a directory)"),
         (["--model", "poisson", "--out", "{trace}/arrivals.json"], "is not allowed; allowed: a writable path"),
     ],
 )
 def test_misuse_exits_2_and_names_the_option(trace: str, exit_of: Run, arguments: list[str], message: str) -> None:
     code, out, err = exit_of("fit", trace, *(argument.format(trace=trace) for argument in arguments))
     assert (code, out) == (2, "") and message in err
+
+
+def test_a_model_that_there_is_not_is_refused_before_the_trace_is_read(exit_of: Run) -> None:
+    code, _, err = exit_of("fit", "/no/such/trace", "--model", "gamma")
+    assert code == 2 and "model: 'gamma' is not allowed; allowed: one of auto, poisson, mmpp2, map:N" in err
 
 
 def test_a_bad_trace_exits_2_with_its_line(tmp_path: Path, exit_of: Run) -> None:

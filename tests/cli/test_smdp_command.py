@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sluice.batching.documents import Plan, PolicyDocument, read, write
-from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals import mmpp2
+from sluice.optimizer.smdp import read_phase_tables
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]
@@ -87,14 +90,59 @@ def test_measured_service_times(profile: str, document_of: Document) -> None:
     assert answer["load"] == pytest.approx(0.4) and len(answer["policies"]) == 1
 
 
-def test_arrivals_with_phases_get_a_table_each(document_of: Document, tmp_path: Path, exit_of: Run) -> None:
-    answer = document_of(*SMALL, "--mmpp2", "900,200,5,5", "--w1", "1000")
+def test_arrivals_with_phases_get_a_table_each(document_of: Document, tmp_path: Path) -> None:
+    answer = document_of(*GOOGLENET, "--mmpp2", "900,200,5,5")
     assert len(answer["policies"]) == 2
     arrivals = tmp_path / "arrivals.json"
     arrivals.write_bytes(write(mmpp2(900, 200, 5, 5).document()))
-    assert document_of(*SMALL, "--arrivals", str(arrivals), "--w1", "1000")["policies"] == answer["policies"]
-    code, _, stderr = exit_of(*SMALL, "--mmpp2", "900,200,5,5", "--out", str(tmp_path / "policy.json"))
-    assert code == 2 and "a policy document holds one table" in stderr
+    assert document_of(*GOOGLENET, "--arrivals", str(arrivals))["policies"] == answer["policies"]
+    assert answer["optimal"]["cost"] < answer["filtered"]["cost"] < answer["one_table"]["cost"]
+    low, high = answer["filtered"]["mean_latency_interval"]
+    assert low < answer["filtered"]["mean_latency"] < high
+    assert set(answer["latency"]) == {"filtered", "one table"} and not answer["latency_is_exact"]
+
+
+def test_the_tables_of_phases_are_written_with_what_the_filter_needs(tmp_path: Path, document_of: Document) -> None:
+    out = tmp_path / "tables.json"
+    answer = document_of(*SMALL, "--mmpp2", "900,200,5,5", "--w1", "1000", "--out", str(out))
+    tables = read_phase_tables(out.read_bytes())
+    assert [PolicyDocument.of(table) for table in tables.tables] == [PolicyDocument(**policy) for policy in answer["policies"]]
+    assert tables.arrivals.D1.tolist() == [[900, 0], [0, 200]]
+
+
+def test_what_was_written_is_simulated_as_was_predicted(tmp_path: Path, profile: str, document_of: Document) -> None:
+    tables, plan = tmp_path / "tables.json", tmp_path / "plan.json"
+    arrivals, measured = ("--mmpp2", "300,40,2,2"), ("--profile", profile, "--memory", "1769")
+    asked = ("smdp", *measured, *arrivals, "--energy", "0.5,0.05", "--batch-max", "8", "--w1", "1000")
+    answer = document_of(*asked, "--out", str(tables))
+    document_of(*asked, "--out", str(plan), "--model", "mlp", "--function", "http://127.0.0.1:8500")
+    assert read(Plan, plan.read_bytes()).policy == PolicyDocument(**answer["one_table"]["policy"])
+    files = ("--policy", str(tables), "--policy", str(plan))
+    runs = document_of("simulate", *arrivals, *measured, *files, "--servers", "1")
+    for path, name in ((tables, "filtered"), (plan, "one_table")):
+        run = runs["policies"][str(path)]
+        low, high = run["mean_latency"]["low"], run["mean_latency"]["high"]
+        assert abs(run["mean_latency"]["value"] - answer[name]["mean_latency"]) < 1.5 * (high - low)
+        assert run["mean_batch_size"] == pytest.approx(answer[name]["mean_batch_size"], rel=0.03)
+
+
+def test_the_commands_of_the_page_on_phases_do_what_it_says(
+    tmp_path: Path, profile: str, shown_by: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/modulated-arrivals.md").read_text(encoding="utf-8").replace("\\\n", "")
+    monkeypatch.chdir(Path(profile).parent)
+    shown = [shown_by(*shlex.split(line)[1:]) for line in re.findall(r"^sluice .*$", page, re.MULTILINE)]
+    assert len(shown) == 3 and "tables.json" in shown[1] and "greedy:8" in shown[1]
+    schedule = read_phase_tables(Path("tables.json").read_bytes()).schedule(np.array([0.0, 0.01, 5.0]))
+    assert len(schedule.tables) == 2 and read(Plan, Path("plan.json").read_bytes()).model == "mlp"
+
+
+def test_the_one_table_is_named_with_its_cost_beside_the_filtered_ones(shown_by: Callable[..., str]) -> None:
+    shown = " ".join(shown_by(*SMALL, "--mmpp2", "900,200,5,5", "--w1", "1000").split())
+    assert "phase 1 -- " in shown and "phase 2 -- " in shown and "one table for all phases -- " in shown
+    assert re.search(r"the cheapest of those tried: .+\. It costs [\d.e-]+ % more than if the phase were seen", shown)
+    for row in ("phase seen", "filtered", "one table"):
+        assert f"│ {row} │" in shown
 
 
 def test_several_workers_share_a_queue(document_of: Document, shown_by: Callable[..., str]) -> None:
@@ -144,6 +192,26 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
         ),
         (("--rho", "0.5", "--percentile", "95"), "percentile: 95.0 is not allowed; allowed: only beside --slo SECONDS"),
         (("--rho", "0.5", "--epsilon", "0.1"), "epsilon: 0.1 is not allowed; allowed: none with policy-iteration"),
+        (
+            ("--rho", "0.5", "--model", "m", "--function", "f"),
+            r"model, function: \('m', 'f'\) is not allowed; allowed: only with --out",
+        ),
+        (("--rho", "0.5", "--memory", "512"), "memory: 512 is not allowed; allowed: only with --profile"),
+        (("--rho", "0.5", "--batch-max", "0"), "batch_max: 0 is not allowed; allowed: an integer >= 1"),
+        (("--rho", "0.5", "--batch-max", "-2"), "batch_max: -2 is not allowed; allowed: an integer >= 1"),
+        (("--rho", "0.5", "--w1", "nan"), "w1: nan is not allowed; allowed: a number > 0"),
+        (("--rho", "0.5", "--w2", "-1"), "w2: -1.0 is not allowed; allowed: a number >= 0"),
+        (("--rate", "0"), "rate: 0.0 is not allowed; allowed: requests per unit of time > 0"),
+        (
+            ("--mmpp2", "900,200,5,5", "--servers", "2"),
+            "arrivals.n_phases: 2 is not allowed; allowed: 1, Poisson arrivals",
+        ),
+        (
+            ("--mmpp2", "900,200,5,5", "--slo", "0.1"),
+            "arrivals.n_phases: 2 is not allowed; allowed: 1, Poisson arrivals",
+        ),
+        (("--mmpp2", "900,200,5,5", "--epsilon", "0.1"), "epsilon: 0.1 is not allowed; allowed: none with policy-iteration"),
+        (("--mmpp2", "900,200,0,5"), r"switch_1: 0.0 is not allowed; allowed: a rate \(1/s\) > 0"),
         (("--rho", "0.5", "--batch-min", "9"), "min_batch_size: 9 is not allowed; allowed: an integer from 1 to 4"),
     ],
 )
@@ -164,6 +232,22 @@ def test_a_file_that_holds_no_list_of_numbers_is_refused(content: str, tmp_path:
 def test_a_file_that_is_not_there_is_named(exit_of: Run) -> None:
     code, _, stderr = exit_of("smdp", "--service", "@/no/such/file", "--batch-max", "4", "--rho", "0.5")
     assert code == 2 and "file: '/no/such/file' is not allowed; allowed: a readable file (No such file or directory)" in stderr
+
+
+def test_a_list_is_cut_by_a_largest_batch_and_not_by_a_negative_one(tmp_path: Path, document_of: Document, exit_of: Run) -> None:
+    (tmp_path / "service.json").write_text(json.dumps([0.0015, 0.002, 0.0025, 0.003]))
+    ask = ("smdp", "--service", f"@{tmp_path}/service.json", "--energy", "1,0.1", "--rho", "0.5")
+    assert max(document_of(*ask, "--batch-max", "3")["policies"][0]["take"]) == 3
+    code, _, stderr = exit_of(*ask, "--batch-max", "-1")
+    assert code == 2 and "batch_max: -1 is not allowed; allowed: an integer >= 1" in stderr
+
+
+def test_options_that_a_profile_answers_are_refused_beside_it(profile: str, exit_of: Run) -> None:
+    ask = ("smdp", "--profile", profile, "--memory", "1769", "--energy", "1,0.1", "--rho", "0.4")
+    code, _, stderr = exit_of(*ask, "--batch-max", "0")
+    assert code == 2 and "batch_max: 0 is not allowed; allowed: an integer >= 1" in stderr
+    code, _, stderr = exit_of(*ask, "--distribution", "exponential")
+    assert code == 2 and "distribution: 'exponential' is not allowed; allowed: none with --profile, which has its own" in stderr
 
 
 def test_a_line_needs_an_end(exit_of: Run) -> None:

@@ -99,3 +99,11 @@ def test_one_seed_gives_one_sample_and_none_is_no_sample() -> None:
     assert len(process.sample(0, np.random.default_rng(7))) == 0
     with pytest.raises(InvalidInput, match="n: -1 is not allowed; allowed: an integer >= 0"):
         process.sample(-1, np.random.default_rng(7))
+
+
+@pytest.mark.parametrize("stages", [1, 4, 9])
+def test_skewness_is_that_of_the_erlang_law(stages: int) -> None:
+    D0 = 3.0 * (np.eye(stages, k=1) - np.eye(stages))
+    D1 = np.zeros((stages, stages))
+    D1[-1, 0] = 3.0
+    assert ArrivalProcess(D0, D1).skewness == pytest.approx(2 / np.sqrt(stages))

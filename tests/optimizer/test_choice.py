@@ -1,5 +1,6 @@
 """The choice of an arrival process: by evidence, for traces of every kind, and window by window."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,25 +9,23 @@ import pytest
 from sluice.batching.documents import ArrivalDocument, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.arrivals.mmpp import mmpp2
-from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.fits.choice import fit_arrivals
-from sluice.optimizer.fits.em_fit import stretches
-from sluice.optimizer.fits.gate import Gate
-from sluice.optimizer.fits.windows import fit_windows
+from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+from sluice.optimizer.fits import Candidate, Gate, WaitError, arrival_document, fit_arrivals, fit_windows
+from sluice.optimizer.fits.choice import choose
+from sluice.optimizer.fits.gaps import stretches
 from sluice.optimizer.function.latency import predict_latency
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
-from sluice.optimizer.traces.trace import Trace, read_trace
+from sluice.optimizer.traces import Trace, judge_stationarity, read_trace
 
-EXCERPT = Path(__file__).parents[2] / "examples/traces/azure_llm_code_excerpt.csv.gz"
+ROOT = Path(__file__).parents[2]
+EXCERPT = ROOT / "examples/traces/azure_llm_code_excerpt.csv.gz"
 
 
 def test_auto_beats_poisson_and_predicts_the_waits_of_a_real_trace() -> None:
     trace = read_trace(EXCERPT).sped_up(10)
-    document = fit_arrivals(trace, "auto")
-    arrivals = ArrivalProcess.of(document)
+    fit = fit_arrivals(trace, "auto")
+    arrivals = fit.arrivals
     errors, by_poisson = [], []
     for batch_size, timeout in ((4, 0.1), (8, 0.15), (8, 0.2), (16, 0.1), (32, 0.15)):
         waits, _ = simulate_size_or_timeout(trace.times, batch_size, timeout)
@@ -37,19 +36,19 @@ def test_auto_beats_poisson_and_predicts_the_waits_of_a_real_trace() -> None:
         by_poisson.append(abs(predicted / seen - 1))
     assert max(errors) < 0.08
     assert np.mean(errors) < np.mean(by_poisson) / 5
-    assert len(document.goodness["tried"]) >= 4
+    assert len(fit.tried) >= 4
 
 
 @pytest.mark.parametrize("n", [100, 5000, 400_000])
 def test_auto_takes_poisson_for_a_poisson_trace(n: int) -> None:
-    document = fit_arrivals(Trace(poisson(30).sample(n, np.random.default_rng(1))))
-    assert document.model == "poisson"
-    assert document.goodness["why"] == "its waits are those of the trace within chance"
+    fit = fit_arrivals(Trace(poisson(30).sample(n, np.random.default_rng(1))))
+    assert fit.arrivals.model == "poisson"
+    assert fit.why == "its waits are those of the trace within chance"
 
 
 def test_auto_takes_an_mmpp2_for_the_trace_of_one() -> None:
-    document = fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(30_000, np.random.default_rng(1))))
-    assert document.model == "mmpp" and len(document.D0) == 2
+    fit = fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(30_000, np.random.default_rng(1))))
+    assert fit.arrivals.model == "mmpp" and fit.arrivals.n_phases == 2
 
 
 def gaps_of_every_kind() -> dict[str, Array]:
@@ -69,16 +68,19 @@ def gaps_of_every_kind() -> dict[str, Array]:
 @pytest.mark.parametrize("kind", gaps_of_every_kind())
 def test_auto_fits_any_trace_and_keeps_its_rate(kind: str) -> None:
     trace = Trace(gaps_of_every_kind()[kind])
-    document = read(ArrivalDocument, write(fit_arrivals(trace)))
-    assert document.arrival_rate == pytest.approx(trace.arrival_rate)
-    assert 0 <= document.goodness["wait_error"] < 1
-    chosen = [line for line in document.goodness["tried"] if line["fit"] == document.goodness["chosen"]]
-    assert chosen and chosen[0]["wait_error"] is not None
+    fit = fit_arrivals(trace)
+    assert fit.arrivals.arrival_rate == pytest.approx(trace.arrival_rate)
+    assert fit.error is not None and 0 <= fit.error.area < 1
+    assert any(candidate is fit.best for candidate in fit.tried) and fit.best.error is not None
+    document = arrival_document(fit)
+    assert read(ArrivalDocument, write(document)).goodness.keys() == document.goodness.keys()
+    again = ArrivalProcess.of(read(ArrivalDocument, write(document)))
+    assert np.array_equal(again.D0, fit.arrivals.D0) and np.array_equal(again.D1, fit.arrivals.D1)
 
 
 def test_the_document_tells_what_was_tried_and_why_one_was_chosen() -> None:
     trace = Trace(np.random.default_rng(3).gamma(20, 0.01, 2000))
-    document = fit_arrivals(trace)
+    document = arrival_document(fit_arrivals(trace))
     goodness = document.goodness
     assert goodness["chosen"] == document.fitted_from["fit"] == "map:1, Erlang orders 20"
     assert "error" in goodness["why"]
@@ -93,8 +95,41 @@ def test_the_document_tells_what_was_tried_and_why_one_was_chosen() -> None:
 
 
 def test_a_fit_that_batches_otherwise_than_the_trace_is_noted() -> None:
-    document = fit_arrivals(Trace(gaps_of_every_kind()["many at one time"]), "poisson")
-    assert "no candidate batches like the trace: its waits are off by" in document.goodness["note"]
+    fit = fit_arrivals(Trace(gaps_of_every_kind()["many at one time"]), "poisson")
+    assert "no candidate batches like the trace: its waits are off by" in fit.note
+    assert arrival_document(fit).goodness["note"] == fit.note
+
+
+def test_the_document_tells_of_the_trace_where_it_was_judged() -> None:
+    trace = Trace(np.random.default_rng(3).exponential(0.01, 2000), "here", "gaps")
+    fit = fit_arrivals(trace, "poisson")
+    short = arrival_document(fit).fitted_from
+    assert list(short) == ["source", "n", "duration", "scv", "skewness", "fit", "gaps_used"] and short["gaps_used"] == fit.n_gaps
+    long = arrival_document(fit, judge_stationarity(trace)).fitted_from
+    assert long["reading"] == "gaps" and long["stationarity"]["stationary"] is True
+    assert {name: long[name] for name in short} == short
+
+
+def candidate(name: str, bic: float, n_phases: int = 1, n_gaps: int = 1000, score: float | None = None) -> Candidate:
+    """One whose likelihood makes its BIC what it is."""
+    arrivals = poisson(1.0) if n_phases == 1 else mmpp2(2, 1, 1, 1)
+    likelihood = (n_phases * np.log(n_gaps) - bic) / 2
+    return Candidate(name, arrivals, likelihood, n_phases, n_gaps, error=None if score is None else WaitError(score, 0.0, 0.0))
+
+
+def test_of_candidates_that_are_about_as_near_the_one_of_fewest_phases_wins() -> None:
+    near, small, far = candidate("near", 1, 2, score=0.1), candidate("small", 2, 1, score=0.104), candidate("far", 0, 1, score=0.2)
+    assert choose([near, small, far], 0.0) == (
+        small,
+        "fewest phases among 2 whose waits are about as near: error 0.1040, least 0.1000",
+    )
+    assert choose([near, far], 0.0)[0] is near
+
+
+def test_where_no_waits_can_be_predicted_only_fits_to_as_many_gaps_are_compared() -> None:
+    some, every = candidate("some", -900.0, n_gaps=100), candidate("every", -500.0)
+    best, why = choose([some, every, candidate("worse", -400.0)], 0.0)
+    assert best is every and why == "the waits of no candidate could be predicted; it has the least BIC"
 
 
 def test_the_gate_is_open_to_the_process_itself_and_measures_how_far_another_is() -> None:
@@ -131,9 +166,17 @@ def test_an_unknown_model_is_refused(model: str) -> None:
 
 @pytest.mark.parametrize(("model", "phases"), [("poisson", 1), ("mmpp2", 2), ("map:3", None)])
 def test_a_model_that_is_named_is_fitted(model: str, phases: int | None) -> None:
-    document = fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(2000, np.random.default_rng(2))), model)
-    assert phases is None or len(document.D0) == phases
-    assert document.fitted_from["fit"].startswith(model)
+    fit = fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(2000, np.random.default_rng(2))), model)
+    assert phases is None or fit.arrivals.n_phases == phases
+    assert fit.best.name.startswith(model) and fit.model == model
+
+
+def test_the_page_on_traces_fits_one_in_a_few_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/traces.md").read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    exec(block, names)
+    assert isinstance(names["document"], ArrivalDocument) and "mmpp2 by likelihood" in capsys.readouterr().out
 
 
 def test_windows_follow_a_load_that_drifts() -> None:
@@ -142,9 +185,9 @@ def test_windows_follow_a_load_that_drifts() -> None:
     fits = fit_windows(trace, 50.0, "poisson", step=25.0)
     assert [fit.start for fit in fits[:3]] == [0, 25, 50]
     assert fits[-1].end == pytest.approx(trace.duration) and all(fit.end - fit.start == pytest.approx(50) for fit in fits)
-    rates = [fit.document.arrival_rate for fit in fits]
+    rates = [fit.fit.arrivals.arrival_rate for fit in fits]
     assert rates[0] == pytest.approx(10, rel=0.2) and rates[-1] == pytest.approx(40, rel=0.1)
-    assert fit_windows(trace, trace.duration)[0].document.arrival_rate == pytest.approx(trace.arrival_rate)
+    assert fit_windows(trace, trace.duration)[0].fit.arrivals.arrival_rate == pytest.approx(trace.arrival_rate)
 
 
 def test_a_window_too_quiet_for_a_fit_is_left_out() -> None:

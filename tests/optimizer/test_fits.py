@@ -9,10 +9,12 @@ from scipy.special import gammaln
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
-from sluice.optimizer.fits.em_fit import GammaStates, climb, fit_hidden_markov, fit_mmpp2, log_likelihood, spread_means, sticky
-from sluice.optimizer.fits.erlang_states import fit_erlang_states, rounded_orders
-from sluice.optimizer.fits.hidden_markov import expect
-from sluice.optimizer.fits.moment_fit import fit_mmpp2_moments
+from sluice.optimizer.fits import fit_erlang_orders, fit_hidden_markov, fit_mmpp2, fit_mmpp2_moments
+from sluice.optimizer.fits.erlang_orders import rounded_orders
+from sluice.optimizer.fits.forward_backward import expect
+from sluice.optimizer.fits.hidden_markov import log_likelihood
+from sluice.optimizer.fits.squarem import GammaStates, climb
+from sluice.optimizer.fits.starting_points import spread_means, sticky
 from tests.optimizer.phases_seen import seen_with_phases
 
 KNOWN = {"A": (100.0, 10.0, 0.1, 0.05), "B": (50.0, 5.0, 1.0, 2.0), "C": (400.0, 20.0, 2.0, 0.2)}
@@ -202,7 +204,7 @@ def test_a_converged_fit_has_nothing_left_to_gain() -> None:
 
 def test_rescaled_time_rescales_the_fit() -> None:
     gaps = mmpp2(50, 5, 1, 2).sample(2000, np.random.default_rng(3))
-    one, other = fit_erlang_states(gaps, 3), fit_erlang_states(1000 * gaps, 3)
+    one, other = fit_erlang_orders(gaps, 3), fit_erlang_orders(1000 * gaps, 3)
     assert one.orders == other.orders
     assert 1000 * one.means == pytest.approx(other.means, rel=1e-6)
     assert one.log_likelihood - other.log_likelihood == pytest.approx(len(gaps) * np.log(1000))
@@ -210,7 +212,7 @@ def test_rescaled_time_rescales_the_fit() -> None:
 
 def test_erlang_states_are_smoother_than_poisson_where_the_trace_is() -> None:
     gaps = np.random.default_rng(4).gamma(9, 0.01, 5000)
-    fit = fit_erlang_states(gaps, 1)
+    fit = fit_erlang_orders(gaps, 1)
     assert fit.orders == (9,)
     assert fit.arrivals().scv == pytest.approx(1 / 9)
 
@@ -223,7 +225,7 @@ def test_erlang_states_find_the_process_they_were_drawn_from() -> None:
         states.append(int(u < stay[states[-1], 1]))
     orders, means = np.array([6, 1]), np.array([0.02, 0.5])
     gaps = rng.gamma(orders[states], (means / orders)[states])
-    fit = fit_erlang_states(gaps, 2)
+    fit = fit_erlang_orders(gaps, 2)
     order = np.argsort(fit.means)
     assert np.array(fit.orders)[order].tolist() == [6, 1]
     assert fit.means[order] == pytest.approx(means, rel=0.05)
@@ -262,4 +264,4 @@ def test_em_refuses_what_it_cannot_fit(orders: tuple[int, ...], gaps: list[float
 )
 def test_erlang_states_are_one_to_eight(n_states: int, max_phases: int | None, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        fit_erlang_states(np.arange(1.0, 200), n_states, max_phases)
+        fit_erlang_orders(np.arange(1.0, 200), n_states, max_phases)

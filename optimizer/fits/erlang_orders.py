@@ -13,18 +13,10 @@ import numpy as np
 
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.fits.em_fit import (
-    FIRST_LOOK,
-    GammaStates,
-    HiddenMarkovFit,
-    checked_gaps,
-    climb,
-    fit_hidden_markov,
-    spells,
-    spread_means,
-    sticky,
-    stretches,
-)
+from sluice.optimizer.fits.gaps import checked_gaps, stretches
+from sluice.optimizer.fits.hidden_markov import HiddenMarkovFit, fit_hidden_markov
+from sluice.optimizer.fits.squarem import GammaStates, climb
+from sluice.optimizer.fits.starting_points import FIRST_LOOK, spells, spread_means, sticky
 
 MAX_STATES = 8
 _COST = 96  # states times phases: predictions cost about as much
@@ -32,7 +24,7 @@ _FEWEST, _MOST = 16, 64  # phases that are allowed whatever the states
 _CARRIED_ON = 2  # starts that are carried on
 
 
-def fit_erlang_states(
+def fit_erlang_orders(
     interarrivals: Array, n_states: int, max_phases: int | None = None, smaller: HiddenMarkovFit | None = None
 ) -> HiddenMarkovFit:
     """Hidden Markov model of ``n_states`` with Erlang gaps, means, transitions and orders by likelihood.
@@ -56,11 +48,11 @@ def fit_erlang_states(
     """
     gaps = checked_gaps(interarrivals)
     sample = stretches(gaps, FIRST_LOOK)
-    best = search_erlang_states(sample, n_states, max_phases, smaller)[0]
+    best = search_erlang_orders(sample, n_states, max_phases, smaller)[0]
     return best if sample is gaps else fit_hidden_markov(gaps, best.orders, best.means, best.transitions, 60, 0.1)
 
 
-def search_erlang_states(
+def search_erlang_orders(
     gaps: Array, n_states: int, max_phases: int | None = None, smaller: HiddenMarkovFit | None = None
 ) -> list[HiddenMarkovFit]:
     """What the search ends with, of greatest likelihood first: two fits by likelihood, and one that has two states for the

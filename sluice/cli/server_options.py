@@ -1,0 +1,205 @@
+"""How `sluice smdp` is told of a server: its service times and energies, what arrives at it, what is weighed, and the method.
+
+Two groups: ``server_options`` gives the command a ``server``, which makes the problem; ``solver_options`` the ``solver``, arguments
+of ``sluice.optimizer.smdp.solve`` by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+
+from sluice.batching.errors import InvalidInput, require
+from sluice.cli import output
+from sluice.cli.arrival_options import read_arrivals, read_profile
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals import ArrivalProcess, poisson
+from sluice.optimizer.service.law import EmpiricalLaw, ServiceLaw, deterministic, exponential, gamma, hyperexponential
+from sluice.optimizer.service.times import service_times_up_to
+from sluice.optimizer.smdp import METHODS, SmdpProblem, affine
+
+UNITS = {"s": 1.0, "ms": 1e-3}
+DISTRIBUTION = "deterministic"
+LAWS: dict[str, Callable[[Array], ServiceLaw]] = {
+    DISTRIBUTION: deterministic,
+    "exponential": exponential,
+    "hyperexponential": hyperexponential,
+}
+OF_A_SHAPE = ("erlang", "gamma")
+
+Command = Callable[..., Any]
+
+_SERVER = [
+    click.option("--rho", type=float, metavar="R", help="Poisson arrivals at this part of what full batches serve, below 1."),
+    click.option("--rate", type=float, metavar="R", help="Poisson arrivals, R per unit of time."),
+    click.option(
+        "--arrivals",
+        metavar="FILE",
+        help="Arrivals document, as `sluice fit --out` writes it; one with phases gets a table for each.",
+    ),
+    click.option("--mmpp2", metavar="L1,L2,W1,W2", help="MMPP(2): arrival rates and rates of leaving, 1/s."),
+    click.option(
+        "--service", metavar="L0,A", help="Mean service time L0 + A b of a batch of b, or @FILE: a JSON list, for 1, 2, ..."
+    ),
+    click.option("--profile", metavar="FILE", help="Measured service times instead, as `sluice profile --out` writes them."),
+    click.option("--memory", "memory_mb", type=int, metavar="MB", help="Memory size in the profile, where it has several."),
+    click.option(
+        "--energy", metavar="Z0,B", default="0,0", help="Energy (or money) Z0 + B b of a batch of b, or @FILE: a JSON list."
+    ),
+    click.option("--batch-max", type=int, metavar="B", help="Largest batch; needed unless a list or a profile says it."),
+    click.option("--batch-min", type=int, default=1, show_default=True, metavar="B", help="Smallest batch."),
+    click.option("--w1", type=float, default=1.0, show_default=True, help="Weight of the mean latency, per unit of time."),
+    click.option("--w2", type=float, help="Weight of the mean power, per W  [default: 1; with --slo it is what is sought]"),
+    click.option(
+        "--distribution",
+        metavar="LAW",
+        help="Of the service time: deterministic, erlang:K, exponential, hyperexponential, gamma:SHAPE.  [default: deterministic]",
+    ),
+    click.option(
+        "--unit", type=click.Choice(list(UNITS)), default="s", show_default=True, help="ms: of time; energies are then in mJ."
+    ),
+]
+_SOLVER = [
+    click.option(
+        "--method", type=click.Choice(METHODS), default=METHODS[0], show_default=True, help="The other two cut the queue."
+    ),
+    click.option("--max-state", type=int, help="Where the other two methods cut the queue  [default: 8 of the largest batch]"),
+    click.option("--overflow-cost", type=float, help="Of value iteration: the papers' c_o  [default: twice the cost of greedy]"),
+    click.option("--epsilon", type=float, help="Of value iteration: the span at which it stops  [default: 0.01]"),
+]
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """What the options say of the server, as given; ``problem`` checks it."""
+
+    rho: float | None
+    rate: float | None
+    arrivals: str | None
+    mmpp2: str | None
+    service: str | None
+    profile: str | None
+    memory_mb: int | None
+    energy: str
+    batch_max: int | None
+    batch_min: int
+    w1: float
+    w2: float | None
+    distribution: str | None
+    unit: str
+
+    def problem(self, servers: int = 1) -> SmdpProblem:
+        """The problem of one of ``servers`` workers, each with its share of the arrivals."""
+        require(servers >= 1, "servers", servers, "an integer >= 1")
+        require(self.batch_max is None or self.batch_max >= 1, "batch_max", self.batch_max, "an integer >= 1")
+        require(0 < self.w1 < np.inf, "w1", self.w1, "a number > 0")
+        require(self.w2 is None or 0 <= self.w2 < np.inf, "w2", self.w2, "a number >= 0")
+        scale = UNITS[self.unit]
+        law = self._measured() if self.profile is not None else self._assumed(scale)
+        largest = len(law.mean)
+        process = self._process(float(largest / law.mean[-1]) * servers, scale)
+        share = process.sped_up(1 / servers) if servers > 1 else process
+        energy = _per_batch(self.energy, largest, "energy") * scale
+        return SmdpProblem(share, law, energy, self.batch_min, self.w1 / scale, 1.0 if self.w2 is None else self.w2)
+
+    def _measured(self) -> ServiceLaw:
+        """The law that the profile's measurements have."""
+        require(self.service is None, "service", self.service, "exactly one of --service and --profile")
+        require(self.distribution is None, "distribution", self.distribution, "none with --profile, which has its own")
+        measured = read_profile(str(self.profile))
+        sizes = measured.memory_sizes or [1]
+        if self.memory_mb is None and len(sizes) > 1:
+            raise InvalidInput("memory", None, "one of the profile's: " + ", ".join(map(str, sizes)))
+        known = measured.max_batch_size or max((point.batch_size for point in measured.points), default=None)
+        largest = self.batch_max or known
+        if largest is None:
+            raise InvalidInput("batch_max", None, "a largest batch, as the profile names none")
+        return EmpiricalLaw(service_times_up_to(measured, self.memory_mb or sizes[0], largest))
+
+    def _assumed(self, scale: float) -> ServiceLaw:
+        """The law of the mean service times given."""
+        if self.service is None:
+            raise InvalidInput("service", None, "exactly one of --service and --profile")
+        require(self.memory_mb is None, "memory", self.memory_mb, "only with --profile")
+        mean = _per_batch(self.service, self.batch_max, "service") * scale
+        return _law(DISTRIBUTION if self.distribution is None else self.distribution, mean)
+
+    def _process(self, throughput: float, scale: float) -> ArrivalProcess:
+        """What arrives; ``throughput`` is what full batches serve, requests/s."""
+        given = [value for value in (self.rho, self.rate, self.arrivals, self.mmpp2) if value is not None]
+        require(len(given) == 1, "arrivals", given, "exactly one of --rho, --rate, --arrivals and --mmpp2")
+        if self.rho is not None:
+            require(0 < self.rho < np.inf, "rho", self.rho, "a number above 0 and below 1")
+            return poisson(self.rho * throughput)
+        if self.rate is not None:
+            require(0 < self.rate < np.inf, "rate", self.rate, "requests per unit of time > 0")
+            return poisson(self.rate / scale)
+        return ArrivalProcess.of(read_arrivals(self.arrivals, None, self.mmpp2))
+
+
+def server_options(command: Command) -> Command:
+    """The server and what arrives; the command gets ``server: ServerOptions``."""
+
+    @wraps(command)
+    def with_server(**given: Any) -> Any:
+        server = ServerOptions(**{name: given.pop(name) for name in ServerOptions.__dataclass_fields__})
+        return command(server=server, **given)
+
+    return _decorated(with_server, _SERVER)
+
+
+def solver_options(command: Command) -> Command:
+    """The method and its numbers; the command gets ``solver``, arguments by name."""
+
+    @wraps(command)
+    def with_solver(**given: Any) -> Any:
+        solver = {name: given.pop(name) for name in ("method", "max_state", "overflow_cost", "epsilon")}
+        return command(solver=solver, **given)
+
+    return _decorated(with_solver, _SOLVER)
+
+
+def _decorated(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _law(distribution: str, mean: Array) -> ServiceLaw:
+    """The law of that name with these means (s) for batches of 1, 2, ..."""
+    kind, _, parameter = distribution.partition(":")
+    if kind in OF_A_SHAPE:
+        try:
+            shape = float(parameter)
+        except ValueError:
+            raise InvalidInput("distribution", distribution, f"{kind} with its shape, as in {kind}:2") from None
+        require(kind == "gamma" or shape % 1 == 0, "distribution", distribution, "erlang with a whole number of stages")
+        return gamma(mean, shape)
+    allowed = "deterministic, erlang:K, exponential, hyperexponential or gamma:SHAPE"
+    require(distribution in LAWS, "distribution", distribution, allowed)
+    return LAWS[distribution](mean)
+
+
+def _per_batch(text: str, largest: int | None, field: str) -> Array:
+    """Values for batches of 1, 2, ...: of an intercept and a slope, or of a file."""
+    if text.startswith("@"):
+        content = output.read_file(text[1:])
+        try:
+            values = np.array(msgspec.json.decode(content, type=list[float]))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(field, text, f"a file with a JSON list of numbers for batches of 1, 2, ... ({error})") from None
+        require(len(values) >= (largest or 1), field, text, f"a list of at least {largest or 1} numbers")
+        return values[:largest]
+    try:
+        intercept, slope = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(field, text, "two numbers, intercept and slope, or @FILE") from None
+    if largest is None:
+        raise InvalidInput("batch_max", None, "the largest batch, as a line has no end")
+    return affine(intercept, slope, largest)
