@@ -46,7 +46,7 @@ def shown_commands():
     """Commands in the blocks of the pages, by page and line."""
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
-            yield from (line for line in block.splitlines() if line.startswith("sluice "))
+            yield from (line for line in block.replace("\\\n", " ").splitlines() if line.startswith("sluice "))
 
 
 def test_the_tutorial_shows_commands():
