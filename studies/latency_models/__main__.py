@@ -19,9 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.latency_models`."""
     parser = study_parser(__package__, description)
     parser.add_argument("--compute", action="store_true", help="simulate every setting anew first")
-    parser.add_argument(
-        "--requests", type=int, help=f"a multiple of {N_BLOCKS}: a quick look, which writes nothing"
-    )
+    parser.add_argument("--requests", type=int, help=f"a multiple of {N_BLOCKS}: a quick look, which writes nothing")
     options = parser.parse_args(arguments)
     if options.compute or options.requests:
         found = list(compute(options.requests or N_REQUESTS))
