@@ -1,42 +1,25 @@
-"""Tables and figures of the SMDP papers by this project's solvers: writes docs/smdp-figures.md, its figures and its data.
-
-    python studies/smdp_figures.py
-
-Xu, Sun, Zhou, Niu, SMDP-Based Dynamic Batching for Efficient Inference on GPU-Based Platforms, ICC 2023, here *ICC*;
-Xu, Zhou, Niu, SMDP-Based Dynamic Batching for Improving Responsiveness and Energy Efficiency of Batch Services, here *journal*.
-What stands in ``PAPER_...`` is printed there. What the papers do not print is ours: the page says what.
-
-The data of each figure stays in studies/smdp-*.csv, that of the tables in smdp-tables.json; the page and the figures are made
-from them. Milliseconds, W and mJ in the data and on the page, as in the papers; the rates that go into the solvers are per second.
-"""
+"""Write the page and its figures from what is kept; with --compute solve first."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 
-import matplotlib
-from smdp.computation import compute
-from smdp.drawings import STYLE, draw
-from smdp.page import page
-from smdp.results import read, write
-
-DOCS = Path(__file__).parents[1] / "docs"
-
-
-def main() -> None:
-    """Compute, and write the page and its figures from what the files hold."""
-    write(compute())
-    render()
+from ..publishing import publish, study_parser
+from . import __doc__ as description
+from .computation import compute
+from .drawings import LOOK, draw
+from .page import page
+from .results import read, write
 
 
-def render() -> None:
-    """Write the page and its figures from the data."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """`python -m studies.smdp_figures`."""
+    parser = study_parser(__package__, description)
+    parser.add_argument("--compute", action="store_true", help="solve everything anew first")
+    if parser.parse_args(arguments).compute:
+        write(compute())
     study = read()
-    (DOCS / "figures").mkdir(exist_ok=True)
-    with matplotlib.rc_context(STYLE):
-        for name, figure in draw(study).items():
-            figure.savefig(DOCS / "figures" / name, metadata={"Date": None})
-    (DOCS / "smdp-figures.md").write_text(page(study), encoding="utf-8")
+    publish("smdp-figures", page(study), lambda: draw(study), LOOK)
 
 
 if __name__ == "__main__":

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import brentq
 
+from ..claims import Claim
 from .computation import OVERFLOW_COSTS, WEIGHTS
 from .results import Cost, Point, Study, Table
 from .servers import LARGEST, LAWS, LOADS, PRINTED, STATIC, cases, logarithmic
 
 ROUNDED = 2e-6  # relative, of numbers that were written with seven digits
-VERDICTS: dict[bool | np.bool | None, str] = {True: "yes", False: "**no**", None: "in part"}
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the papers, whether it is found here (``None``: in part), and the figures."""
-
-    sentence: str
-    holds: bool | np.bool | None
-    figures: str
-
-    @property
-    def found(self) -> str:
-        """The verdict in words."""
-        return VERDICTS[self.holds]
 
 
 def counted(sentence: str, cases: Iterable[bool | np.bool], ending: str = "") -> Claim:

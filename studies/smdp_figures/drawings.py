@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..publishing import Figures, look
 from .computation import OVERFLOW_COSTS, WEIGHTS
 from .results import Study
 from .servers import CONSTANT, LARGEST, LAWS, LOADS, PRINTED, logarithmic
 
 SHOWN = 18  # states of figures 3 and 11
 MARKS = {"greedy": "^", "static 8": "s", "static 16": "D", "static 32": "v"}
-STYLE: Any = {"svg.hashsalt": "smdp", "svg.fonttype": "none", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}
+LOOK = look("smdp")
 
 
-def draw(study: Study) -> dict[str, Figure]:
+def draw(study: Study) -> Figures:
     """The figures by file name."""
-    with matplotlib.rc_context(STYLE):
-        return {
-            "smdp-figure-3.svg": draw_tables(study, ("1", "2", "3")),
-            "smdp-figure-4.svg": draw_costs(study),
-            "smdp-figure-5.svg": draw_curves(study, "basic"),
-            "smdp-figure-6.svg": draw_latency(study),
-            "smdp-figure-7.svg": draw_curves(study, "constant"),
-            "smdp-figure-8.svg": draw_curves(study, "logarithmic"),
-            "smdp-figure-9.svg": draw_laws(study),
-            "smdp-figure-10.svg": draw_approximations(study),
-            "smdp-figure-11.svg": draw_tables(study, ("4", "5a", "5b", "6", "7a", "7b")),
-        }
+    return {
+        "smdp-figure-3.svg": draw_tables(study, ("1", "2", "3")),
+        "smdp-figure-4.svg": draw_costs(study),
+        "smdp-figure-5.svg": draw_curves(study, "basic"),
+        "smdp-figure-6.svg": draw_latency(study),
+        "smdp-figure-7.svg": draw_curves(study, "constant"),
+        "smdp-figure-8.svg": draw_curves(study, "logarithmic"),
+        "smdp-figure-9.svg": draw_laws(study),
+        "smdp-figure-10.svg": draw_approximations(study),
+        "smdp-figure-11.svg": draw_tables(study, ("4", "5a", "5b", "6", "7a", "7b")),
+    }
 
 
 def panels(n: int, height: float = 3.0) -> tuple[Figure, Sequence[Axes]]:

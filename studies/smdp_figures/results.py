@@ -1,28 +1,28 @@
-"""What the study found: one kind of row per file studies/smdp-*.csv, the papers' tables in smdp-tables.json.
+"""What was found: one kind of row per file data/smdp-*.csv, the papers' tables in data/smdp-tables.json.
 
 Milliseconds, W and mJ, as in the papers.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp import solve
 
+from ..publishing import DATA
+from ..rows import read_rows, write_rows
 from .coefficients import allowed
 from .servers import PRINTED, Server
 
-STUDIES = Path(__file__).parents[1]
+PUBLISHED = DATA / "smdp-tables.json"
+DIGITS = 7
 
 
 @dataclass(frozen=True)
@@ -126,17 +126,6 @@ class Approximation:
     overflow: float
 
 
-FILES: dict[str, tuple[str, type[Any]]] = {
-    "tables": ("smdp-policies.csv", Table),
-    "costs": ("smdp-cost.csv", Cost),
-    "points": ("smdp-tradeoff.csv", Point),
-    "percentiles": ("smdp-percentiles.csv", Percentile),
-    "shares": ("smdp-latency.csv", Share),
-    "approximations": ("smdp-convergence.csv", Approximation),
-}
-PUBLISHED = "smdp-tables.json"
-
-
 def optimal_costs(server: Server) -> tuple[float, float]:
     """At loads 0.9 and 0.5 with w = (1, 1)."""
     return solve(server.problem(0.9, 1)).gain, solve(server.problem(0.5, 1)).gain
@@ -197,21 +186,24 @@ class Study:
 
 def write(study: Study) -> None:
     """Leave it in the files, numbers of rows to seven digits, of tables to nine."""
-    for name, (file_name, kind) in FILES.items():
-        with (STUDIES / file_name).open("w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow([f.name for f in fields(kind)])
-            for row in getattr(study, name):
-                lines.writerow([f"{v:.7g}" if isinstance(v, float) else v for v in asdict(row).values()])
+    write_rows(DATA / "smdp-policies.csv", Table, study.tables, DIGITS)
+    write_rows(DATA / "smdp-cost.csv", Cost, study.costs, DIGITS)
+    write_rows(DATA / "smdp-tradeoff.csv", Point, study.points, DIGITS)
+    write_rows(DATA / "smdp-percentiles.csv", Percentile, study.percentiles, DIGITS)
+    write_rows(DATA / "smdp-latency.csv", Share, study.shares, DIGITS)
+    write_rows(DATA / "smdp-convergence.csv", Approximation, study.approximations, DIGITS)
     rounded = json.loads(json.dumps(study.published), parse_float=lambda text: float(f"{float(text):.9g}"))
-    (STUDIES / PUBLISHED).write_text(json.dumps(rounded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PUBLISHED.write_text(json.dumps(rounded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read() -> Study:
     """What the last run left."""
-    found: dict[str, Any] = {"published": json.loads((STUDIES / PUBLISHED).read_text(encoding="utf-8"))}
-    for name, (file_name, kind) in FILES.items():
-        with (STUDIES / file_name).open(encoding="utf-8", newline="") as file:
-            lines = [{field: text or None for field, text in line.items()} for line in csv.DictReader(file)]
-        found[name] = msgspec.convert(lines, list[kind], strict=False)  # type: ignore[valid-type]
-    return Study(**found)
+    return Study(
+        read_rows(DATA / "smdp-policies.csv", Table),
+        read_rows(DATA / "smdp-cost.csv", Cost),
+        read_rows(DATA / "smdp-tradeoff.csv", Point),
+        read_rows(DATA / "smdp-percentiles.csv", Percentile),
+        read_rows(DATA / "smdp-latency.csv", Share),
+        read_rows(DATA / "smdp-convergence.csv", Approximation),
+        json.loads(PUBLISHED.read_text(encoding="utf-8")),
+    )
