@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from ..claims import Claim
 from .results import Run, Study
 from .systems import OURS, PROTEUS
 
-VERDICTS = {True: "yes", False: "**no**", None: "in part"}
 SCALING = ("Sommelier", "INFaaS-accuracy")
 EARLY_DROP = "early drop (Nexus), batch for the mean rate"
 ANY_BATCH = "early drop, any batch"
 DEADLINE, AIMD = "deadline (Proteus)", "AIMD (Clipper)"
 SAME = 0.001  # violations that differ by less count as equal
 LEAST = 0.001  # violations below which a ratio says nothing
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, whether it is found here (``None``: in part), and the figures."""
-
-    sentence: str
-    holds: bool | None
-    figures: str
-
-    @property
-    def found(self) -> str:
-        """The verdict in words."""
-        return VERDICTS[self.holds]
 
 
 def percent(*values: float) -> str:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..publishing import Figures, look
 from .results import Study
 from .systems import OURS, PROTEUS
 
-STYLE: Any = {
-    "svg.hashsalt": "proteus",
-    "svg.fonttype": "none",
-    "font.size": 8,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "path.simplify": True,
-}
+LOOK = look("proteus")
 COLOURS = {
     OURS: "#d55e00",
     PROTEUS: "#1f83c9",
@@ -35,17 +28,16 @@ KINDS = {
 }
 
 
-def draw(study: Study) -> dict[str, Figure]:
+def draw(study: Study) -> Figures:
     """The figures by file name; those alone that there are data for."""
-    with matplotlib.rc_context(STYLE):
-        figures = {f"proteus-{kind}.svg": draw_series(study, kind) for kind in KINDS}
-        if study.of("headrooms"):
-            figures["proteus-headrooms.svg"] = draw_headrooms(study)
-        if study.of("deadlines"):
-            figures["proteus-deadlines.svg"] = draw_deadlines(study)
-        if study.cells:
-            figures["proteus-batching.svg"] = draw_batching(study)
-        return figures
+    figures = {f"proteus-{kind}.svg": draw_series(study, kind) for kind in KINDS}
+    if study.of("headrooms"):
+        figures["proteus-headrooms.svg"] = draw_headrooms(study)
+    if study.of("deadlines"):
+        figures["proteus-deadlines.svg"] = draw_deadlines(study)
+    if study.cells:
+        figures["proteus-batching.svg"] = draw_batching(study)
+    return figures
 
 
 def draw_series(study: Study, kind: str) -> Figure:

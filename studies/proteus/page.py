@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
+from ..claims import Claim, claimed
+from ..markdown import page_of, table
 from .claims import (
-    Claim,
     ablation_claims,
     batching_claims,
     burst_claims,
@@ -31,15 +31,9 @@ PUBLISHED = {  # violations and accuracy of the published simulator, counted as 
 PUBLISHED_FAMILIES = 9
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def claimed(claims: Iterable[Claim]) -> str:
+def said(claims: Iterable[Claim]) -> str:
     """Claims as a table."""
-    return markdown(["the paper says", "here", "figures"], ([c.sentence, c.found, c.figures] for c in claims))
+    return claimed(claims, spaced=True)
 
 
 def share(value: float) -> str:
@@ -61,10 +55,11 @@ COLUMNS: dict[str, Callable[[Run], str]] = {
 FEW = ("violations, %", "effective accuracy, %", "over all requests, %", "largest drop, points")
 
 
-def table(runs: Iterable[Run], columns: Iterable[str] = COLUMNS, first: str = "") -> str:
+def runs_table(runs: Iterable[Run], columns: Iterable[str] = COLUMNS, first: str = "") -> str:
     """Runs, one a row."""
     columns = list(columns)
-    return markdown([first, *columns], ([run.system, *(COLUMNS[column](run) for column in columns)] for run in runs))
+    rows = ([run.system, *(COLUMNS[column](run) for column in columns)] for run in runs)
+    return table([first, *columns], rows, spaced=True)
 
 
 def by_case(study: Study, part: str, first: str, measures: Sequence[str] = FEW[:2]) -> str:
@@ -74,14 +69,14 @@ def by_case(study: Study, part: str, first: str, measures: Sequence[str] = FEW[:
     for case in study.cases(part):
         found = [study.run(part, case, system) for system in systems]
         rows.append([case, *("" if run is None else ", ".join(COLUMNS[m](run) for m in measures) for run in found)])
-    return markdown([first, *systems], rows)
+    return table([first, *systems], rows, spaced=True)
 
 
 def summary(study: Study) -> str:
     """The comparison of the systems, for the terminal."""
     parts = []
     for case in study.cases("systems"):
-        parts.append(f"{case}\n\n{table(study.of('systems', case))}")
+        parts.append(f"{case}\n\n{runs_table(study.of('systems', case))}")
     return "\n\n".join(parts)
 
 
@@ -92,8 +87,8 @@ def page(study: Study) -> str:
     parts = [
         "# Proteus, reproduced",
         """
-        Made by `python studies/proteus.py DATA_FOLDER` from the profiles, variants and traces of Proteus's published artefact;
-        without the folder, from what the runs left in `studies/proteus-*`. The artefact's licence allows comparison only: none
+        Made by `python -m studies.proteus DATA_FOLDER` from the profiles, variants and traces of Proteus's published artefact;
+        without the folder, from what the runs left in `studies/data/proteus-*`. The artefact's licence allows comparison only: none
         of its files is kept here, and no number of it is in the code. The fleet that the project's tests and examples plan is its
         own.
         """,
@@ -115,7 +110,7 @@ def page(study: Study) -> str:
         "## The comparison",
     ]
     for case in cases:
-        parts += [f"**{case}.** {highest(study, case)}", table(study.of("systems", case))]
+        parts += [f"**{case}.** {highest(study, case)}", runs_table(study.of("systems", case))]
     parts += [milder_text(study), published(study)]
     parts += [f"![{what} over time](figures/proteus-{kind}.svg)" for kind, what in KINDS.items()]
     parts += [
@@ -129,14 +124,14 @@ def page(study: Study) -> str:
         the greatest accuracy at that; a system that serves fewer may have a higher effective accuracy. It leaves out that arrivals
         are uneven within ten seconds and that variants take time to load.
         """,
-        claimed(system_claims(study)),
+        said(system_claims(study)),
         ours_text(study),
     ]
     parts += details(study)
     parts += ["## Time", *times(study)]
     if facts["unprofiled"]:
         parts.append("Left out, as no device was profiled with them: " + ", ".join(facts["unprofiled"]) + ".")
-    return "\n\n".join(part if part.startswith(("#", "|", "!")) else paragraph(part) for part in parts if part) + "\n"
+    return page_of(parts)
 
 
 def described(study: Study) -> str:
@@ -219,70 +214,107 @@ def ours_text(study: Study) -> str:
 
 def details(study: Study) -> list[str]:
     """What beside the comparison was run, as far as it was."""
-    last = study.cases("systems")[-1]
-    part = f"families, {PROTEUS}"
-    few = ("violations, %", "effective accuracy, %", "in time, 1/s")
+    parts = (steps, headrooms, fresh_demand, burst, deadlines, batching, families, what_it_hangs_on)
+    return [text for part in parts for text in part(study)]
+
+
+def steps(study: Study) -> list[str]:
+    """From Proteus to ours, one change after the other, and Proteus without each of its parts."""
+    if not study.of("steps"):
+        return []
+    return [
+        "## From Proteus to ours",
+        "One change after the other.",
+        *fleet_by_fleet(study, "steps"),
+        steps_text(study),
+        "## Ablations",
+        *fleet_by_fleet(study, "ablations"),
+        said(ablation_claims(study)),
+        ablations_text(study),
+    ]
+
+
+def fleet_by_fleet(study: Study, part: str) -> list[str]:
+    """A part of the page, a table for each fleet."""
+    return [text for case in study.cases(part) for text in (f"**{case}**", runs_table(study.of(part, case), FEW))]
+
+
+def headrooms(study: Study) -> list[str]:
+    """Ours with each headroom kept to, and under several times the demand."""
     parts = []
-    if study.of("steps"):
-        parts += ["## From Proteus to ours", "One change after the other."]
-        for case in study.cases("steps"):
-            parts += [f"**{case}**", table(study.of("steps", case), FEW)]
-        parts += [steps_text(study), "## Ablations"]
-        for case in study.cases("ablations"):
-            parts += [f"**{case}**", table(study.of("ablations", case), FEW)]
-        parts += [claimed(ablation_claims(study)), ablations_text(study)]
     if study.of("headrooms"):
         parts += [
             "## Headroom",
             f"""
-            What ours has on {last} if it keeps to one headroom, instead of the one that is expected to earn the most: violations,
-            effective accuracy, and accuracy over all requests, %. Who would rather have accuracy than answers in time, or the other
-            way round, sets one.
+            What ours has on {last_fleet(study)} if it keeps to one headroom, instead of the one that is expected to earn the most:
+            violations, effective accuracy, and accuracy over all requests, %. Who would rather have accuracy than answers in time,
+            or the other way round, sets one.
             """,
             by_case(study, "headrooms", "headroom", FEW[:3]),
             "![violations against accuracy](figures/proteus-headrooms.svg)",
         ]
     if study.of("stress"):
-        parts += [stress_text(study), table(study.of("stress"), FEW)]
-    if study.of("fresh"):
-        parts += [
-            "## On demand that nobody tuned for",
-            f"""
-            Drawn with seeds that were used for nothing else, after all settings had been fixed, on {last}: two minutes, in the mean
-            as much of each family as in the trace, or twice that. *Wandering*: the logarithm of each family's rate is a random walk
-            of its own, with steps of standard deviation {WANDERING:g} a second. Violations and effective accuracy, %.
-            """,
-            by_case(study, "fresh", "demand"),
-        ]
-    if study.of("burst"):
-        begins, ends, _, factor = study.facts["burst"]
-        parts += [
-            "## A burst",
-            f"""
-            Poisson arrivals in the mix of the trace at a third of its mean rate, {factor:g} times as many from {begins:g} to
-            {ends:g} s; drawn by us. On {last}.
-            """,
-            table(study.of("burst"), FEW),
-            claimed(burst_claims(study)),
-        ]
-    if study.of("deadlines"):
-        parts += [
-            "## Deadlines",
-            f"""
-            Violations and effective accuracy, %, on {last}, under the published deadlines: multiples of each family's own, and
-            one for all families but those that need longer, in ms.
-            """,
-            by_case(study, "deadlines", "deadlines"),
-            "![violations and accuracy by deadline](figures/proteus-deadlines.svg)",
-            claimed(deadline_claims(study)),
-            """
-            A longer deadline lets devices serve more, and a planner that keeps to a headroom turns that into accuracy, not into
-            fewer violations: it loads them as much as before.
-            """,
-        ]
+        parts += [stress_text(study), runs_table(study.of("stress"), FEW)]
+    return parts
+
+
+def fresh_demand(study: Study) -> list[str]:
+    """Demand drawn after all settings had been fixed."""
+    if not study.of("fresh"):
+        return []
+    return [
+        "## On demand that nobody tuned for",
+        f"""
+        Drawn with seeds that were used for nothing else, after all settings had been fixed, on {last_fleet(study)}: two minutes, in
+        the mean as much of each family as in the trace, or twice that. *Wandering*: the logarithm of each family's rate is a random
+        walk of its own, with steps of standard deviation {WANDERING:g} a second. Violations and effective accuracy, %.
+        """,
+        by_case(study, "fresh", "demand"),
+    ]
+
+
+def burst(study: Study) -> list[str]:
+    """A minute of much more demand."""
+    if not study.of("burst"):
+        return []
+    begins, ends, _, factor = study.facts["burst"]
+    return [
+        "## A burst",
+        f"""
+        Poisson arrivals in the mix of the trace at a third of its mean rate, {factor:g} times as many from {begins:g} to
+        {ends:g} s; drawn by us. On {last_fleet(study)}.
+        """,
+        runs_table(study.of("burst"), FEW),
+        said(burst_claims(study)),
+    ]
+
+
+def deadlines(study: Study) -> list[str]:
+    """Every published deadline."""
+    if not study.of("deadlines"):
+        return []
+    return [
+        "## Deadlines",
+        f"""
+        Violations and effective accuracy, %, on {last_fleet(study)}, under the published deadlines: multiples of each family's own,
+        and one for all families but those that need longer, in ms.
+        """,
+        by_case(study, "deadlines", "deadlines"),
+        "![violations and accuracy by deadline](figures/proteus-deadlines.svg)",
+        said(deadline_claims(study)),
+        """
+        A longer deadline lets devices serve more, and a planner that keeps to a headroom turns that into accuracy, not into
+        fewer violations: it loads them as much as before.
+        """,
+    ]
+
+
+def batching(study: Study) -> list[str]:
+    """Tables on one queue, and on whole fleets."""
+    parts = []
     if study.cells:
         parts += ["## Batching", batching_text(study), cells_table(study)]
-        parts += ["![violations on one queue](figures/proteus-batching.svg)", claimed(batching_claims(study)), why_text(study)]
+        parts += ["![violations on one queue](figures/proteus-batching.svg)", said(batching_claims(study)), why_text(study)]
     if study.of("batching"):
         parts += [
             """
@@ -291,17 +323,30 @@ def details(study: Study) -> list[str]:
             """,
             by_case(study, "batching", "arrivals"),
         ]
-    parts += [
+    return parts
+
+
+def families(study: Study) -> list[str]:
+    """Each family by itself, under Proteus and ours."""
+    last, few = last_fleet(study), ("violations, %", "effective accuracy, %", "in time, 1/s")
+    return [
         "## By family",
         f"On {last}; first {PROTEUS}, then ours.",
-        table(study.of(part, last), few),
-        table(study.of(f"families, {OURS}", last), few),
-        claimed(family_claims(study)),
+        runs_table(study.of(f"families, {PROTEUS}", last), few),
+        runs_table(study.of(f"families, {OURS}", last), few),
+        said(family_claims(study)),
     ]
+
+
+def what_it_hangs_on(study: Study) -> list[str]:
+    """The time to load a variant, the arrivals within a second, and what is expected at first."""
+    parts = []
     if study.of("loading"):
         parts += [
             "## What it hangs on",
-            f"Violations and effective accuracy, %, on {last}, by the time that a device takes to load a variant:",
+            f"""
+            Violations and effective accuracy, %, on {last_fleet(study)}, by the time that a device takes to load a variant:
+            """,
             by_case(study, "loading", "loading"),
         ]
     if study.of("seeds"):
@@ -318,6 +363,11 @@ def details(study: Study) -> list[str]:
             by_case(study, "guesses", "expected"),
         ]
     return parts
+
+
+def last_fleet(study: Study) -> str:
+    """The fleet that is short of devices, in words."""
+    return study.cases("systems")[-1]
 
 
 def steps_text(study: Study) -> str:
@@ -393,7 +443,8 @@ def cells_table(study: Study) -> str:
         rows.setdefault((cell.arrivals, cell.load), {})[cell.policy] = cell.violations
     listed = sorted(rows.items(), key=lambda row: [c.arrivals for c in study.cells].index(row[0][0]))
     header = ["arrivals", "load", *policies]
-    return markdown(header, ([kind, f"{load:g}", *(share(found[policy]) for policy in policies)] for (kind, load), found in listed))
+    lines = ([kind, f"{load:g}", *(share(found[policy]) for policy in policies)] for (kind, load), found in listed)
+    return table(header, lines, spaced=True)
 
 
 def times(study: Study) -> list[str]:
@@ -425,15 +476,10 @@ def times(study: Study) -> list[str]:
         ours one for each headroom that it tries; seconds of wall-clock time for all of a decision's plans, on a machine of two
         cores that did other things as well:
         """,
-        markdown(["", "decisions", "asked for", "mean, s", "longest, s"], decisions),
+        table(["", "decisions", "asked for", "mean, s", "longest, s"], decisions, spaced=True),
         f"""
         Everywhere else on this page a plan comes into force half a second after it was asked for, whatever it took, so that no run
         depends on the machine. Decisions of ours may take longer than that. {real} All of this page took
         {measured["seconds"]:.0f} s of one core.
         """,
     ]
-
-
-def paragraph(text: str) -> str:
-    """The text in lines of the repository's width."""
-    return textwrap.fill(" ".join(text.split()), 132, break_long_words=False, break_on_hyphens=False)

@@ -1,13 +1,15 @@
-"""What came out, as studies/proteus-runs.csv, -series.csv, -one-queue.csv and -facts.json keep it."""
+"""What came out, as data/proteus-runs.csv, -series.csv, -one-queue.csv and -facts.json keep it."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ..publishing import DATA
+from ..rows import read_rows, write_rows
 
 DIGITS = 7
 
@@ -110,30 +112,22 @@ class Study:
 FILES = ("proteus-runs.csv", "proteus-series.csv", "proteus-one-queue.csv", "proteus-facts.json")
 
 
-def write(study: Study, folder: Path) -> None:
+def write(study: Study, folder: Path = DATA) -> None:
     """Keep the study in the folder."""
-    _write_rows(folder / FILES[0], Run, study.runs)
-    _write_rows(folder / FILES[1], Window, study.windows)
-    _write_rows(folder / FILES[2], Cell, study.cells)
-    (folder / FILES[3]).write_text(json.dumps(study.facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    runs, windows, cells, facts = (folder / name for name in FILES)
+    write_rows(runs, Run, study.runs, DIGITS)
+    write_rows(windows, Window, study.windows, DIGITS)
+    write_rows(cells, Cell, study.cells, DIGITS)
+    facts.write_text(json.dumps(study.facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read(folder: Path) -> Study:
+def read(folder: Path = DATA) -> Study:
     """The study that the folder keeps."""
-    facts = json.loads((folder / FILES[3]).read_text(encoding="utf-8"))
-    runs, windows, cells = (_read_rows(folder / name, kind) for name, kind in zip(FILES, (Run, Window, Cell), strict=False))
-    return Study(runs, windows, cells, facts)
+    runs, windows, cells, facts = (folder / name for name in FILES)
+    kept = json.loads(facts.read_text(encoding="utf-8"))
+    return Study(read_rows(runs, Run), read_rows(windows, Window), read_rows(cells, Cell), kept)
 
 
-def _write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(kind)], lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({k: f"{v:.{DIGITS}g}" if isinstance(v, float) else v for k, v in asdict(row).items()})
-
-
-def _read_rows(path: Path, kind: type[Any]) -> list[Any]:
-    types = {"str": str, "int": int, "float": float}
-    with path.open(newline="", encoding="utf-8") as file:
-        return [kind(**{f.name: types[str(f.type)](row[f.name]) for f in fields(kind)}) for row in csv.DictReader(file)]
+def kept_in(folder: Path) -> bool:
+    """Whether the folder keeps a study."""
+    return all((folder / name).exists() for name in FILES)
