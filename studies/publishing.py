@@ -5,10 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import matplotlib
 from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -19,7 +22,7 @@ EXCERPT = TRACES / "azure_llm_code_excerpt.csv.gz"
 Figures = dict[str, Figure]
 """Figures by file name."""
 
-Look = dict[str, Any]
+Look: TypeAlias = "dict[RcKeyType, Any]"
 """Settings of matplotlib."""
 
 

@@ -54,7 +54,7 @@ def draw_fills(axes: Axes, rows: Sequence[Row]) -> None:
 
 def draw_scores(axes: Axes, rows: Sequence[Row]) -> None:
     """The standard scores beside the normal law."""
-    edges = np.linspace(-4.5, 4.5, 28)
+    edges = np.linspace(-4.5, 4.5, 28).tolist()
     axes.hist([row.z for row in rows], edges, density=True, color="C0", alpha=0.5, label="exact")
     at = np.linspace(-4.5, 4.5, 91)
     axes.plot(at, np.exp(-(at**2) / 2) / np.sqrt(2 * np.pi), "k", linewidth=1, label="normal")

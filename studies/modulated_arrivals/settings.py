@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.service.law import deterministic
 from sluice.optimizer.smdp import SmdpProblem, affine
 
@@ -47,10 +48,11 @@ class Setting(NamedTuple):
 
 
 def server(arrivals: ArrivalProcess | float, energy: str, max_batch_size: int = LARGEST) -> SmdpProblem:
-    """The papers' server with one of the ``ENERGIES``."""
+    """The papers' server with one of the ``ENERGIES``; a number of ``arrivals`` is the rate (1/s) of Poisson ones."""
     service = deterministic(affine(1.0524e-3, 0.3051e-3, max_batch_size))
     joules = affine(ENERGIES[energy], PER_REQUEST, max_batch_size)
-    return SmdpProblem(arrivals, service, joules, 1, LATENCY_WEIGHT, POWER_WEIGHT)
+    process = arrivals if isinstance(arrivals, ArrivalProcess) else poisson(arrivals)
+    return SmdpProblem(process, service, joules, 1, LATENCY_WEIGHT, POWER_WEIGHT)
 
 
 def full_rate(max_batch_size: int = LARGEST) -> float:

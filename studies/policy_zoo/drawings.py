@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from ..publishing import Figures, look
 from .claims import cells, winner
 from .computation import CHOSEN
-from .page import milliseconds
 from .results import Row
 
 LOOK = look("policy-zoo", grid=False)
@@ -32,7 +31,7 @@ def draw_costs(rows: Sequence[Row]) -> Figure:
     ax.set_facecolor("0.7")
     mesh = ax.imshow(ratio, norm=LogNorm(1, 10), cmap="YlOrRd", aspect="auto", interpolation="none")
     ax.set_xticks(np.arange(len(names)), names, rotation=45, ha="right")
-    labels = [f"{row.trace}, {row.network}, {milliseconds(row.slo)}" for row in (cell[CHOSEN] for cell in found)]
+    labels = [cell[CHOSEN].where for cell in found]
     ax.set_yticks(np.arange(len(found)), labels)
     bar = drawing.colorbar(mesh, ax=ax, extend="max", ticks=[1, 2, 5, 10], format="%g")
     bar.set_label("times the winner's cost")

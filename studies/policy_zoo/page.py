@@ -27,7 +27,7 @@ from .computation import (
     TRACES,
     WINDOWS,
 )
-from .results import PERCENTILE, Row
+from .results import PERCENTILE, Row, milliseconds
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -171,7 +171,7 @@ def dearest(found: Findings) -> str:
     if not pairs:
         return ""
     row, best = max(pairs, key=lambda pair: pair[0].cost / pair[1].cost)
-    return f" At most {100 * (row.cost / best.cost - 1):.0f} % ({where(row)}: {best.policy})."
+    return f" At most {100 * (row.cost / best.cost - 1):.0f} % ({row.where}: {best.policy})."
 
 
 def latest(found: Findings) -> str:
@@ -180,23 +180,13 @@ def latest(found: Findings) -> str:
     if not rows:
         return ""
     row = max(rows, key=lambda row: row.past_violations)
-    return f", in up to {100 * row.past_violations:.1f} % ({where(row)})"
-
-
-def where(row: Row) -> str:
-    """A cell in words."""
-    return f"{row.trace}, {row.network}, {milliseconds(row.slo)}"
+    return f", in up to {100 * row.past_violations:.1f} % ({row.where})"
 
 
 def spoken(values: Iterable[object], last: str = "and") -> str:
     """Values with commas between and a word before the last."""
     words = [f"{value:g}" if isinstance(value, float | int) else str(value) for value in values]
     return ", ".join(words[:-1]) + f" {last} {words[-1]}" if len(words) > 1 else words[0]
-
-
-def milliseconds(seconds: float) -> str:
-    """As people read them."""
-    return f"{1e3 * seconds:.4g} ms"
 
 
 def winners(cells: Sequence[Outcomes]) -> str:

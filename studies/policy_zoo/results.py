@@ -38,6 +38,11 @@ class Row:
         return self.trace, self.network, self.slo
 
     @property
+    def where(self) -> str:
+        """The cell in words."""
+        return f"{self.trace}, {self.network}, {milliseconds(self.slo)}"
+
+    @property
     def keeps(self) -> bool:
         """Whether the SLO is kept in the run."""
         return self.violations <= 1 - PERCENTILE / 100
@@ -51,3 +56,8 @@ def read() -> list[Row]:
 def write(rows: Iterable[Row]) -> None:
     """The rows, five digits."""
     write_rows(FILE, Row, rows, digits=5)
+
+
+def milliseconds(seconds: float) -> str:
+    """As people read them."""
+    return f"{1e3 * seconds:.4g} ms"
