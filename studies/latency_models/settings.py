@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class Setting:
     timeout: float
 
 
+@cache
 def processes() -> dict[str, ArrivalProcess]:
     """The arrivals of the grid, 100 requests/s but for the trace's."""
     stages = 400 * (np.eye(4, k=1) - np.eye(4))

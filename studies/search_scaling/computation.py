@@ -20,7 +20,7 @@ from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.billing.prices import default_prices
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
 from sluice.optimizer.recommend.recommend import N_RUNNERS_UP, recommend
-from sluice.optimizer.recommend.search import Promise, Search
+from sluice.optimizer.recommend.search import Landscape, Promise, Search
 from sluice.optimizer.service.times import ServiceTimes, service_times
 
 from .results import Point, Study
@@ -99,7 +99,7 @@ def one_setting(size: Size) -> Callable[[], object]:
     return run
 
 
-def whole_grid(size: Size) -> Callable[[], object]:
+def whole_grid(size: Size) -> Callable[[], tuple[Landscape, float | None]]:
     """Cost and margin at every point of the grid, none skipped."""
     return _landscape(size, size.memory_sizes + 1)
 
@@ -109,12 +109,12 @@ def search(size: Size) -> Callable[[], object]:
     return _landscape(size, min(N_RUNNERS_UP + 1, size.memory_sizes))
 
 
-def _landscape(size: Size, n_best: int) -> Callable[[], object]:
+def _landscape(size: Size, n_best: int) -> Callable[[], tuple[Landscape, float | None]]:
     process, functions, timeouts = arrivals(size.phases), services(size), grid(size)
     bills = [invocation_costs(function, default_prices()) for function in functions]
     compute, fees = np.array([by_size for by_size, _ in bills]), np.array([fee for _, fee in bills])
 
-    def run() -> object:
+    def run() -> tuple[Landscape, float | None]:
         search = Search(process, functions, compute, fees, LONGEST_TIMEOUT)
         return search.landscape([PROMISE], timeouts, n_best=n_best, refine=False)
 

@@ -1,35 +1,29 @@
-"""The study of Proteus in docs/: its readers, and the whole of it on a fleet and a demand made up here in the published formats."""
+"""The study of Proteus: its readers, and the whole of it on a fleet and a demand made up here in the published formats."""
+
+from __future__ import annotations
 
 import gzip
 import json
-import re
-import runpy
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from sluice.batching.errors import InvalidInput
+from studies.proteus.__main__ import main
+from studies.proteus.computation import FRESH, Options, bound, compute, drawn_again
+from studies.proteus.drawings import draw
+from studies.proteus.page import page
+from studies.proteus.readers import Demand, profile_of, published_fleet, read_demand, read_profiles, unprofiled
+from studies.proteus.results import Run, Study, read, write
+from studies.proteus.systems import SYSTEMS, additive_increase, deadline_in_sizes
+from tests.studies.published import assert_published, shown_in
 
-DOCS = Path(__file__).parents[2] / "docs"
 ACCELERATORS = {"onnxruntime_cpu": 4.0, "onnxruntime_gpu_ampere": 1.0, "onnxruntime_gpu_pascal": 2.0}
 VARIANTS = {"apple": {"apple/small": 70.0, "apple-large": 100.0}, "plum": {"plum-small": 80.0, "plum-large": 100.0}}
 MILLISECONDS = {"apple/small": 4.0, "apple-large": 20.0, "plum-small": 3.0, "plum-large": 16.0}
 N_REQUESTS = 600
 HEADER = "Model,Accel,Trials,batchsize,50th_pct,90th_pct,avg_latency(ms),Min,Max,Accuracy,Normalized_Accuracy"
-
-
-@pytest.fixture(scope="module")
-def script() -> dict[str, Any]:
-    """The names of the script and of the modules that it loads."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS.parent / "studies")  # as Python does for a script
-        names = runpy.run_path(str(DOCS.parent / "studies" / "proteus.py"))
-    for name in [name for name in sys.modules if name.startswith("fleet_study.")]:
-        names |= vars(sys.modules[name])
-    return names
 
 
 def written(folder: Path) -> Path:
@@ -71,29 +65,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- readers
 
 
-def test_a_trace_is_read_in_seconds_packed_or_not(script: dict[str, Any], folder: Path) -> None:
-    demand = script["read_demand"](folder, "day", "120")
+def test_a_trace_is_read_in_seconds_packed_or_not(folder: Path) -> None:
+    demand = read_demand(folder, "day", "120")
     assert list(demand.arrivals) == ["apple", "plum"]
     assert [len(times) for times in demand.arrivals.values()] == [N_REQUESTS // 2] * 2
     assert demand.deadlines == {"apple": 0.12, "plum": 0.12}
     assert demand.duration == pytest.approx(4.8, rel=0.1)
 
 
-def test_of_two_rows_for_one_setting_the_last_counts(script: dict[str, Any], folder: Path, tmp_path: Path) -> None:
+def test_of_two_rows_for_one_setting_the_last_counts(folder: Path, tmp_path: Path) -> None:
     text = (folder / "profile.csv").read_text(encoding="utf-8") + "apple-large,onnxruntime_cpu,,2,77,,,,,1,1\n"
     (tmp_path / "profile.csv").write_text(text, encoding="utf-8")
-    profiles = script["read_profiles"](tmp_path / "profile.csv")
+    profiles = read_profiles(tmp_path / "profile.csv")
     assert profiles["CPU", "apple-large"] == {1: 0.08, 2: pytest.approx(0.077), 4: 0.2}
 
 
-def test_times_between_profiled_sizes_are_interpolated_and_below_the_least_those_of_the_least(script: dict[str, Any]) -> None:
-    profile = script["profile_of"]({2: 0.02, 4: 0.04, 8: 0.05}, (2, 4))
+def test_times_between_profiled_sizes_are_interpolated_and_below_the_least_those_of_the_least() -> None:
+    profile = profile_of({2: 0.02, 4: 0.04, 8: 0.05}, (2, 4))
     assert profile.measured == (2, 4)
     assert profile.service.mean_response == pytest.approx([0.02, 0.02, 0.03, 0.04])
 
 
-def test_a_fleet_has_what_was_profiled_and_cannot_run_what_was_not(script: dict[str, Any], folder: Path) -> None:
-    fleet = script["published_fleet"](folder, {"apple": 0.12, "plum": 0.12}, {"CPU": 2, "AMPERE": 1})
+def test_a_fleet_has_what_was_profiled_and_cannot_run_what_was_not(folder: Path) -> None:
+    fleet = published_fleet(folder, {"apple": 0.12, "plum": 0.12}, {"CPU": 2, "AMPERE": 1})
     assert fleet.family_names == ("apple", "plum")
     assert [variant.accuracy for variant in fleet.variants] == [70, 100, 80, 100]
     throughput = fleet.problem("largest").throughput
@@ -102,12 +96,12 @@ def test_a_fleet_has_what_was_profiled_and_cannot_run_what_was_not(script: dict[
     assert throughput[1] == pytest.approx([400, 4 / 0.05, 4 / 0.0075, 4 / 0.04])
 
 
-def test_variants_without_a_profile_are_left_out_and_named(script: dict[str, Any], tmp_path: Path) -> None:
+def test_variants_without_a_profile_are_left_out_and_named(tmp_path: Path) -> None:
     folder = written(tmp_path / "published") if (tmp_path / "published").mkdir() is None else tmp_path
     with (folder / "model_variants" / "plum").open("a", encoding="utf-8") as file:
         file.write("\nplum-huge,99\n")
-    assert script["unprofiled"](folder, ["plum"]) == ["plum: plum-huge"]
-    assert len(script["published_fleet"](folder, {"plum": 0.12}).variants) == 2
+    assert unprofiled(folder, ["plum"]) == ["plum: plum-huge"]
+    assert len(published_fleet(folder, {"plum": 0.12}).variants) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,30 +118,30 @@ def test_variants_without_a_profile_are_left_out_and_named(script: dict[str, Any
         ("traces/day/120/pear.txt", "5,1,120\n", "family: 'pear'.*one with a file in model_variants: apple, plum"),
     ],
 )
-def test_what_cannot_be_read_is_named(script: dict[str, Any], tmp_path: Path, name: str, text: str, says: str) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, says: str) -> None:
     folder = written(tmp_path)
     (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(InvalidInput, match=says):
-        script["published_fleet"](folder, script["read_demand"](folder, "day", "120").deadlines)
+        published_fleet(folder, read_demand(folder, "day", "120").deadlines)
 
 
-def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(script: dict[str, Any], folder: Path) -> None:
+def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(folder: Path) -> None:
     with pytest.raises(InvalidInput, match="night/120.*one of day/120, zipf_flat_uniform/120"):
-        script["read_demand"](folder, "night", "120")
+        read_demand(folder, "night", "120")
 
 
 # --- tables
 
 
-def test_proteus_takes_profiled_sizes_alone_and_waits_for_the_next_as_long_as_it_would_be_in_time(script: dict[str, Any]) -> None:
-    table = script["deadline_in_sizes"](0.1, np.array([0.01, 0.02, 0.03, 0.04]), 4, (1, 2, 4))
+def test_proteus_takes_profiled_sizes_alone_and_waits_for_the_next_as_long_as_it_would_be_in_time() -> None:
+    table = deadline_in_sizes(0.1, np.array([0.01, 0.02, 0.03, 0.04]), 4, (1, 2, 4))
     assert table.take == (0, 1, 2, 2, 4)
     assert table.hold == (np.inf, pytest.approx(0.08), pytest.approx(0.06), pytest.approx(0.06), 0.0)
     assert table.drop_after == pytest.approx(0.09)
 
 
-def test_clippers_limit_grows_by_one_up_to_what_was_profiled_and_shrinks_by_a_tenth(script: dict[str, Any]) -> None:
-    found = script["additive_increase"](0.1, np.full(12, 0.05), 4, (1, 2, 4))
+def test_clippers_limit_grows_by_one_up_to_what_was_profiled_and_shrinks_by_a_tenth() -> None:
+    found = additive_increase(0.1, np.full(12, 0.05), 4, (1, 2, 4))
     assert [table.max_batch_size for table in found.tables] == list(range(1, 13))
     assert found.adaptation.latency == 0.1
     assert (found.adaptation.up + 1).tolist() == [*range(2, 13), 12]
@@ -157,120 +151,131 @@ def test_clippers_limit_grows_by_one_up_to_what_was_profiled_and_shrinks_by_a_te
 # --- the page in docs/
 
 
-def test_the_page_in_docs_is_made_of_what_is_kept_beside_it(script: dict[str, Any]) -> None:
-    kept = script["read"](DOCS.parent / "studies")
-    page = (DOCS / "proteus.md").read_text(encoding="utf-8")
-    assert page == script["page"](kept)
-    shown = re.findall(r"\]\(figures/([^)]+)\)", page)
-    assert sorted(shown) == sorted(script["draw"](kept))
-    assert all(0 < (DOCS / "figures" / figure).stat().st_size < 150_000 for figure in shown)
+def test_the_page_in_docs_is_made_of_what_is_kept() -> None:
+    kept = read()
+    assert_published("proteus", page(kept), draw(kept), 150_000)
 
 
 # --- the whole, on what was made up
 
 
 @pytest.fixture(scope="module")
-def study(script: dict[str, Any], folder: Path) -> Any:
+def study(folder: Path) -> Study:
     """All parts, each as small as can be."""
-    small = {
-        "headrooms": (1.2,),
-        "seeds": (1,),
-        "guesses": (1.0,),
-        "fresh": script["FRESH"][1:3],
-        "fresh_seconds": 10.0,
-        "stressed": ((1.1,),),
-        "load_times": (0.0,),
-        "burst": (10.0, 20.0, 30.0, 4.0),
-        "loads": (0.5,),
-        "requests": 500,
-    }
-    return script["compute"](folder, script["Options"]("day", "120", [{"CPU": 1, "AMPERE": 1}], **small))
+    small = Options(
+        "day",
+        "120",
+        [{"CPU": 1, "AMPERE": 1}],
+        headrooms=(1.2,),
+        seeds=(1,),
+        guesses=(1.0,),
+        fresh=FRESH[1:3],
+        fresh_seconds=10.0,
+        stressed=((1.1,),),
+        load_times=(0.0,),
+        burst=(10.0, 20.0, 30.0, 4.0),
+        loads=(0.5,),
+        requests=500,
+    )
+    return compute(folder, small)
 
 
-def test_the_page_and_its_figures_are_made_of_what_is_kept(script: dict[str, Any], study: Any, tmp_path: Path) -> None:
-    script["write"](study, tmp_path)
-    kept = script["read"](tmp_path)
-    page = script["page"](kept)
-    assert sorted(re.findall(r"\]\(figures/([^)]+)\)", page)) == sorted(script["draw"](kept))
-    script["write"](kept, tmp_path)
-    assert script["page"](script["read"](tmp_path)) == page
+def run_of(study: Study, system: str) -> Run:
+    """A run of the main comparison."""
+    run = study.run("systems", "2 devices", system)
+    assert run is not None
+    return run
 
 
-def test_every_system_is_counted_over_all_requests_and_none_passes_the_bound(script: dict[str, Any], study: Any) -> None:
-    bound = study.run("systems", "2 devices", "bound")
-    for system in script["SYSTEMS"]:
-        run = study.run("systems", "2 devices", system)
+def test_the_page_and_its_figures_are_made_of_what_is_kept(study: Study, tmp_path: Path) -> None:
+    write(study, tmp_path)
+    kept = read(tmp_path)
+    text = page(kept)
+    assert sorted(shown_in(text)) == sorted(draw(kept))
+    write(kept, tmp_path)
+    assert page(read(tmp_path)) == text
+
+
+def test_every_system_is_counted_over_all_requests_and_none_passes_the_bound(study: Study) -> None:
+    limit = run_of(study, "bound")
+    for system in SYSTEMS:
+        run = run_of(study, system)
         assert run.requests == N_REQUESTS
-        assert run.violations >= bound.violations - 1e-6
+        assert run.violations >= limit.violations - 1e-6
         assert run.unanswered <= run.violations
-        if run.violations <= bound.violations + 1e-6:
-            assert run.accuracy <= bound.accuracy + 1e-6
+        if run.violations <= limit.violations + 1e-6:
+            assert run.accuracy <= limit.accuracy + 1e-6
         windows = study.series("2 devices", system)
         missed = sum(window.violations * window.demand for window in windows) / sum(window.demand for window in windows)
         assert run.violations == pytest.approx(missed, abs=1e-5)
 
 
-def test_the_bound_lets_a_device_change_variants_within_a_window(script: dict[str, Any], folder: Path) -> None:
+def test_the_bound_lets_a_device_change_variants_within_a_window(folder: Path) -> None:
     """Each family comes for half of a window, at most of what the one device serves of it; no placement could serve both."""
     apples = np.arange(0.0, 20.0, 0.004)
     arrivals = {"apple": apples[apples % 10 < 5], "plum": apples[apples % 10 >= 5]}
-    fleet = script["published_fleet"](folder, {"apple": 0.12, "plum": 0.12}, {"AMPERE": 1})
-    windows = list(script["bound"](fleet, script["Demand"](arrivals, {"apple": 0.12, "plum": 0.12}), 10.0))
+    fleet = published_fleet(folder, {"apple": 0.12, "plum": 0.12}, {"AMPERE": 1})
+    windows = list(bound(fleet, Demand(arrivals, {"apple": 0.12, "plum": 0.12}), 10.0))
     assert [window.violations for window in windows] == [0.0, 0.0]
     assert all(75.0 < window.accuracy < 100.0 for window in windows)
 
 
-def test_what_hangs_on_the_machine_is_kept_apart_from_the_runs(script: dict[str, Any], study: Any, tmp_path: Path) -> None:
+def test_what_hangs_on_the_machine_is_kept_apart_from_the_runs(study: Study, tmp_path: Path) -> None:
     """The planners' seconds are in the facts alone, under ``measured``."""
     assert study.facts["measured"]["decisions"]["ours, 2 devices"][1] > 0
     assert "2 devices" in study.facts["measured"]["real time"]
-    script["write"](study, tmp_path)
+    write(study, tmp_path)
     assert "seconds" not in (tmp_path / "proteus-runs.csv").read_text(encoding="utf-8").partition("\n")[0]
 
 
-def test_demand_drawn_again_keeps_the_counts_of_every_second(script: dict[str, Any], folder: Path) -> None:
-    demand = script["read_demand"](folder, "day", "120")
+def test_demand_drawn_again_keeps_the_counts_of_every_second(folder: Path) -> None:
+    demand = read_demand(folder, "day", "120")
     for factor in (1.0, 3.5):
-        again = script["drawn_again"](demand, 7, factor)
+        again = drawn_again(demand, 7, factor)
         for name, times in demand.arrivals.items():
             counts, drawn = (np.bincount(moments.astype(int), minlength=6) for moments in (times, again.arrivals[name]))
             assert np.abs(drawn - factor * counts).max() < 1
             assert (np.diff(again.arrivals[name]) >= 0).all()
 
 
-def test_a_family_that_no_device_serves_in_time_is_all_violations(study: Any) -> None:
+def test_a_family_that_no_device_serves_in_time_is_all_violations(study: Study) -> None:
     for run in study.of("deadlines", "30"):
         assert run.violations >= 0.5
 
 
-def test_the_script_says_what_it_needs_without_a_folder(
-    script: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert script["main"](["--out", str(tmp_path)]) == 2
+def test_the_study_says_what_it_needs_without_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--out", str(tmp_path)])
+    assert ended.value.code == 2
     assert "needs the folder of the published data" in capsys.readouterr().err
 
 
-def test_the_script_names_what_is_wrong_with_a_folder(
-    script: dict[str, Any], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("{out}",), "a folder with profile.csv, model_variants/ and traces/ is needed"),
+        (("{folder}", "--experiment", "night", "--out", "{out}"), "night/300"),
+        (("{folder}", "--devices", "CPU:3"), "TYPE=COUNT"),
+    ],
+)
+def test_the_study_names_what_is_wrong_with_a_folder(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
-    with pytest.raises(SystemExit):
-        script["main"]([str(tmp_path)])
-    assert "a folder with profile.csv, model_variants/ and traces/ is needed" in capsys.readouterr().err
-    assert script["main"]([str(folder), "--experiment", "night", "--out", str(tmp_path)]) == 2
-    assert "night/300" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        script["main"]([str(folder), "--devices", "CPU:3"])
-    assert "TYPE=COUNT" in capsys.readouterr().err
+    given = [argument.format(folder=folder, out=tmp_path) for argument in arguments]
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
 
 
 def test_quick_prints_the_comparison_and_writes_where_it_is_told(
-    script: dict[str, Any], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = ["--quick", "--experiment", "day", "--slo", "120", "--devices", "CPU=1,AMPERE=1"]
-    assert script["main"]([str(folder), *chosen, "--out", str(tmp_path)]) == 0
+    main([str(folder), *chosen, "--out", str(tmp_path)])
     assert "| Clipper-HA |" in capsys.readouterr().out
-    page = (tmp_path / "proteus.md").read_text(encoding="utf-8")
+    text = (tmp_path / "proteus.md").read_text(encoding="utf-8")
     (tmp_path / "proteus.md").unlink()
-    assert script["main"](["--out", str(tmp_path)]) == 0
-    assert (tmp_path / "proteus.md").read_text(encoding="utf-8") == page
-    assert all((tmp_path / figure).stat().st_size > 0 for figure in re.findall(r"\]\((figures/[^)]+)\)", page))
+    main(["--out", str(tmp_path)])
+    assert (tmp_path / "proteus.md").read_text(encoding="utf-8") == text
+    assert all((tmp_path / "figures" / figure).stat().st_size > 0 for figure in shown_in(text))
