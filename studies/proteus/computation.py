@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
 
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.arrays import Array
 from sluice.optimizer.control.control import ControlSettings
-from sluice.optimizer.fleet.problem import FleetProblem
 from sluice.optimizer.fleet.specification import Fleet
-from sluice.optimizer.simulation.fleet_run import ROUNDING
 
+from .bound import BOUND, bound
+from .drawn import FRESH, GAMMA_SCV, WINDOW, Fresh, at_mean_rates, burst, drawn_again, fresh_demand, rates
 from .instances import check_instances
 from .one_queue import LOADS, REQUESTS, compare_tables
 from .readers import DEVICES, Demand, published_fleet, read_deadlines, read_demand, unprofiled
 from .results import Cell, Run, Study, Window
 from .systems import ABLATIONS, BATCHING, FIRST_GUESS, MILDER, OURS, PROTEUS, SEED, STEPS, SYSTEMS, Ran, System, run_system
 
-WINDOW = 10.0  # s, of the figures, and of the drop of accuracy
 TIGHT = {"CPU": 4}
 SCARCE = {"CPU": 6, "AMPERE": 3, "PASCAL": 3}
-BOUND = "bound"
 BOTH = {name: SYSTEMS[name] for name in (OURS, PROTEUS)}
 PARTS = (
     "ablations",
@@ -44,28 +40,7 @@ PARTS = (
     "one queue",
     "real time",
 )
-GAMMA_SCV = 10.0  # squared coefficient of variation of the gamma gaps of ours
 STRESS = 3.5  # times the demand
-WANDERING = 0.12  # standard deviation of the step of a walk's logarithm, a second
-
-
-@dataclass(frozen=True)
-class Fresh:
-    """Demand that nobody tuned for, drawn: how it comes, times the mean rate of the trace, under a deadline (s)."""
-
-    kind: str  # walk: Poisson, each family's rate a walk of its own; gamma: gamma gaps
-    factor: float
-    deadline: float
-    seed: int
-
-
-FRESH = (
-    Fresh("walk", 1.0, 0.3, 9001),
-    Fresh("walk", 2.0, 0.3, 9002),
-    Fresh("gamma", 1.0, 0.3, 9003),
-    Fresh("walk", 1.0, 0.2, 9004),
-    Fresh("walk", 1.0, 1.0, 9005),
-)
 
 
 @dataclass(frozen=True)
@@ -201,7 +176,19 @@ def compute(folder: Path, options: Options) -> Study:
     if "one queue" in options.parts:
         whole = published_fleet(folder, demand.deadlines, options.fleets[0])
         cells = list(compare_tables(whole, options.loads, options.requests))
-    facts = {
+    measured = {
+        "instances": instances(folder),
+        "decisions": {who: [float(np.mean(seconds)), max(seconds)] for who, seconds in recorder.decisions.items()},
+        "real time": in_real_time(folder, demand, options.fleets) if "real time" in options.parts else {},
+    }
+    facts = facts_of(folder, demand, options)
+    facts["measured"] = measured | {"seconds": round(time.process_time() - start, 1)}
+    return Study(recorder.runs, recorder.windows, cells, facts)
+
+
+def facts_of(folder: Path, demand: Demand, options: Options) -> dict[str, Any]:
+    """What the page says of the demand and the fleets."""
+    return {
         "experiment": f"{options.experiment}/{options.slo}",
         "families": {name: len(times) for name, times in demand.arrivals.items()},
         "requests": demand.n_requests,
@@ -213,13 +200,6 @@ def compute(folder: Path, options: Options) -> Study:
         "best": {named(devices): best_accuracies(folder, demand, devices) for devices in options.fleets},
         "stress": STRESS,
     }
-    measured = {
-        "instances": instances(folder),
-        "decisions": {who: [float(np.mean(seconds)), max(seconds)] for who, seconds in recorder.decisions.items()},
-        "real time": in_real_time(folder, demand, options.fleets) if "real time" in options.parts else {},
-    }
-    facts["measured"] = measured | {"seconds": round(time.process_time() - start, 1)}
-    return Study(recorder.runs, recorder.windows, cells, facts)
 
 
 def instances(folder: Path) -> dict[str, float]:
@@ -249,14 +229,6 @@ def in_real_time(folder: Path, demand: Demand, fleets: Sequence[Mapping[str, int
 def named(devices: Mapping[str, int]) -> str:
     """A fleet in words."""
     return f"{sum(devices.values())} devices"
-
-
-def rates(demand: Demand) -> tuple[Array, Array]:
-    """Requests/s of each family, (n_families,): in its busiest window, and in the mean."""
-    edges = np.arange(0.0, demand.duration + WINDOW, WINDOW)
-    counts = np.array([np.histogram(times, edges)[0] for times in demand.arrivals.values()])
-    busiest = counts[:, counts.sum(axis=0).argmax()] / WINDOW
-    return busiest, counts.sum(axis=1) / demand.duration
 
 
 def _run(recorder: Recorder, part: str, case: str, names: Mapping[str, System], fleet: Fleet, demand: Demand, **how: Any) -> None:
@@ -299,49 +271,6 @@ def _bound(recorder: Recorder, part: str, case: str, fleet: Fleet, demand: Deman
     recorder.runs.append(Run(part, case, BOUND, demand.n_requests, missed, accuracy, worst, rate, 0.0, np.nan, 0, 0, 0))
     if keep_windows:
         recorder.windows += [replace(window, case=case) for window in windows]
-
-
-def bound(fleet: Fleet, demand: Demand, window: float) -> Iterator[Window]:
-    """By windows, more than any system can serve, and then at what accuracy at most.
-
-    Whoever arrives in a window has to be served in it or within the longest deadline after it. So a device serves at most the best
-    b / l(b) of all batches that alone keep the deadline, for that long; it changes variants freely and at no cost, at any time, and
-    the demand of each window is known. A device's time is so divided among variants, a linear program.
-    """
-    problem = fleet.problem()
-    longer = 1 + max(family.slo.latency for family in fleet.families) / window
-    throughput = np.zeros_like(problem.throughput)
-    for d, m in np.ndindex(*throughput.shape):
-        profile = fleet.profiles.get((fleet.devices[d].name, fleet.variants[m].name))
-        if profile is not None:
-            deadline = fleet.families[int(problem.family[m])].slo.latency
-            seconds = profile.service.mean_response
-            within = np.flatnonzero(seconds <= deadline * ROUNDING)
-            if len(within):
-                throughput[d, m] = ((within + 1) / seconds[within]).max() * longer
-    free = replace(problem, throughput=throughput)
-    edges = np.arange(0.0, demand.duration + window, window)
-    counts = np.array([np.histogram(times, edges)[0] for times in demand.arrivals.values()])
-    for start, arrived in zip(edges[:-1], counts.T, strict=True):
-        if arrived.any():
-            served, accuracy = time_shared(free.with_demand(arrived / window))
-            asked = float(arrived.sum()) / window
-            yield Window("", BOUND, float(start), asked, served, accuracy, max(0.0, round(1 - served / asked, 9)))
-
-
-def time_shared(problem: FleetProblem) -> tuple[float, float]:
-    """The most requests/s that devices serve which divide their time among variants, and then the greatest mean accuracy."""
-    types, variants = np.nonzero(problem.throughput)
-    rate = problem.throughput[types, variants]
-    used = (types == np.arange(len(problem.devices))[:, None]) / rate  # devices of each type, by request/s of each pair
-    asked = problem.family[variants] == np.arange(problem.n_families)[:, None]
-    limits, most = np.vstack([used, asked]), np.concatenate([problem.devices, problem.demand])
-    served = -float(linprog(-np.ones(len(rate)), limits, most).fun)
-    if served <= 0:
-        return 0.0, np.nan
-    least = np.vstack([limits, -np.ones(len(rate))])
-    accurate = linprog(-problem.accuracy[variants], least, np.append(most, -served * (1 - 1e-9)))
-    return served, -float(accurate.fun) / float(accurate.x.sum())
 
 
 def best_accuracies(folder: Path, demand: Demand, devices: Mapping[str, int]) -> dict[str, float]:
@@ -396,42 +325,14 @@ def _vary_guess(recorder: Recorder, folder: Path, demand: Demand, devices: Mappi
         _run(recorder, "guesses", f"{named(devices)}, {case}", BOTH, fleet, demand, expected=expected)
 
 
-def drawn_again(demand: Demand, seed: int, factor: float = 1.0) -> Demand:
-    """Of each family ``factor`` times as many requests in every second, up to rounding at random, arriving at random within it."""
-    rng = np.random.default_rng(seed)
-    again = {}
-    for name, times in demand.arrivals.items():
-        counts = np.bincount(times.astype(np.int64))
-        counts = np.floor(factor * counts + rng.random(len(counts))).astype(np.int64)
-        again[name] = np.sort(np.repeat(np.arange(len(counts)), counts) + rng.random(counts.sum()))
-    return Demand(again, demand.deadlines)
-
-
 def _hold_out(recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[str, int], fresh: Fresh, seconds: float) -> None:
     """Demand that nobody tuned for, with the bound."""
-    rng = np.random.default_rng(fresh.seed)
-    means = (fresh.factor * rates(demand)[1]).tolist()
-    drawn = [_walk(mean, seconds, rng) if fresh.kind == "walk" else _gamma(mean, seconds, rng) for mean in means]
-    new = Demand(dict(zip(demand.arrivals, drawn, strict=True)), dict.fromkeys(demand.arrivals, fresh.deadline))
+    new = fresh_demand(demand, fresh, seconds)
     fleet = published_fleet(folder, new.deadlines, devices)
     kind = "Poisson, wandering" if fresh.kind == "walk" else f"gamma, SCV {GAMMA_SCV:g}"
     case = f"{kind}, demand x {fresh.factor:g}, {1000 * fresh.deadline:g} ms"
     _run(recorder, "fresh", case, BOTH, fleet, new)
     _bound(recorder, "fresh", case, fleet, new)
-
-
-def _walk(mean: float, seconds: float, rng: np.random.Generator) -> Array:
-    """Poisson arrivals at a rate whose logarithm is a random walk by seconds, with this mean rate (1/s)."""
-    shape = np.exp(np.cumsum(rng.normal(0.0, WANDERING, round(seconds))))
-    counts = rng.poisson(mean * shape / shape.mean())
-    return np.sort(np.repeat(np.arange(len(counts)), counts) + rng.random(counts.sum()))
-
-
-def _gamma(mean: float, seconds: float, rng: np.random.Generator) -> Array:
-    """Arrivals with gamma gaps at this rate (1/s)."""
-    gaps = rng.gamma(1 / GAMMA_SCV, GAMMA_SCV / mean, 100 + round(3 * mean * seconds))
-    moments = np.cumsum(gaps)
-    return np.asarray(moments[moments < seconds])
 
 
 def _stress(
@@ -450,15 +351,9 @@ def _stress(
 def _burst(
     recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[str, int], shape: tuple[float, float, float, float]
 ) -> None:
-    """Poisson arrivals in the mix of the trace, at a third of its mean rate, times four for a minute."""
-    begins, ends, last, factor = shape
-    rng = np.random.default_rng(SEED)
-    arrivals = {}
-    for name, rate in zip(demand.arrivals, rates(demand)[1] / 3, strict=True):
-        parts = [(0.0, last, rate), (begins, ends, (factor - 1) * rate)]
-        arrivals[name] = np.sort(np.concatenate([rng.uniform(a, b, rng.poisson(r * (b - a))) for a, b, r in parts]))
+    """A burst of Poisson arrivals in the mix of the trace."""
     fleet = published_fleet(folder, demand.deadlines, devices)
-    _run(recorder, "burst", "burst", SYSTEMS, fleet, Demand(arrivals, demand.deadlines), keep_windows=True)
+    _run(recorder, "burst", "burst", SYSTEMS, fleet, burst(demand, shape, SEED), keep_windows=True)
 
 
 def _batch(recorder: Recorder, folder: Path, options: Options) -> None:
@@ -471,14 +366,7 @@ def _batch(recorder: Recorder, folder: Path, options: Options) -> None:
             print(f"batching: {error}", file=sys.stderr)
     if not demands:
         return
-    flat = next(iter(demands.values()))
-    rng = np.random.default_rng(SEED)
-    drawn: dict[str, dict[str, Array]] = {"Poisson": {}, f"gamma, SCV {GAMMA_SCV:g}": {}}
-    for (name, arrivals), scv in zip(drawn.items(), (1.0, GAMMA_SCV), strict=True):
-        for family, times in flat.arrivals.items():
-            gaps = rng.gamma(1 / scv, scv * flat.duration / len(times), 2 * len(times))
-            arrivals[family] = (moments := np.cumsum(gaps))[moments < flat.duration]
-        demands[name] = Demand(arrivals, flat.deadlines)
+    demands |= at_mean_rates(next(iter(demands.values())), SEED)
     tables = {table: replace(SYSTEMS[PROTEUS], table=rule) for table, rule in BATCHING.items()}
     for devices in (options.fleets[0], options.tight):
         for name, demand in demands.items():

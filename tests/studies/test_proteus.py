@@ -11,8 +11,10 @@ import pytest
 
 from sluice.batching.errors import InvalidInput
 from studies.proteus.__main__ import main
-from studies.proteus.computation import FRESH, Options, bound, compute, drawn_again
+from studies.proteus.bound import bound
+from studies.proteus.computation import Options, compute
 from studies.proteus.drawings import draw
+from studies.proteus.drawn import FRESH, drawn_again
 from studies.proteus.page import page
 from studies.proteus.readers import Demand, profile_of, published_fleet, read_demand, read_profiles, unprofiled
 from studies.proteus.results import Run, Study, read, write
