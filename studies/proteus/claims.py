@@ -209,7 +209,7 @@ def family_claims(study: Study) -> list[Claim]:
     part = f"families, {PROTEUS}"
     case = study.cases(part)[-1]
     runs = study.of(part, case)
-    lost = {run.system: study.facts["best"][case][run.system] - run.accuracy for run in runs}
+    lost = {run.system: study.facts.best[case][run.system] - run.accuracy for run in runs}
     most = max(lost, key=lambda family: lost[family])
     rare = sorted(runs, key=lambda run: run.requests)[:2]
     spread = [run.violations for run in runs]

@@ -20,7 +20,7 @@ from .drawn import FRESH, GAMMA_SCV, WINDOW, Fresh, at_mean_rates, burst, drawn_
 from .instances import check_instances
 from .one_queue import LOADS, REQUESTS, compare_tables
 from .readers import DEVICES, Demand, published_fleet, read_deadlines, read_demand, unprofiled
-from .results import Cell, Run, Study, Window
+from .results import Cell, Facts, Instances, Measured, Run, Study, Window
 from .systems import ABLATIONS, BATCHING, FIRST_GUESS, MILDER, OURS, PROTEUS, SEED, STEPS, SYSTEMS, Ran, System, run_system
 
 TIGHT = {"CPU": 4}
@@ -176,53 +176,46 @@ def compute(folder: Path, options: Options) -> Study:
     if "one queue" in options.parts:
         whole = published_fleet(folder, demand.deadlines, options.fleets[0])
         cells = list(compare_tables(whole, options.loads, options.requests))
-    measured = {
-        "instances": instances(folder),
-        "decisions": {who: [float(np.mean(seconds)), max(seconds)] for who, seconds in recorder.decisions.items()},
-        "real time": in_real_time(folder, demand, options.fleets) if "real time" in options.parts else {},
-    }
-    facts = facts_of(folder, demand, options)
-    facts["measured"] = measured | {"seconds": round(time.process_time() - start, 1)}
-    return Study(recorder.runs, recorder.windows, cells, facts)
+    decisions = {who: (float(np.mean(seconds)), max(seconds)) for who, seconds in recorder.decisions.items()}
+    at_once = in_real_time(folder, demand, options.fleets) if "real time" in options.parts else {}
+    measured = Measured(instances(folder), decisions, at_once, round(time.process_time() - start, 1))
+    return Study(recorder.runs, recorder.windows, cells, facts_of(folder, demand, options, measured))
 
 
-def facts_of(folder: Path, demand: Demand, options: Options) -> dict[str, Any]:
+def facts_of(folder: Path, demand: Demand, options: Options, measured: Measured) -> Facts:
     """What the page says of the demand and the fleets."""
-    return {
-        "experiment": f"{options.experiment}/{options.slo}",
-        "families": {name: len(times) for name, times in demand.arrivals.items()},
-        "requests": demand.n_requests,
-        "duration": round(demand.duration, 1),
-        "deadlines_ms": {name: round(1000 * seconds, 3) for name, seconds in demand.deadlines.items()},
-        "burst": list(options.burst),
-        "fleets": {named(devices): dict(devices) for devices in options.fleets},
-        "unprofiled": unprofiled(folder, demand.arrivals),
-        "best": {named(devices): best_accuracies(folder, demand, devices) for devices in options.fleets},
-        "stress": STRESS,
-    }
+    return Facts(
+        experiment=f"{options.experiment}/{options.slo}",
+        families={name: len(times) for name, times in demand.arrivals.items()},
+        requests=demand.n_requests,
+        duration=round(demand.duration, 1),
+        deadlines_ms={name: round(1000 * seconds, 3) for name, seconds in demand.deadlines.items()},
+        burst=options.burst,
+        fleets={named(devices): dict(devices) for devices in options.fleets},
+        unprofiled=unprofiled(folder, demand.arrivals),
+        best={named(devices): best_accuracies(folder, demand, devices) for devices in options.fleets},
+        stress=STRESS,
+        measured=measured,
+    )
 
 
-def instances(folder: Path) -> dict[str, float]:
+def instances(folder: Path) -> Instances | None:
     """How the planner does on the instances with proven optima, if the folder has them."""
     if not (folder / "milp_instances.json").exists():
-        return {}
+        return None
     rows = check_instances(folder)
-    return {
-        "number": len(rows),
-        "proven": sum(row.converged for row in rows),
-        "off": max(abs(row.difference) for row in rows),
-        "mean_seconds": float(np.mean([row.seconds for row in rows])),
-        "longest_seconds": max(row.seconds for row in rows),
-    }
+    seconds = [row.seconds for row in rows]
+    off = max(abs(row.difference) for row in rows)
+    return Instances(len(rows), sum(row.converged for row in rows), off, float(np.mean(seconds)), max(seconds))
 
 
-def in_real_time(folder: Path, demand: Demand, fleets: Sequence[Mapping[str, int]]) -> dict[str, list[float]]:
+def in_real_time(folder: Path, demand: Demand, fleets: Sequence[Mapping[str, int]]) -> dict[str, tuple[float, float]]:
     """Violations and accuracy of ours, by fleet, where a plan comes into force as soon as this machine has found it."""
     found = {}
     for devices in fleets:
         fleet = published_fleet(folder, demand.deadlines, devices)
         ran = run_system(SYSTEMS[OURS], fleet, list(demand.arrivals.values()), rates(demand)[0], decision_time=None)
-        found[named(devices)] = [ran.run.violation_ratio, ran.run.effective_accuracy]
+        found[named(devices)] = ran.run.violation_ratio, ran.run.effective_accuracy
     return found
 
 

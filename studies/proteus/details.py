@@ -75,7 +75,7 @@ def burst(study: Study) -> list[str]:
     """A minute of much more demand."""
     if not study.of("burst"):
         return []
-    begins, ends, _, factor = study.facts["burst"]
+    begins, ends, _, factor = study.facts.burst
     return [
         "## A burst",
         f"""
@@ -184,7 +184,7 @@ def stress_text(study: Study) -> str:
     """More demand, in words."""
     return f"""
     Where demand is higher the choice is a cautious one: the fewest violations and the most over all requests, but less accuracy
-    than a small headroom kept to. With {study.facts["stress"]:g} times the demand, every second's arrivals so
+    than a small headroom kept to. With {study.facts.stress:g} times the demand, every second's arrivals so
     many times over and drawn again at random within it, on {study.cases("stress")[0]}:
     """
 

@@ -77,18 +77,18 @@ def page(study: Study) -> str:
     ]
     parts += details(study)
     parts += ["## Time", *times(study)]
-    if facts["unprofiled"]:
-        parts.append("Left out, as no device was profiled with them: " + ", ".join(facts["unprofiled"]) + ".")
+    if facts.unprofiled:
+        parts.append("Left out, as no device was profiled with them: " + ", ".join(facts.unprofiled) + ".")
     return page_of(parts)
 
 
 def described(study: Study) -> str:
     """Demand and fleets in words."""
     facts = study.facts
-    families = facts["families"]
-    kinds = {name: ", ".join(f"{n} {kind}" for kind, n in devices.items()) for name, devices in facts["fleets"].items()}
+    families = facts.families
+    kinds = {name: ", ".join(f"{n} {kind}" for kind, n in devices.items()) for name, devices in facts.fleets.items()}
     fleets = "; ".join(f"{name} ({listed})" for name, listed in kinds.items())
-    deadlines = set(facts["deadlines_ms"].values())
+    deadlines = set(facts.deadlines_ms.values())
     deadline = f"{deadlines.pop():g} ms" if len(deadlines) == 1 else "by family"
     few = ""
     if len(families) < PUBLISHED_FAMILIES:
@@ -97,7 +97,7 @@ def described(study: Study) -> str:
         the most accurate variants could serve nearly all of their demand. So there is a second fleet, of the same types, so short
         of devices that accuracy has to give way."""
     return f"""
-    Demand {facts["experiment"]}: {facts["requests"]:,} requests in {facts["duration"]:g} s, of {len(families)} families
+    Demand {facts.experiment}: {facts.requests:,} requests in {facts.duration:g} s, of {len(families)} families
     ({", ".join(f"{name} {n:,}" for name, n in families.items())}); deadline {deadline}. Fleets: {fleets}. {few}"""
 
 
@@ -120,7 +120,7 @@ def systems_text() -> str:
 
 def highest(study: Study, case: str) -> str:
     """The best accuracy, in words."""
-    best, requests = study.facts["best"][case], study.facts["families"]
+    best, requests = study.facts.best[case], study.facts.families
     mean = sum(best[family] * n for family, n in requests.items()) / sum(requests.values())
     return f"With the most accurate variant of each family that a device serves alone the mean accuracy is {mean:.2f} %."
 
@@ -137,10 +137,10 @@ def milder_text(study: Study) -> str:
 def published(study: Study) -> str:
     """What was published, in words."""
     listed = ", ".join(f"{name} {violations} % at {accuracy} %" for name, (violations, accuracy) in PUBLISHED.items())
-    n = len(study.facts["families"])
+    n = len(study.facts.families)
     which = "the same" if n == PUBLISHED_FAMILIES else f"all nine families, of which {n} are here"
     return f"""
-    The published simulator, run on {which} ({study.facts["experiment"].partition("/")[0]}, 40 devices, 300 ms) and counted in the
+    The published simulator, run on {which} ({study.facts.experiment.partition("/")[0]}, 40 devices, 300 ms) and counted in the
     same way, had violations of: {listed} effective accuracy. Its routing does not follow the shares of the plan, its full batches
     wait, its batches are of 1, 2, 4 and 8 alone, and its demand is averaged over seconds; what is called {PROTEUS} here follows
     the shares and does not let full batches wait.
@@ -162,21 +162,21 @@ def ours_text(study: Study) -> str:
 
 def times(study: Study) -> list[str]:
     """What took how long, in words."""
-    measured = study.facts["measured"]
+    measured = study.facts.measured
     decisions = []
     for case in study.cases("systems"):
         for name in (OURS, PROTEUS):
-            run, seconds = study.run("systems", case, name), measured["decisions"].get(f"{name}, {case}")
+            run, seconds = study.run("systems", case, name), measured.decisions.get(f"{name}, {case}")
             if run is not None and seconds is not None:
                 asked = f"{run.asked / run.plans:.1f} plans each"
                 decisions.append([f"{name}, {case}", str(run.plans), asked, *(f"{value:.2f}" for value in seconds)])
-    found = measured["instances"]
+    found = measured.instances
     instances = ""
     if found:
         instances = f"""
-        The {found["number"]} instances of 40 devices with proven optima are solved to these within {max(found["off"], 1e-6):.0e}
-        percentage points, in {found["mean_seconds"]:.3f} s in the mean, at most {found["longest_seconds"]:.3f}."""
-    rows = measured["real time"].items()
+        The {found.number} instances of 40 devices with proven optima are solved to these within {max(found.off, 1e-6):.0e}
+        percentage points, in {found.mean_seconds:.3f} s in the mean, at most {found.longest_seconds:.3f}."""
+    rows = measured.real_time.items()
     found_at_once = ", ".join(f"{percent(missed)} at {accuracy:.2f} % on {case}" for case, (missed, accuracy) in rows)
     real = ""
     if found_at_once:
@@ -193,6 +193,6 @@ def times(study: Study) -> list[str]:
         f"""
         Everywhere else on this page a plan comes into force half a second after it was asked for, whatever it took, so that no run
         depends on the machine. Decisions of ours may take longer than that. {real} All of this page took
-        {measured["seconds"]:.0f} s of one core.
+        {measured.seconds:.0f} s of one core.
         """,
     ]

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from ..publishing import DATA
 from ..rows import read_rows, write_rows
@@ -79,14 +80,82 @@ class Cell:
     profiles: int
 
 
+class Instances(msgspec.Struct, frozen=True):
+    """How the planner did on the instances with proven optima: how many, how many of them proven here, how far off (points), s."""
+
+    number: int
+    proven: int
+    off: float
+    mean_seconds: float
+    longest_seconds: float
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What hangs on the machine.
+
+    Parameters
+    ----------
+    instances : Instances, optional
+        None where the folder has none.
+    decisions : mapping
+        Mean and longest seconds of a decision, by who decided.
+    real_time : mapping
+        Violations and accuracy (percent) of ours by fleet where a plan comes into force as soon as it has been found.
+    seconds : float
+        CPU time of the whole study.
+    """
+
+    instances: Instances | None
+    decisions: Mapping[str, tuple[float, float]]
+    real_time: Mapping[str, tuple[float, float]] = msgspec.field(name="real time")
+    seconds: float
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the page says beside the tables.
+
+    Parameters
+    ----------
+    experiment : str
+        The trace, as EXPERIMENT/SLO.
+    families : mapping
+        Requests of each family.
+    requests, duration : int, float
+        Of the trace; s.
+    deadlines_ms : mapping
+    burst : tuple
+        From, to, end (s), times the demand before.
+    fleets : mapping
+        Devices of each type, by fleet.
+    unprofiled : sequence of str
+        Variants that no device was profiled with.
+    best : mapping
+        Accuracy (percent) of the most accurate variant of each family that a device serves, by fleet.
+    stress : float
+        Times the demand.
+    """
+
+    experiment: str
+    families: Mapping[str, int]
+    requests: int
+    duration: float
+    deadlines_ms: Mapping[str, float]
+    burst: tuple[float, float, float, float]
+    fleets: Mapping[str, Mapping[str, int]]
+    unprofiled: Sequence[str]
+    best: Mapping[str, Mapping[str, float]]
+    stress: float
+    measured: Measured
+
+
 @dataclass(frozen=True)
 class Study:
-    """All of it; ``facts`` are what the page says beside the tables, what hangs on the machine under ``measured`` alone."""
+    """All of it."""
 
     runs: Sequence[Run]
     windows: Sequence[Window]
     cells: Sequence[Cell]
-    facts: Mapping[str, Any]
+    facts: Facts
 
     def of(self, part: str, case: str | None = None) -> list[Run]:
         """The runs of a part of the page, of one case or of all."""
@@ -118,13 +187,14 @@ def write(study: Study, folder: Path = DATA) -> None:
     write_rows(runs, Run, study.runs, DIGITS)
     write_rows(windows, Window, study.windows, DIGITS)
     write_rows(cells, Cell, study.cells, DIGITS)
-    facts.write_text(json.dumps(study.facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    kept = json.dumps(msgspec.to_builtins(study.facts), indent=1, ensure_ascii=False)
+    facts.write_text(kept + "\n", encoding="utf-8")
 
 
 def read(folder: Path = DATA) -> Study:
     """The study that the folder keeps."""
     runs, windows, cells, facts = (folder / name for name in FILES)
-    kept = json.loads(facts.read_text(encoding="utf-8"))
+    kept = msgspec.json.decode(facts.read_bytes(), type=Facts)
     return Study(read_rows(runs, Run), read_rows(windows, Window), read_rows(cells, Cell), kept)
 
 

@@ -224,8 +224,8 @@ def test_the_bound_lets_a_device_change_variants_within_a_window(folder: Path) -
 
 def test_what_hangs_on_the_machine_is_kept_apart_from_the_runs(study: Study, tmp_path: Path) -> None:
     """The planners' seconds are in the facts alone, under ``measured``."""
-    assert study.facts["measured"]["decisions"]["ours, 2 devices"][1] > 0
-    assert "2 devices" in study.facts["measured"]["real time"]
+    assert study.facts.measured.decisions["ours, 2 devices"][1] > 0
+    assert "2 devices" in study.facts.measured.real_time
     write(study, tmp_path)
     assert "seconds" not in (tmp_path / "proteus-runs.csv").read_text(encoding="utf-8").partition("\n")[0]
 
