@@ -386,10 +386,10 @@ def approximation_claims(study: Study) -> list[Claim]:
     end = max(row.overflow for row in study.approximations if row.max_state > 200)
     rate = PRINTED.problem(0.9).arrival_rate / 1000
     worth = [int((best - c) * rate) + 1 for c in cheap]
-    patient, steps = study.published["patience"]
-    by_cost = dict(zip(OVERFLOW_COSTS, study.published["table_2"]["printed"], strict=True))
-    space = by_cost[100]["min s_max"] / by_cost[0]["min s_max"]
-    time = by_cost[100]["iterations"] / by_cost[0]["iterations"] * space**2
+    patient, steps = study.published.patience
+    by_cost = dict(zip(OVERFLOW_COSTS, study.published.table_2.printed, strict=True))
+    space = by_cost[100].max_state / by_cost[0].max_state
+    time = by_cost[100].iterations / by_cost[0].iterations * space**2
     return [
         Claim(
             "c_o = 10000, 1000, 100: g falls to its limit",

@@ -21,7 +21,7 @@ from sluice.optimizer.smdp.policy_iteration import greedy, solve_by_policy_itera
 from sluice.optimizer.smdp.value_iteration import smallest_max_state, solve_by_value_iteration
 
 from .coefficients import allowed, refined
-from .results import Approximation, Cost, Percentile, Point, Share, Study, Table
+from .results import Approximation, ByCoefficients, Cost, FirstTable, LeastStates, Percentile, Point, Published, Share, Study, Table
 from .servers import PRINTED, STATIC, Server, cases, cost, settings, static
 
 FEW_LOADS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -140,7 +140,7 @@ def of_table_1(server: Server) -> dict[str, list[float]]:
     return rows
 
 
-def standard_errors(server: Server, n_requests: int = N_POINTS, runs: int = RUNS) -> dict[str, list[list[float]]]:
+def standard_errors(server: Server, n_requests: int = N_POINTS, runs: int = RUNS) -> dict[str, tuple[list[float], list[float]]]:
     """Means over runs of ``n_requests`` and the standard deviation of one run, for each measure of Table I."""
     rows = {}
     base = server.problem(0.7)
@@ -154,7 +154,7 @@ def standard_errors(server: Server, n_requests: int = N_POINTS, runs: int = RUNS
             latency = 1000 * outcome.latency[outcome.answered]
             energy = float(base.energy[outcome.batch_sizes - 1].sum())
             seen.append([energy / end, latency.mean(), *np.percentile(latency, [50, 90, 95])])
-        rows[name] = [np.mean(seen, axis=0).tolist(), np.std(seen, axis=0, ddof=1).tolist()]
+        rows[name] = np.mean(seen, axis=0).tolist(), np.std(seen, axis=0, ddof=1).tolist()
     return rows
 
 
@@ -169,14 +169,14 @@ def approximations() -> list[Approximation]:
     return rows
 
 
-def of_table_2(server: Server) -> list[dict[str, float]]:
+def of_table_2(server: Server) -> list[LeastStates]:
     """Table II: by overflow cost, at the least s_max with Delta below 0.001."""
     weighted = server.problem(0.9, 1)
     rows = []
     for overflow_cost in OVERFLOW_COSTS:
         least = smallest_max_state(weighted, overflow_cost)
         found = solve_by_value_iteration(weighted, max_state=least, overflow_cost=overflow_cost)
-        rows.append({"min s_max": least, "iterations": found.iterations, "Δ": found.overflow_cost, "g": found.gain})
+        rows.append(LeastStates(least, found.iterations, found.overflow_cost, found.gain))
     return rows
 
 
@@ -193,17 +193,15 @@ def of_table_3(server: Server, overflow_cost: float) -> list[tuple[int, float]]:
     return rows
 
 
-def published() -> dict[str, Any]:
+def published() -> Published:
     """All of the tables, with the printed coefficients and with those behind them."""
-    servers = {"printed": PRINTED, "refined": refined()}
+    behind = refined()
     patient = solve_by_value_iteration(PRINTED.problem(0.9, 1), max_state=PATIENT, overflow_cost=0, max_iterations=1_000_000)
-    return {
-        "table_1": {
-            **{name: of_table_1(server) for name, server in servers.items()},
-            "allowed": [of_table_1(server) for server in allowed()],
-            "simulated": standard_errors(refined()),
-        },
-        "table_2": {name: of_table_2(server) for name, server in servers.items()},
-        "patience": [PATIENT, patient.iterations],
-        "table_3": {name: {str(c): of_table_3(server, c) for c in (0, 100)} for name, server in servers.items()},
-    }
+    by_extremes = [of_table_1(server) for server in allowed()]
+    third = ByCoefficients(*({str(c): of_table_3(server, c) for c in (0, 100)} for server in (PRINTED, behind)))
+    return Published(
+        FirstTable(of_table_1(PRINTED), of_table_1(behind), by_extremes, standard_errors(behind)),
+        ByCoefficients(of_table_2(PRINTED), of_table_2(behind)),
+        (PATIENT, patient.iterations),
+        third,
+    )

@@ -29,6 +29,7 @@ PAPER_TABLE_2: dict[str, tuple[float, ...]] = {
     "Δ": (9.36e-4, 9.78e-4, 8.36e-4, 6.14e-12, 1.30e-14),
     "g": (66.1384, 66.1383, 66.1377, 66.1374, 66.1374),
 }
+IN_TABLE_2 = {"min s_max": ("max_state", "d"), "iterations": ("iterations", "d"), "Δ": ("overflow", ".2e"), "g": ("gain", ".4f")}
 PAPER_TABLE_3 = {"0": (108.14, 108.14, 38.86, 38.86), "100": (114.46, 44.47, 38.86, 38.86)}
 PAPER_NEVER_SERVED = (197.33, 383.20, 386.58, 417.00, 909.73)  # the other columns of Table III: 100 + n / lambda
 PAPER_AVI = 42.53
@@ -188,18 +189,18 @@ def verdict(theirs: float, extremes: Sequence[float], error: float) -> str:
 
 def table_1(study: Study) -> str:
     """Table I of the journal beside ours."""
-    data = study.published["table_1"]
+    data = study.published.table_1
     rows = []
     for name, numbers in PAPER_TABLE_1.items():
         for i, (measure_name, theirs) in enumerate(zip(MEASURES, numbers, strict=True)):
-            error = data["simulated"][name][1][i]
-            behind = [one[name][i] for one in data["allowed"]]
+            error = data.simulated[name][1][i]
+            behind = [one[name][i] for one in data.allowed]
             rows.append(
                 [
                     name if i == 0 else "",
                     measure_name,
                     f"{theirs:.2f}",
-                    f"{data['printed'][name][i]:.3f}",
+                    f"{data.printed[name][i]:.3f}",
                     " to ".join(dict.fromkeys(f"{value:.3f}" for value in (min(behind), max(behind)))),
                     f"{error:.3f}",
                     verdict(theirs, behind, error),
@@ -210,23 +211,23 @@ def table_1(study: Study) -> str:
 
 def table_2(study: Study) -> str:
     """Table II of the journal, I of ICC, beside ours."""
-    data = study.published["table_2"]
-    shown = {"min s_max": "d", "iterations": "d", "Δ": ".2e", "g": ".4f"}
+    data = study.published.table_2
     rows = []
-    for name, form in shown.items():
+    for name, (measure, form) in IN_TABLE_2.items():
+        here, behind = ([format(getattr(row, measure), form) for row in some] for some in (data.printed, data.refined))
         rows.append([f"{name}, paper", *(format(value, form) for value in PAPER_TABLE_2[name])])
-        rows.append(["here", *(format(row[name], form) for row in data["printed"])])
+        rows.append(["here", *here])
         if name in ("Δ", "g"):
-            rows.append(["by the coefficients behind", *(format(row[name], form) for row in data["refined"])])
+            rows.append(["by the coefficients behind", *behind])
     return table(["c_o", *(str(c) for c in OVERFLOW_COSTS)], rows, spaced=True)
 
 
 def table_3(study: Study) -> str:
     """The columns of relative value iteration of Table III beside ours: after so many iterations that ours is the paper's."""
-    data = study.published["table_3"]
+    data = study.published.table_3
     rows = []
     for overflow_cost, gains in PAPER_TABLE_3.items():
-        here, behind = data["printed"][overflow_cost], data["refined"][overflow_cost]
+        here, behind = data.printed[overflow_cost], data.refined[overflow_cost]
         for theirs in dict.fromkeys(gains):
             after, ours = next(((n, gain) for n, gain in behind if abs(gain - theirs) <= 0.005), (0, np.nan))
             by_then = [gain for n, gain in here if n <= after][-1]

@@ -9,8 +9,9 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from sluice.optimizer.arrays import Array
@@ -23,6 +24,8 @@ from .servers import PRINTED, Server
 
 PUBLISHED = DATA / "smdp-tables.json"
 DIGITS = 7
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,54 @@ class Approximation:
     overflow: float
 
 
+class ByCoefficients(msgspec.Struct, Generic[T], frozen=True):
+    """The same with the printed coefficients, and with those behind them."""
+
+    printed: T
+    refined: T
+
+
+class FirstTable(msgspec.Struct, frozen=True):
+    """Table I: power (W), mean, p50, p90 and p95 (ms) by policy.
+
+    ``allowed`` over what the printed coefficients allow; ``simulated`` the means of simulations and the standard deviation of one.
+    """
+
+    printed: dict[str, list[float]]
+    refined: dict[str, list[float]]
+    allowed: list[dict[str, list[float]]]
+    simulated: dict[str, tuple[list[float], list[float]]]
+
+
+class LeastStates(msgspec.Struct, frozen=True):
+    """A column of Table II: value iteration at the least s_max with Delta below 0.001."""
+
+    max_state: int = msgspec.field(name="min s_max")
+    iterations: int
+    overflow: float = msgspec.field(name="Δ")
+    gain: float = msgspec.field(name="g")
+
+
+class Published(msgspec.Struct, frozen=True):
+    """The papers' tables, here.
+
+    Parameters
+    ----------
+    table_1 : FirstTable
+    table_2 : ByCoefficients
+        A column for each overflow cost.
+    patience : tuple
+        An s_max at which the iteration without an overflow cost is let go on, and how many steps it takes.
+    table_3 : ByCoefficients
+        By overflow cost: after how many iterations the table changes, and its gain.
+    """
+
+    table_1: FirstTable
+    table_2: ByCoefficients[list[LeastStates]]
+    patience: tuple[int, int]
+    table_3: ByCoefficients[dict[str, list[tuple[int, float]]]]
+
+
 def optimal_costs(server: Server) -> tuple[float, float]:
     """At loads 0.9 and 0.5 with w = (1, 1)."""
     return solve(server.problem(0.9, 1)).gain, solve(server.problem(0.5, 1)).gain
@@ -141,7 +192,7 @@ class Study:
     percentiles: list[Percentile]
     shares: list[Share]
     approximations: list[Approximation]
-    published: dict[str, Any]
+    published: Published
 
     def limits(self, case: str, weight: float) -> list[int | None]:
         """Control limits by load."""
@@ -192,7 +243,8 @@ def write(study: Study) -> None:
     write_rows(DATA / "smdp-percentiles.csv", Percentile, study.percentiles, DIGITS)
     write_rows(DATA / "smdp-latency.csv", Share, study.shares, DIGITS)
     write_rows(DATA / "smdp-convergence.csv", Approximation, study.approximations, DIGITS)
-    rounded = json.loads(json.dumps(study.published), parse_float=lambda text: float(f"{float(text):.9g}"))
+    tables = json.dumps(msgspec.to_builtins(study.published))
+    rounded = json.loads(tables, parse_float=lambda text: float(f"{float(text):.9g}"))
     PUBLISHED.write_text(json.dumps(rounded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -205,5 +257,5 @@ def read() -> Study:
         read_rows(DATA / "smdp-percentiles.csv", Percentile),
         read_rows(DATA / "smdp-latency.csv", Share),
         read_rows(DATA / "smdp-convergence.csv", Approximation),
-        json.loads(PUBLISHED.read_text(encoding="utf-8")),
+        msgspec.json.decode(PUBLISHED.read_bytes(), type=Published),
     )

@@ -179,21 +179,21 @@ def test_the_papers_gains_are_among_those_of_the_coefficients_behind(study: Stud
 
 
 def test_table_1_is_exact_where_the_paper_simulates(study: Study) -> None:
-    data = study.published["table_1"]
+    data = study.published.table_1
     again = of_table_1(PRINTED)
-    assert list(again) == list(data["printed"]) == list(PAPER_TABLE_1)
+    assert list(again) == list(data.printed) == list(PAPER_TABLE_1)
     for name, numbers in again.items():
-        assert numbers == pytest.approx(data["printed"][name], rel=1e-8)
+        assert numbers == pytest.approx(data.printed[name], rel=1e-8)
 
 
 def test_table_1_is_met_within_its_rounding_or_the_error_of_its_simulations(study: Study) -> None:
-    data = study.published["table_1"]
+    data = study.published.table_1
     beyond = {}
     for name, numbers in PAPER_TABLE_1.items():
         for i, theirs in enumerate(numbers):
-            values = [one[name][i] for one in data["allowed"]]
+            values = [one[name][i] for one in data.allowed]
             if not min(values) - 0.005 <= theirs <= max(values) + 0.005:
-                error = data["simulated"][name][1][i]
+                error = data.simulated[name][1][i]
                 beyond[name, MEASURES[i]] = min(abs(theirs - value) for value in values) / error
     assert set(beyond) == {
         ("static 8", "power, W"), ("static 8", "p90, ms"), ("static 8", "p95, ms"), ("SMDP, w2 = 2.2", "power, W"),
@@ -202,9 +202,9 @@ def test_table_1_is_met_within_its_rounding_or_the_error_of_its_simulations(stud
 
 
 def test_the_simulations_meet_the_exact_numbers(study: Study) -> None:
-    data = study.published["table_1"]
-    for name, (means, errors) in data["simulated"].items():
-        scores = (np.array(means) - data["refined"][name]) / (np.array(errors) / np.sqrt(RUNS))
+    data = study.published.table_1
+    for name, (means, errors) in data.simulated.items():
+        scores = (np.array(means) - data.refined[name]) / (np.array(errors) / np.sqrt(RUNS))
         assert np.abs(scores).max() < 4
 
 
@@ -220,23 +220,22 @@ def test_the_error_of_a_simulation_falls_with_the_root_of_its_length() -> None:
 
 def test_table_2_has_the_papers_states_and_one_iteration_less(study: Study) -> None:
     paper = PAPER_TABLE_2
-    for which in ("printed", "refined"):
-        rows = study.published["table_2"][which]
-        assert tuple(row["min s_max"] for row in rows) == paper["min s_max"]
-        assert [theirs - row["iterations"] for theirs, row in zip(paper["iterations"], rows, strict=True)] == [1, 1, 1, 0, 0]
-    for theirs, row in list(zip(paper["Δ"], study.published["table_2"]["refined"], strict=True))[:4]:
-        assert row["Δ"] == pytest.approx(theirs, abs=0.5 * 10 ** (np.floor(np.log10(theirs)) - 2))
-    for theirs, row in zip(paper["g"], study.published["table_2"]["refined"], strict=True):
-        assert row["g"] == pytest.approx(theirs, abs=0.002)  # the coefficients behind are known no better
+    for rows in (study.published.table_2.printed, study.published.table_2.refined):
+        assert tuple(row.max_state for row in rows) == paper["min s_max"]
+        assert [theirs - row.iterations for theirs, row in zip(paper["iterations"], rows, strict=True)] == [1, 1, 1, 0, 0]
+    for theirs, row in list(zip(paper["Δ"], study.published.table_2.refined, strict=True))[:4]:
+        assert row.overflow == pytest.approx(theirs, abs=0.5 * 10 ** (np.floor(np.log10(theirs)) - 2))
+    for theirs, row in zip(paper["g"], study.published.table_2.refined, strict=True):
+        assert row.gain == pytest.approx(theirs, abs=0.002)  # the coefficients behind are known no better
 
 
 def test_table_2_comes_again_from_value_iteration(study: Study) -> None:
     server = PRINTED.problem(0.9, 1)
-    for overflow_cost, row in list(zip(OVERFLOW_COSTS, study.published["table_2"]["printed"], strict=True))[:3]:
-        assert smallest_max_state(server, overflow_cost) == row["min s_max"]
-        again = solve_by_value_iteration(server, max_state=row["min s_max"], overflow_cost=overflow_cost)
-        assert again.iterations == row["iterations"]
-        assert again.gain == pytest.approx(row["g"], rel=1e-8)
+    for overflow_cost, row in list(zip(OVERFLOW_COSTS, study.published.table_2.printed, strict=True))[:3]:
+        assert smallest_max_state(server, overflow_cost) == row.max_state
+        again = solve_by_value_iteration(server, max_state=row.max_state, overflow_cost=overflow_cost)
+        assert again.iterations == row.iterations
+        assert again.gain == pytest.approx(row.gain, rel=1e-8)
 
 
 def test_a_step_nearer_to_its_bound_takes_one_percent_fewer_iterations() -> None:
@@ -250,7 +249,7 @@ def test_a_step_nearer_to_its_bound_takes_one_percent_fewer_iterations() -> None
 
 
 def test_the_least_states_without_an_overflow_cost_are_those_of_the_limit_on_the_iterations(study: Study) -> None:
-    max_state, iterations = study.published["patience"]
+    max_state, iterations = study.published.patience
     assert max_state < 192 and iterations > 10_000
     server = PRINTED.problem(0.9, 1)
     patient = solve_by_value_iteration(server, max_state=185, overflow_cost=0, max_iterations=30_000)
@@ -260,7 +259,7 @@ def test_the_least_states_without_an_overflow_cost_are_those_of_the_limit_on_the
 
 
 def test_the_iterations_of_table_3_pass_through_the_papers_costs(study: Study) -> None:
-    behind = study.published["table_3"]["refined"]
+    behind = study.published.table_3.refined
     found = {c: dict((round(gain, 2), n) for n, gain in reversed(behind[c])) for c in ("0", "100")}
     assert [found["0"][g] for g in (108.14, 38.86)] == [1, 156]
     assert [found["100"][g] for g in (114.46, 44.47, 38.86)] == [40, 50, 53]
