@@ -12,7 +12,7 @@ demo: $(VENV)/local
 	$(BIN)/sluice demo
 
 test: $(VENV)/dev
-	$(BIN)/pytest -m "not deploy"
+	$(BIN)/pytest -m "not deploy" --numprocesses auto --dist worksteal --durations 20
 
 check: $(VENV)/dev deploy-tools
 	$(BIN)/ruff check .
@@ -25,7 +25,7 @@ check: $(VENV)/dev deploy-tools
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks
 
-# The pages of docs with figures, again from what the studies left; `python -m studies.NAME --compute` runs one anew.
+# The pages of docs with figures, again from what the studies left, and those of reference; `python -m studies.NAME --compute` runs one anew.
 studies: $(VENV)/dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies
 
@@ -49,10 +49,11 @@ $(BIN)/python:
 # After a change of dependencies; the locks name versions and hashes, and no index.
 COMPILE = $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+EVERYTHING = --extra serve --extra optimizer --extra local
 lock: $(VENV)/dev
-	$(COMPILE) --extra local --extra dev -o requirements/dev.txt pyproject.toml
-	$(COMPILE) --extra local -c requirements/dev.txt -o requirements/local.txt pyproject.toml
-	$(COMPILE) -c requirements/dev.txt -o requirements/buffer.txt requirements/buffer.in
+	$(COMPILE) $(EVERYTHING) --extra dev -o requirements/dev.txt pyproject.toml
+	$(COMPILE) $(EVERYTHING) -c requirements/dev.txt -o requirements/local.txt pyproject.toml
+	$(COMPILE) --extra serve -c requirements/dev.txt -o requirements/buffer.txt pyproject.toml requirements/buffer.in
 	$(COMPILE) -o lambda_fn/requirements.txt lambda_fn/requirements.in
 	$(COMPILE) -o requirements/sam.txt requirements/sam.in
 	$(COMPILE) -o requirements/ministack.txt requirements/ministack.in

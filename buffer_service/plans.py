@@ -134,7 +134,7 @@ class PlanFollower:
             return
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
-        _log.info("%s: plan in force for %s: %s", place, plan.model, ", ".join(map(_shown, plan.ways)))
+        _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.ways)))
 
     async def follow(self) -> None:
         """Look for ever."""

@@ -62,11 +62,15 @@ class ServedModel:
         return self._dispatchers[self._router.next()].submit(content_type, headers, body)
 
     async def describe(self) -> dict[str, Any]:
-        """The metadata of the model, from the first route whose function answers; raises ``FunctionFailed`` where none does."""
+        """The metadata of the model, from the first route whose function answers, and the plan in force.
+
+        Raises ``FunctionFailed`` where none answers.
+        """
         ways = self.plan.ways
+        ours = {"name": self.plan.model, "plan": {"digest": self.plan.digest, "made_at": self.plan.made_at}}
         for route in ways:
             try:
-                return await self._dispatchers[route.name].describe() | {"name": self.plan.model}
+                return await self._dispatchers[route.name].describe() | ours
             except FunctionFailed:
                 if route is ways[-1]:
                     raise

@@ -43,7 +43,7 @@ class Telemetry:
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
         self._queue = Gauge("sluice_queue_length", "Requests waiting, when last seen.", labels, registry=registry)
-        self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "function", "policy"), registry=registry)
+        self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "digest", "function", "policy"), registry=registry)
         labels = ("model", "route")
         self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
         self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
@@ -85,12 +85,12 @@ class ModelTelemetry:
         self._batch_sizes: list[float] = []
         self._count = self._late = self._answers = self._batches = 0
         self._slo = float("inf")
-        self._plan_labels: set[tuple[str, str, str]] = set()
+        self._plan_labels: set[tuple[str, str, str, str]] = set()
         self.follow(plan)
 
     def follow(self, plan: Plan) -> None:
         """Another plan is in force."""
-        labels = {(self.name, way.function, way.policy.kind) for way in plan.ways}
+        labels = {(self.name, plan.digest, way.function, way.policy.kind) for way in plan.ways}
         for gone in self._plan_labels - labels:
             self._telemetry._plan.remove(*gone)
         for here in labels:

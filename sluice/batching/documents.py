@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import INF, Parameter, Policy
 
 VERSION = 1
+DIGEST_LENGTH = 16  # hexadecimal digits
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -224,12 +226,17 @@ class Route(_Part, frozen=True):
     accuracy: float | None = None
 
 
+_Content = tuple[str, list[Route], Slo | None, list[Slo], int | None]
+
+
 class Plan(Document, frozen=True, kw_only=True):
     """What the buffer is to do for one model.
 
     A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
     ``function`` is a Lambda function (name, ``name:alias`` or ARN) or the ``http://`` address of a worker, or those of several
     identical workers with commas between; ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it.
+    ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and
+    ``made_at`` alone. It is computed where it is not given, and must agree where it is.
     """
 
     model: str
@@ -242,6 +249,7 @@ class Plan(Document, frozen=True, kw_only=True):
     predicted: Prediction | None = None
     arrivals: ArrivalDocument | None = None
     made_at: str | None = None
+    digest: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -253,6 +261,15 @@ class Plan(Document, frozen=True, kw_only=True):
         else:
             require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
+        digest = self._identity()
+        require(self.digest in ("", digest), "digest", self.digest, f"{digest}, that of the plan as it stands, or none")
+        msgspec.structs.force_setattr(self, "digest", digest)
+
+    def _identity(self) -> str:
+        content = (self.model, self.ways, self.slo, self.other_slos, self.memory_mb)
+        # As it is when it has been read: a number of seconds may be written 1 or 1.0.
+        content = msgspec.json.decode(msgspec.json.encode(content), type=_Content)
+        return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:DIGEST_LENGTH]
 
     @property
     def ways(self) -> list[Route]:

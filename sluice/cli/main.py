@@ -15,18 +15,21 @@ from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, Not
 
 EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
 
-# name: module, one-line help (shown without importing the module)
+DISTRIBUTION = "sluice-batching"
+"""What pip calls the package."""
+
+# name: module, the extra with the libraries that it needs, one-line help (shown without importing the module)
 COMMANDS = {
-    "fit": ("sluice.cli.fit", "Fit an arrival process to a trace."),
-    "profile": ("sluice.cli.profile", "Measure a function's service times over memory and batch sizes."),
-    "predict": ("sluice.cli.predict", "Predict latency, batch sizes and cost of one setting."),
-    "recommend": ("sluice.cli.recommend", "Find the cheapest setting that keeps a percentile SLO."),
-    "smdp": ("sluice.cli.smdp", "Find the optimal batching policy of one server."),
-    "fleet": ("sluice.cli.fleet", "Choose and place model variants on a fixed fleet."),
-    "simulate": ("sluice.cli.simulate", "Run policies side by side on the same arrivals."),
-    "serve": ("sluice.cli.serve", "Serve models through the batching buffer."),
-    "replay": ("sluice.cli.replay", "Replay a trace against a running buffer."),
-    "demo": ("sluice.cli.demo", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),
+    "fit": ("sluice.cli.fit", "optimizer", "Fit an arrival process to a trace."),
+    "profile": ("sluice.cli.profile", "optimizer", "Measure a function's service times over memory and batch sizes."),
+    "predict": ("sluice.cli.predict", "optimizer", "Predict latency, batch sizes and cost of one setting."),
+    "recommend": ("sluice.cli.recommend", "optimizer", "Find the cheapest setting that keeps a percentile SLO."),
+    "smdp": ("sluice.cli.smdp", "optimizer", "Find the optimal batching policy of one server."),
+    "fleet": ("sluice.cli.fleet", "optimizer", "Choose and place model variants on a fixed fleet."),
+    "simulate": ("sluice.cli.simulate", "optimizer", "Run policies side by side on the same arrivals."),
+    "serve": ("sluice.cli.serve", "serve", "Serve models through the batching buffer."),
+    "replay": ("sluice.cli.replay", "serve", "Replay a trace against a running buffer."),
+    "demo": ("sluice.cli.demo", "all", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),
 }
 
 
@@ -39,16 +42,23 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module, extra, _ = COMMANDS[cmd_name]
+        try:
+            command: click.Command = importlib.import_module(module).command
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] == __package__.partition(".")[0]:  # a defect of ours
+                raise
+            wanted = f'pip install "{DISTRIBUTION}[{extra}]"'
+            raise click.UsageError(f"{cmd_name} needs a library that is not installed, {error.name}: {wanted}") from None
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="sluice-batching")
+@click.version_option(package_name=DISTRIBUTION)
 def sluice() -> None:
     """SLO-aware batching for serverless inference."""
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -40,6 +41,7 @@ from sluice.profiler.invocations import LambdaInvocations
 from sluice.profiler.samples import make_sample
 from sluice.profiler.service_times import Progress, Sweep, measure_service_times
 
+EXCERPT = Path(__file__).parent / "traces" / "azure_llm_code_excerpt.csv.gz"
 TOLERANCE = 0.10  # a measured figure further off its prediction is explained
 WARM_UP = 24  # requests at once before a replay, so that it meets no cold start
 PROBES, PROBE_GAP = 60, 0.05  # requests one at a time, s between them: what the buffer adds
@@ -89,7 +91,7 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
 class Demo:
     """What to run. Durations in seconds; ``scale`` is how many times faster than it was recorded the trace is replayed."""
 
-    trace: str = "examples/traces/azure_llm_code_excerpt.csv.gz"
+    trace: str = str(EXCERPT)
     scale: float = 5.0
     slo: Slo = Slo(0.2, 95.0)
     network: str = "mlp"
@@ -98,7 +100,6 @@ class Demo:
     profile_seconds: float = 45.0
     replay_seconds: float = 40.0
     headroom: float = 0.05
-    networks: Path = Path(".networks")
 
     def run(self, say: Say, show: Show) -> DemoReport:
         """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""
@@ -123,20 +124,11 @@ class Demo:
         started = time.monotonic()
         # boto3 reads these from the environment; whatever stands there must not reach a real account.
         os.environ.update(AWS_ENVIRONMENT)
-        file = self._make_network(say)
-        functions = [
-            {
-                "name": f"{self.network}-{memory_mb}",
-                "memory_mb": memory_mb,
-                "environment": {"SLUICE_MODEL": self.network, "SLUICE_MODEL_FILE": str(file.resolve())},
-            }
-            for memory_mb in self.memory_sizes
-        ]
         with (
             tempfile.TemporaryDirectory(prefix="sluice-demo-") as directory,
             (Path(directory) / "buffer.log").open("wb") as log,
             RedisServer() as redis,
-            lambda_process(functions) as runtime,
+            lambda_process(self._functions(self._make_network(Path(directory), say))) as runtime,
             buffer_process(redis.url, runtime.url, Path(directory), log, log_level="warning") as buffer,
         ):
             say(f"Started Redis (pid {redis.pid}), a Lambda runtime ({runtime.url}) and a buffer ({buffer.url}).")
@@ -169,12 +161,22 @@ class Demo:
             seconds=time.monotonic() - started,
         )
 
-    def _make_network(self, say: Say) -> Path:
-        file = self.networks / f"{self.network}.onnx"
-        if not file.exists():
-            write_network(self.network, file)
-        say(f"Network: {file} ({file.stat().st_size / 1e6:.0f} MB).")
+    def _make_network(self, directory: Path, say: Say) -> Path:
+        file = directory / f"{self.network}.onnx"
+        write_network(self.network, file)
+        say(f"Network: {self.network} ({file.stat().st_size / 1e6:.0f} MB).")
         return file
+
+    def _functions(self, network: Path) -> list[dict[str, Any]]:
+        """One for each memory size, as the Lambda runtime is told of them."""
+        return [
+            {
+                "name": f"{self.network}-{memory_mb}",
+                "memory_mb": memory_mb,
+                "environment": {"SLUICE_MODEL": self.network, "SLUICE_MODEL_FILE": str(network)},
+            }
+            for memory_mb in self.memory_sizes
+        ]
 
     def _profile(self, runtime: LambdaProcess, say: Say, show: Show) -> tuple[ServiceProfile, bytes]:
         invocations = LambdaInvocations(endpoint_url=runtime.url)
@@ -236,7 +238,7 @@ class Demo:
         prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
         return {
             "no batching": unbatched,
-            "greedy": msgspec.structs.replace(recommended, policy=PolicyDocument.of(greedy), predicted=prediction),
+            "greedy": msgspec.structs.replace(recommended, policy=PolicyDocument.of(greedy), predicted=prediction, digest=""),
             "recommended": recommended,
         }
 

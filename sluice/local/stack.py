@@ -62,13 +62,13 @@ class BufferProcess:
         part = self._plan_file.with_suffix(".part")
         part.write_bytes(write(plan))
         part.replace(self._plan_file)
-        info = 'sluice_plan_info{{function="{}",model="{}",policy="{}"}} 1.0'
-        wanted = {info.format(way.function, plan.model, way.policy.kind) for way in plan.ways}
+        info = 'sluice_plan_info{{digest="{}",function="{}",model="{}",policy="{}"}} 1.0'
+        wanted = {info.format(plan.digest, way.function, plan.model, way.policy.kind) for way in plan.ways}
         deadline = time.monotonic() + START_TIMEOUT
         while not wanted <= set(_request(f"{self.url}/metrics").decode().splitlines()):
             if time.monotonic() > deadline:
                 functions = ", ".join(way.function for way in plan.ways)
-                raise DispatchFailed(f"the buffer does not follow the plan for {plan.model!r} on {functions}")
+                raise DispatchFailed(f"the buffer does not follow plan {plan.digest} for {plan.model!r} on {functions}")
             time.sleep(0.05)
 
 

@@ -284,7 +284,7 @@ async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(st
             plan = Plan(model="mlp", function="mlp-512:live", policy=PolicyDocument.of(size_or_timeout(4, 30.0)))
             stack.client("ssm").put_parameter(Name="/sluice/plans/mlp", Value=write(plan).decode(), Overwrite=True)
             async with asyncio.timeout(10):
-                while not await metric(r'sluice_plan_info\{function="mlp-512:live",model="mlp",policy="size_or_timeout"\}'):
+                while not await metric(rf'sluice_plan_info\{{digest="{plan.digest}",.*\}}'):
                     await asyncio.sleep(0.05)
             await asyncio.gather(*map(ask, range(4)))
             assert await metric(r'sluice_batch_size_count\{model="mlp"\}') == 5

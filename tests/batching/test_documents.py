@@ -1,3 +1,4 @@
+import json
 import math
 import re
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import (
@@ -98,6 +100,38 @@ def routed_plans(draw):
 @given(routed_plans())
 def test_every_routed_plan_survives_the_round_trip(plan):
     assert read(Plan, write(plan)) == plan
+
+
+def test_plans_that_have_the_buffer_do_the_same_have_the_same_digest():
+    said_otherwise = structs.replace(PLAN, predicted=None, arrivals=None, made_at=None, slo=Slo(0.2, 95.0), digest="")
+    assert said_otherwise.digest == PLAN.digest
+    assert read(Plan, write(PLAN)).digest == PLAN.digest
+    assert json.loads(write(PLAN))["digest"] == PLAN.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "other"},
+        {"function": "mlp-512"},
+        {"policy": structs.replace(POLICY, hold=[h and h + 0.001 for h in POLICY.hold])},
+        {"policy": structs.replace(POLICY, drop_after=1.0)},
+        {"slo": Slo(0.3, 95)},
+        {"other_slos": [Slo(0.3, 99)]},
+        {"memory_mb": 1024},
+    ],
+    ids=str,
+)
+def test_a_plan_that_has_the_buffer_do_anything_else_has_another_digest(change):
+    assert structs.replace(PLAN, **change, digest="").digest != PLAN.digest
+
+
+def test_a_plan_changed_by_hand_under_its_old_digest_is_refused():
+    changed = write(PLAN).replace(b'"mlp-512:live"', b'"mlp-1024:live"')
+    with pytest.raises(
+        InvalidInput, match=f"digest: '{PLAN.digest}' is not allowed; allowed: [0-9a-f]{{16}}, that of the plan as it"
+    ):
+        read(Plan, changed)
 
 
 def test_the_ways_of_a_plan_are_its_routes_or_the_one_way_that_it_is():

@@ -128,7 +128,8 @@ async def test_sending_on_drop_by_drop_does_not_extend_the_time():
             await client.send(b"x")
             drops += 1
             await asyncio.wait([end], timeout=HEADER_TIMEOUT / 5)
-        assert end.result().startswith(b"HTTP/1.1 408 ")
+        # A drop that crosses the answer has the connection reset, which may take the answer with it.
+        assert isinstance(end.exception(), ConnectionResetError) or end.result().startswith(b"HTTP/1.1 408 ")
 
 
 @on_both_loops

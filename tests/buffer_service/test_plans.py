@@ -92,10 +92,11 @@ async def test_the_log_names_what_is_in_force_route_by_route(file, caplog):
     caplog.set_level(logging.INFO, "sluice.buffer_service.plans")
     policy = PolicyDocument.of(constructors.greedy(8))
     routes = [Route("small", "http://a:1", policy, 0.25), Route("large", "http://b:1", policy, 0.75)]
-    file.write_bytes(write(Plan(model="family", routes=routes)))
+    document = Plan(model="family", routes=routes)
+    file.write_bytes(write(document))
     await Buffer(FilePlans(str(file))).look()
     told = "small with 25 %: greedy on http://a:1, large with 75 %: greedy on http://b:1"
-    assert caplog.messages == [f"{file}: plan in force for family: {told}"]
+    assert caplog.messages == [f"{file}: plan {document.digest} in force for family: {told}"]
 
 
 async def test_follow_notices_a_change_by_itself(file):

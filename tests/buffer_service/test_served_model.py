@@ -309,9 +309,10 @@ async def test_the_metadata_of_a_model_comes_from_a_route_that_answers_and_bears
 
     policy = PolicyDocument.of(NO_BATCHING)
     document = Plan(model="m", routes=[Route("x", "away", policy, 0.5), Route("y", "there", policy, 0.5, "resnet50")])
+    in_force = {"digest": document.digest, "made_at": None}
     async with serving_plan(document, {"away": away, "there": describe}) as buffer:
         status, _, body = await buffer.get("/v2/models/m")
-        assert (status, json.loads(body)) == (200, {"name": "m", "platform": "onnx"})
+        assert (status, json.loads(body)) == (200, {"name": "m", "platform": "onnx", "plan": in_force})
         await buffer.model.follow(routed(("away", 1.0)))
         assert (await buffer.get("/v2/models/m"))[0] == 502
 
@@ -347,11 +348,12 @@ async def test_a_route_whose_worker_serves_something_else_is_refused_by_name(var
 
 
 async def test_a_plan_without_routes_has_neither_the_header_nor_the_metrics_of_routes(functions):
-    async with serving_plan(plan(NO_BATCHING), functions) as buffer:
+    document = plan(NO_BATCHING)
+    async with serving_plan(document, functions) as buffer:
         assert await answered_by(ask(buffer, 2)) == {None: 2}
         _, _, metrics = await buffer.get("/metrics")
     assert b'route="' not in metrics
-    assert b'sluice_plan_info{function="f",model="m",policy="no_batching"} 1.0' in metrics
+    assert f'sluice_plan_info{{digest="{document.digest}",function="f",model="m",policy="no_batching"}} 1.0'.encode() in metrics
 
 
 # --- what happens while another plan is being followed

@@ -80,7 +80,7 @@ def test_a_scrape_has_every_metric_by_its_name(telemetry):
     assert samples["sluice_invocation_seconds_sum", of_m] == 0.04
     assert samples["sluice_invocation_failures_total", ("error", "FunctionFailed"), of_m] == 1
     assert samples["sluice_queue_length", of_m] == 7
-    assert samples["sluice_plan_info", ("function", "f"), of_m, ("policy", "size_or_timeout")] == 1
+    assert samples["sluice_plan_info", ("digest", plan().digest), ("function", "f"), of_m, ("policy", "size_or_timeout")] == 1
     assert samples["sluice_plan_errors_total",] == 1
 
 
@@ -102,9 +102,11 @@ def test_models_are_counted_apart(telemetry):
 
 def test_another_plan_replaces_the_labels_of_the_one_before(telemetry):
     model = telemetry.model(plan())
-    model.follow(plan(constructors.greedy(8), "g:live"))
+    another = plan(constructors.greedy(8), "g:live")
+    model.follow(another)
     info = {key: value for key, value in scrape(telemetry).items() if key[0] == "sluice_plan_info"}
-    assert info == {("sluice_plan_info", ("function", "g:live"), ("model", "m"), ("policy", constructors.greedy(8).kind)): 1}
+    labels = ("digest", another.digest), ("function", "g:live"), ("model", "m"), ("policy", constructors.greedy(8).kind)
+    assert info == {("sluice_plan_info", *labels): 1}
 
 
 def routed(*routes):

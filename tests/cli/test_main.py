@@ -14,17 +14,18 @@ from sluice.cli.main import COMMANDS, EXIT_CODES, LazyGroup, exit_code, sluice
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "profiler")
+PACKAGES = tuple(f"sluice.{room}" for room in ROOMS)
 
 
 def every_error():
-    for room in ROOMS:
-        for module in pkgutil.walk_packages(importlib.import_module(room).__path__, room + "."):
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
             importlib.import_module(module.name)
 
     def below(kind):
         return {kind}.union(*(below(child) for child in kind.__subclasses__()))
 
-    return {kind for kind in below(SluiceError) - {SluiceError} if kind.__module__.startswith(ROOMS)}
+    return {kind for kind in below(SluiceError) - {SluiceError} if kind.__module__.startswith(PACKAGES)}
 
 
 def test_every_error_has_an_exit_code_of_its_own_or_of_its_ancestor():
@@ -41,18 +42,19 @@ def test_every_command_explains_itself(name):
     assert all(option.help for option in command.params if isinstance(option, click.Option))
 
 
-def readme_commands():
-    text = (ROOT / "README.md").read_text()
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("sluice ")]
+def shown_commands():
+    """Commands in the blocks of the pages, by page and line."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
+            yield from (line for line in block.splitlines() if line.startswith("sluice "))
 
 
-def test_the_readme_shows_commands():
-    assert len(readme_commands()) >= 5
+def test_the_tutorial_shows_commands():
+    assert sum(line.startswith("sluice ") for line in (ROOT / "docs/tutorial.md").read_text().splitlines()) >= 5
 
 
-@pytest.mark.parametrize("line", readme_commands())
-def test_a_command_in_the_readme_is_one_that_exists_with_the_options_it_has(line):
+@pytest.mark.parametrize("line", list(shown_commands()))
+def test_a_command_that_a_page_shows_exists_with_the_options_it_has(line):
     _, name, *arguments = shlex.split(line.rstrip("& "))
     command = LazyGroup().get_command(click.Context(sluice), name)
     assert command is not None

@@ -1,0 +1,90 @@
+"""The two pages of reference: every command as it explains itself, and what each package offers to Python.
+
+python -m studies.reference
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from types import ModuleType
+
+import click
+
+import sluice
+from sluice.cli.main import COMMANDS, LazyGroup
+from sluice.cli.main import sluice as group
+
+from .publishing import DOCS
+
+WIDTH = 110
+
+
+def command_line_page() -> str:
+    """What ``sluice COMMAND --help`` says, command by command."""
+    intro = """\
+# Command line
+
+Written by `python -m studies.reference` from what every command says of itself; a test makes it again and compares. Commands
+take `--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with
+the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed.
+"""
+    return intro + "".join(f"\n## sluice {name}\n\n```text\n{_help(name)}\n```\n" for name in COMMANDS)
+
+
+def _help(name: str) -> str:
+    command = LazyGroup().get_command(click.Context(group), name)
+    assert command is not None
+    context = click.Context(command, info_name=f"sluice {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+    return command.get_help(context)
+
+
+def api_page() -> str:
+    """The names that each package exports, with what their docstrings say first."""
+    intro = """\
+# Python API
+
+Written by `python -m studies.reference` from what each package exports (`__all__`); a test makes it again and compares. Everything
+else may change without notice. Seconds, MB and USD everywhere; docstrings give shapes, units, errors and sources.
+"""
+    return intro + "".join(_package(package) for package in faces())
+
+
+def faces() -> list[ModuleType]:
+    """The packages that export names, by name."""
+    found = pkgutil.walk_packages(sluice.__path__, "sluice.")
+    packages = [importlib.import_module(info.name) for info in found if info.ispkg]
+    return [package for package in packages if hasattr(package, "__all__")]
+
+
+def _package(package: ModuleType) -> str:
+    rows = "".join(f"| `{name}` | {_summary(getattr(package, name))} |\n" for name in sorted(package.__all__, key=_rank))
+    return f"\n## {package.__name__}\n\n{_first_sentence(package)}\n\n| name | what it is |\n|---|---|\n{rows}"
+
+
+def _rank(name: str) -> tuple[int, str]:
+    """Constants last, else by letter."""
+    return (int(name.isupper()), name.lower())
+
+
+def _summary(thing: object) -> str:
+    if isinstance(thing, ModuleType) or inspect.isclass(thing) or inspect.isroutine(thing):
+        return _first_sentence(thing).replace("|", "\\|")
+    return f"`{thing!r}`".replace("|", "\\|")
+
+
+def _first_sentence(thing: object) -> str:
+    text = inspect.getdoc(thing) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def main() -> None:
+    """Write both pages."""
+    for name, page in (("command-line.md", command_line_page()), ("api.md", api_page())):
+        (DOCS / name).write_text(page, encoding="utf-8")
+        print(f"wrote docs/{name}")
+
+
+if __name__ == "__main__":
+    main()
