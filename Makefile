@@ -25,9 +25,9 @@ check: $(VENV)/dev deploy-tools
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks
 
-# The pages and figures of docs that scripts write.
+# The pages of docs with figures, again from what the studies left, and those of reference; `python -m studies.NAME --compute` runs one anew.
 studies: $(VENV)/dev
-	for study in studies/*.py; do OPENBLAS_NUM_THREADS=1 $(BIN)/python $$study || exit 1; done
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies
 
 # The AWS SAM command line and a loopback AWS, each in an environment of its own: their pins disagree with ours and with each other.
 deploy-tools: .venv-sam/installed .venv-ministack/installed

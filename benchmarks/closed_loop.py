@@ -64,7 +64,7 @@ class _Connection(asyncio.Protocol):
 async def load(url: str, connections: int, seconds: float) -> dict[str, float | int | str]:
     """Echo requests to ``url`` for so long; an answer that is not its own body counts as a failure."""
     where = urlsplit(url)
-    assert where.hostname is not None
+    assert where.hostname is not None and where.port is not None
     latencies: list[float] = []
     failures: list[bytes] = []
     loop = asyncio.get_running_loop()

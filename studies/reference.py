@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from pathlib import Path
 from types import ModuleType
 
 import click
@@ -17,7 +16,8 @@ import sluice
 from sluice.cli.main import COMMANDS, LazyGroup
 from sluice.cli.main import sluice as group
 
-DOCS = Path(__file__).parents[1] / "docs"
+from .publishing import DOCS
+
 WIDTH = 110
 
 
