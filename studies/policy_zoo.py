@@ -221,7 +221,7 @@ class Cell:
                 run.percentile(PERCENTILE).value,
                 run.violation_ratio(),
                 run.mean_batch_size,
-                run.server_seconds / (run.end - run.start),
+                run.worker_seconds / run.span,
                 run.by_function,
                 past[of].violation_ratio(),
             )

@@ -33,7 +33,6 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import invocation_costs
-from sluice.optimizer.billing.prices import default_prices
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
 from sluice.optimizer.recommend.recommend import N_RUNNERS_UP, recommend
 from sluice.optimizer.recommend.search import Promise, Search
@@ -140,7 +139,7 @@ def search(size: Size) -> Callable[[], object]:
 
 def _landscape(size: Size, n_best: int) -> Callable[[], object]:
     process, functions, timeouts = arrivals(size.phases), services(size), grid(size)
-    bills = [invocation_costs(function, default_prices()) for function in functions]
+    bills = [invocation_costs(function) for function in functions]
     compute, fees = np.array([by_size for by_size, _ in bills]), np.array([fee for _, fee in bills])
 
     def run() -> object:

@@ -52,7 +52,7 @@ def last_moment(function: Function, slos: Sequence[Slo]) -> Deployment:
     The rule of Proteus (``workers.deadline``) in front of an elastic function: nobody is late but for cold starts and random
     service times, whatever the arrivals do, and no fit is needed. Kept: the rule. Left out: workers and their number.
     """
-    table = last_moment_table(function.service, [Promise(slo.latency, slo.percentile / 100) for slo in slos])
+    table = last_moment_table(function.service, [Promise(slo.latency, slo.quantile) for slo in slos])
     return function.under(table or policies.no_batching())
 
 
@@ -149,7 +149,7 @@ def with_headroom(
         if deployment is None:
             break
         run = simulate_deployments({"": deployment}, past, latencies)[""]
-        if all(run.violation_ratio(k) <= 1 - slo.percentile / 100 for k, slo in enumerate(slos)):
+        if run.keeps(slos):
             return deployment
     return no_batching(candidates[-1])
 
@@ -169,7 +169,7 @@ class _Search:
 
     def cheapest(self, headroom: float = 0.0) -> Deployment | None:
         """With this part of the SLOs' latencies kept free; ``None`` where no setting keeps the SLOs."""
-        promises = [Promise(slo.latency * (1 - headroom), slo.percentile / 100) for slo in self._slos]
+        promises = [Promise(slo.latency * (1 - headroom), slo.quantile) for slo in self._slos]
         ranked = self._search.landscape(promises, self._grid)[0].ranked()
         if not ranked:
             return None

@@ -50,8 +50,7 @@ class Function:
     @property
     def cost_by_batch(self) -> Array:
         """USD of an invocation with a batch of 1, 2, ..., (max_batch_size,)."""
-        billing = self.billing
-        compute, fee = invocation_costs(self.service, billing.prices, billing.architecture, billing.granularity)
+        compute, fee = invocation_costs(self.service, self.billing)
         return compute + fee
 
     def at(self, memory_mb: int) -> Function:
@@ -68,13 +67,7 @@ class Function:
 
     def under(self, policy: Policy | Schedule) -> Deployment:
         """The function behind a buffer with elastic tables."""
-        return Deployment(policy, self.service, environments=self.platform, **self.bill)
-
-    @property
-    def bill(self) -> dict[str, Any]:
-        """What a deployment with this function is billed by."""
-        billing = self.billing
-        return {"prices": billing.prices, "architecture": billing.architecture, "granularity": billing.granularity}
+        return Deployment(policy, self.service, environments=self.platform, billing=self.billing)
 
 
 def on_workers(offer: WorkerOffer, policy: Policy | Schedule, **further: Any) -> Deployment:
@@ -82,8 +75,8 @@ def on_workers(offer: WorkerOffer, policy: Policy | Schedule, **further: Any) ->
     return Deployment(
         policy,
         offer.service,
-        price_per_server_hour=offer.price_per_hour,
-        price_per_server_second=offer.price_per_second,
+        price_per_worker_hour=offer.price_per_hour,
+        price_per_worker_second=offer.price_per_second,
         price_per_batch=offer.price_per_request,
         **further,
     )
@@ -91,7 +84,7 @@ def on_workers(offer: WorkerOffer, policy: Policy | Schedule, **further: Any) ->
 
 def seconds_in_time(service: ServiceTimes, slo: Slo, cycles: float = CYCLES) -> Array:
     """Seconds of a batch of 1, 2, ... at the SLO's percentile, as far as ``cycles`` of them fit into the SLO; of 1 at least."""
-    seconds = service.quantile(slo.percentile / 100)
+    seconds = service.quantile(slo.quantile)
     fitting = int(np.searchsorted(cycles * seconds, slo.latency * (1 + 1e-12), side="right"))
     return seconds[: max(fitting, 1)]
 

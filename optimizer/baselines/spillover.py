@@ -85,7 +85,7 @@ def hybrid(
     table = policies.greedy(len(seconds_in_time(offer.service, slo)), 1)
     schedule = as_schedule(table, float(arrival_times[0]), first, changes)
     spill = Overflow(last_moment_table(function.service, offer.service, slo), function.service, function.platform)
-    return on_workers(offer, schedule, overflow=spill, **function.bill)
+    return on_workers(offer, schedule, overflow=spill, billing=function.billing)
 
 
 def worth_having(offer: WorkerOffer, function: Function, slo: Slo, arrival_rate: float) -> int:
@@ -107,7 +107,7 @@ def last_moment_table(function: ServiceTimes, workers: ServiceTimes, slo: Slo) -
     """
     seconds = seconds_in_time(function, slo, cycles=1)
     largest = min(len(seconds), workers.max_batch_size)
-    slowest = np.maximum(seconds[:largest], workers.quantile(slo.percentile / 100)[:largest])
+    slowest = np.maximum(seconds[:largest], workers.quantile(slo.quantile)[:largest])
     left = np.maximum(slo.latency * (1 - _ROUNDING) - slowest, 0.0).tolist()
     return Policy([np.inf, *left[1:], left[-1]], range(largest + 1), kind="last_moment", parameters={"slo": slo.latency})
 

@@ -95,7 +95,7 @@ def early_drop(offer: WorkerOffer, workers: int, slo: Slo) -> Deployment:
     InvalidInput
         Two batches of one request do not fit into the SLO.
     """
-    seconds = offer.service.quantile(slo.percentile / 100).tolist()
+    seconds = offer.service.quantile(slo.quantile).tolist()
     return on_workers(offer, policies.early_drop(slo.latency, seconds, workers))
 
 

@@ -237,7 +237,7 @@ class _Bill:
 
     def by_batch(self, function: ServiceTimes) -> tuple[Array, float]:
         """USD of compute for a batch of 1, 2, ..., and USD of an invocation whatever its batch."""
-        compute, _ = invocation_costs(function, self.billing.prices, self.billing.architecture, self.billing.granularity)
+        compute, _ = invocation_costs(function, self.billing)
         alone = self.cost(np.ones(1), function)
         return compute, alone.per_request - alone.compute
 

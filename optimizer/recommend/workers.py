@@ -199,7 +199,7 @@ def simulate_workers(
         name=offer.name,
         policy=policy,
         slos=kept,
-        latency={percentile_name(p): run.estimate_percentile(p, confidence, blocks) for p in names},
+        latency={percentile_name(p): run.percentile(p, confidence, blocks) for p in names},
         violations=tuple(run.estimate_violations(slo.latency, confidence, blocks) for slo in kept),
         utilisation=run.utilisation or 0.0,
         load=_load(arrivals, offer.service, policy),
@@ -323,7 +323,7 @@ class _Pool:
         self._trials: dict[int, list[_Trial]] = {}
         service = offer.service
         for slo in slos:
-            alone = float(service.quantile(slo.percentile / 100)[0])
+            alone = float(service.quantile(slo.quantile)[0])
             if alone > slo.latency:
                 raise Infeasible(
                     f"no number of workers ({offer.name}) keeps {slo.name} within {slo.latency:g} s: "
@@ -331,7 +331,7 @@ class _Pool:
                     {"name": offer.name, "latency": alone, "max_batch_size": 1},
                 )
         # Seconds of each SLO that are left when a batch of each size takes what it does at the SLO's own percentile.
-        slack = np.min([slo.latency - service.quantile(slo.percentile / 100) for slo in slos], axis=0)
+        slack = np.min([slo.latency - service.quantile(slo.quantile) for slo in slos], axis=0)
         self._largest = int(np.flatnonzero(slack >= 0)[-1]) + 1
         self._slack = slack[: self._largest]
         self._throughput = _throughput(service)[: self._largest]
@@ -435,15 +435,15 @@ class _Pool:
             if False in verdicts or (None not in verdicts and n >= horizon.settled):
                 break
         kept = all(verdict is True for verdict in verdicts)
-        excess = max(v.value / (1 - slo.percentile / 100) for v, slo in zip(violations, self.slos, strict=True))
-        latency = run.percentile(self.slos[0].percentile) if kept else np.inf
+        excess = max(v.value / (slo.error_budget) for v, slo in zip(violations, self.slos, strict=True))
+        latency = run.percentile_of_answered(self.slos[0].percentile) if kept else np.inf
         cost = _cost(self.offer, workers, self.arrivals.arrival_rate, run, {}).per_request
         return _Trial(policy, kept, excess, latency, cost)
 
 
 def _verdict(violations: Estimate, slo: Slo) -> bool | None:
     """Whether the share of violations is surely within what the percentile leaves, surely beyond (``False``), or neither."""
-    left = 1 - slo.percentile / 100
+    left = slo.error_budget
     if violations.high <= left:
         return True
     return False if violations.low > left else None

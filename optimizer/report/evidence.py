@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sluice.batching.documents import quantile_of
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend.answer import Setting
@@ -51,9 +52,10 @@ class Seen:
         """Latency (s) at a percentile (0-100); ``None`` beyond what was seen."""
         if percentile in self.estimates:
             return self.estimates[percentile].value
-        if not self.quantiles[0] <= percentile / 100 <= self.quantiles[-1]:
+        quantile = quantile_of(percentile)
+        if not self.quantiles[0] <= quantile <= self.quantiles[-1]:
             return None
-        return float(np.interp(percentile / 100, self.quantiles, self.latencies))
+        return float(np.interp(quantile, self.quantiles, self.latencies))
 
 
 def simulate_setting(
@@ -73,6 +75,6 @@ def simulate_setting(
         len(latency),
         LEVELS,
         np.quantile(latency, LEVELS, method="inverted_cdf"),
-        {percentile: result.estimate_percentile(percentile) for percentile in percentiles},
+        {percentile: result.percentile(percentile) for percentile in percentiles},
         sizes / sizes.sum(),
     )

@@ -130,7 +130,7 @@ def latency_tail(
     low, high = _padded(low, high)
     for slo in slos:
         if 90 <= slo.percentile <= 99.9:
-            _add_promise(axes, slo, low, float(_nines(np.array([slo.percentile / 100]))[0]), 1)
+            _add_promise(axes, slo, low, float(_nines(np.array([slo.quantile]))[0]), 1)
     _latency_axis(axes, low, high)
     axes.set_ylim(1, 3.02)
     axes.set_yticks(_nines(np.array([0.9, 0.95, 0.99, 0.999])), ["90", "95", "99", "99.9"])

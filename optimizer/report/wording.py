@@ -101,7 +101,7 @@ def kept(answer: Recommendation) -> str:
         reached = [f"{name} {_interval(winner.latency[name])}" for name in names]
         return f"{promise(answer.slos)}: kept, by simulation {' and '.join(reached)}."
     reached = [f"{s.name} {milliseconds(winner.latency.percentile(s.percentile))}" for s in answer.slos]
-    keeps = all(winner.latency.probability_within(s.latency) >= s.percentile / 100 - 1e-7 for s in answer.slos)
+    keeps = all(winner.latency.probability_within(s.latency) >= s.quantile - 1e-7 for s in answer.slos)
     verdict = "not kept" if not keeps else "kept" if winner.table is None else "kept for any arrivals one by one"
     return f"{promise(answer.slos)}: {verdict}, by prediction {' and '.join(reached)}."
 

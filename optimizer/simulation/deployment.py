@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sluice.batching.errors import require
 from sluice.batching.policy import INF, Policy, next_aimd_limit
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.schedule import Schedule
 
@@ -121,13 +121,13 @@ class Deployment:
         A function beside the servers.
     adaptation : Adaptation or None
         Swaps of the servers' tables by what batches took.
-    price_per_server_hour, price_per_server_second, price_per_batch : float
+    price_per_worker_hour, price_per_worker_second, price_per_batch : float
         USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that it is
         busy, for a batch that it serves.
     energy : array, shape (>= max_batch_size,), optional
         J that a batch of 1, 2, ... takes, wherever it is served.
-    prices, architecture, granularity
-        What the function is billed by, as ``analysis.cost.predict_cost`` has them.
+    billing : Billing
+        Of the function; the share of cold starts is what the run shows, whatever stands there.
 
     Raises
     ------
@@ -140,13 +140,11 @@ class Deployment:
     environments: Environments | None = None
     overflow: Overflow | None = None
     adaptation: Adaptation | None = None
-    price_per_server_hour: float = 0.0
-    price_per_server_second: float = 0.0
+    price_per_worker_hour: float = 0.0
+    price_per_worker_second: float = 0.0
     price_per_batch: float = 0.0
     energy: Array | None = None
-    prices: Prices | None = None
-    architecture: str = "x86_64"
-    granularity: float | None = None
+    billing: Billing = field(default_factory=Billing)
     schedule: Schedule = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +158,7 @@ class Deployment:
         )
         for name in ("overflow", "adaptation"):
             require(not schedule.elastic or getattr(self, name) is None, name, "given", "none, as a function serves the table")
-        for name in ("price_per_server_hour", "price_per_server_second", "price_per_batch"):
+        for name in ("price_per_worker_hour", "price_per_worker_second", "price_per_batch"):
             require(0 <= getattr(self, name) < np.inf, name, getattr(self, name), "USD >= 0")
         largest = self.max_batch_size
         if self.energy is not None:

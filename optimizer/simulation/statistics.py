@@ -8,6 +8,7 @@ the share within a given latency is counted exactly. Both are counted by block o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import frexp
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Counts
 from sluice.optimizer.billing.cost import BatchCost, predict_cost
@@ -124,14 +126,14 @@ class RunStatistics:
         return self.answered / max(1, self.n_batches)
 
     @property
-    def server_seconds(self) -> float:
-        """Seconds of servers that were there, from the first arrival to the end."""
+    def worker_seconds(self) -> float:
+        """Seconds of workers that were there, from the first arrival to the end."""
         return self.deployment.schedule.server_seconds(self.start, self.end)
 
     @property
     def utilisation(self) -> float | None:
-        """Share of the servers' time in which they were busy; ``None`` without servers."""
-        return float(self._tally.seconds[0]) / self.server_seconds if self.server_seconds > 0 else None
+        """Share of the workers' time in which they were busy; ``None`` without workers."""
+        return float(self._tally.seconds[0]) / self.worker_seconds if self.worker_seconds > 0 else None
 
     @property
     def energy_per_request(self) -> float | None:
@@ -148,11 +150,11 @@ class RunStatistics:
 
     def percentile(self, percentile: float) -> Estimate:
         """Percentile (0-100) of the latency in equilibrium, s; what is not answered counts as answered never."""
-        require(0 < percentile < 100, "percentile", percentile, "a number strictly between 0 and 100")
+        quantile = quantile_of(percentile)
         unanswered = self._length - self._tally.answered[1:]
         seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
         counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
-        return estimate_quantile_of_counts(counts, np.append(_upper_edges()[seen], np.inf), percentile / 100)
+        return estimate_quantile_of_counts(counts, np.append(_upper_edges()[seen], np.inf), quantile)
 
     def violations(self, k: int = 0) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
@@ -161,6 +163,15 @@ class RunStatistics:
     def violation_ratio(self, k: int = 0) -> float:
         """Share of all arrivals that were not answered within ``latencies[k]``."""
         return (self.n_requests - int(self._in_time(k).sum())) / self.n_requests
+
+    def keeps(self, slos: Sequence[Slo]) -> bool:
+        """Whether of all arrivals no more were late than the SLOs allow; their latencies are those asked for, in their order."""
+        return all(self.violation_ratio(k) <= slo.error_budget for k, slo in enumerate(slos))
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first arrival to the last arrival or answer."""
+        return self.end - self.start
 
     def _in_time(self, k: int) -> Counts:
         require(0 <= k < len(self.latencies), "k", k, f"the place of one of the {len(self.latencies)} latencies")
@@ -236,18 +247,18 @@ class Statistics:
             t,
             self._length,
         )
-        return replace(run, cost=_cost(self._deployment, t, run.server_seconds))
+        return replace(run, cost=_cost(self._deployment, t, run.worker_seconds))
 
 
-def _cost(deployment: Deployment, tally: _Tally, server_seconds: float) -> BatchCost:
+def _cost(deployment: Deployment, tally: _Tally, worker_seconds: float) -> BatchCost:
     """USD per answered request."""
     sizes = np.arange(1, tally.sizes.shape[1])
     answered = max(1, int(tally.answered.sum()))
-    on_servers = tally.sizes[0, 1:]
+    by_workers = tally.sizes[0, 1:]
     machines = (
-        deployment.price_per_server_hour / 3600 * server_seconds
-        + deployment.price_per_server_second * float(tally.seconds[0])
-        + deployment.price_per_batch * float(on_servers.sum())
+        deployment.price_per_worker_hour / 3600 * worker_seconds
+        + deployment.price_per_worker_second * float(tally.seconds[0])
+        + deployment.price_per_batch * float(by_workers.sum())
     ) / answered
     by_function = tally.sizes[FUNCTION:, 1:].sum(axis=0)
     if deployment.function is None or not by_function.any():
@@ -256,12 +267,9 @@ def _cost(deployment: Deployment, tally: _Tally, server_seconds: float) -> Batch
     function = predict_cost(
         np.trim_zeros(by_function, "b") / by_function.sum(),
         deployment.function,
-        deployment.prices,
-        architecture=deployment.architecture,
-        granularity=deployment.granularity,
-        cold_start_probability=float(tally.sizes[COLD:].sum() / by_function.sum()),
+        replace(deployment.billing, cold_start_probability=float(tally.sizes[COLD:].sum() / by_function.sum())),
         init_duration=0.0 if environments is None else environments.init_duration,
-        buffered=not (len(sizes) == 1 and not on_servers.any()),
+        buffered=not (len(sizes) == 1 and not by_workers.any()),
     )
     part = float(by_function @ sizes) / answered
     terms = {name: part * usd for name, usd in function.terms().items()}

@@ -256,7 +256,7 @@ def _energies(text: str, largest: int) -> Array:
 
 
 def _keeps(run: RunStatistics, slos: Sequence[Slo]) -> bool:
-    return all(run.violation_ratio(k) <= 1 - slo.percentile / 100 for k, slo in enumerate(slos))
+    return all(run.violation_ratio(k) <= slo.error_budget for k, slo in enumerate(slos))
 
 
 def _winner(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
@@ -284,7 +284,7 @@ def _document(run: RunStatistics, slos: Sequence[Slo], with_series: bool) -> dic
         "mean_batch_size": run.mean_batch_size,
         "batch_size_pmf": run.batch_size_pmf.tolist(),
         "by_function": run.by_function,
-        "mean_servers": run.server_seconds / _span(run),
+        "mean_servers": run.worker_seconds / _span(run),
         "utilisation": run.utilisation,
         "energy_per_request": run.energy_per_request,
         "cost": cost_document(run.cost),

@@ -232,7 +232,7 @@ class Demo:
         greedy = policies.greedy(service.max_batch_size, servers=1)
         replayed = trace.times[trace.times < self.replay_seconds]
         simulated = simulate(greedy, replayed, service, np.random.default_rng(RNG_SEED))
-        latency = {self.slo.name: simulated.percentile(self.slo.percentile)}
+        latency = {self.slo.name: simulated.percentile_of_answered(self.slo.percentile)}
         prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
         return {
             "no batching": unbatched,

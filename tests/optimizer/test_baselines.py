@@ -241,7 +241,7 @@ def test_recommended_is_the_winner_of_the_recommendation() -> None:
     cheap = offer(price=1e-4)
     by_worker = recommend(arrivals, profile(), SLO, workers=[cheap])
     pool = baselines.recommended(by_worker, function(), [cheap])
-    assert pool.schedule.tables[0].servers == 1 and pool.price_per_server_hour == 1e-4
+    assert pool.schedule.tables[0].servers == 1 and pool.price_per_worker_hour == 1e-4
     alone = recommend(arrivals, profile(), SLO, policies="size-or-timeout")
     deployment = baselines.recommended(alone, function())
     assert deployment.service.memory_mb == alone.best.memory_mb

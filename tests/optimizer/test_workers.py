@@ -47,7 +47,7 @@ def violations(arrivals: ArrivalProcess, offer: WorkerOffer, policy: policies.Po
 @pytest.mark.parametrize(("arrivals", "offer", "slo"), CASES)
 def test_the_workers_keep_the_slo_and_one_fewer_does_not(arrivals: ArrivalProcess, offer: WorkerOffer, slo: Slo) -> None:
     setting = choose_workers(arrivals, offer, slo)
-    left = 1 - slo.percentile / 100
+    left = slo.error_budget
     assert setting.keeps_slos and setting.violations[0].high <= left
     assert violations(arrivals, offer, setting.policy, slo) <= left
     fewer = setting.workers - 1
