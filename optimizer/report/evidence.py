@@ -10,7 +10,7 @@ import numpy as np
 from sluice.batching.documents import quantile_of
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.recommend.answer import Setting
+from sluice.optimizer.recommend import FunctionSetting
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.event_loop import simulate
@@ -60,14 +60,14 @@ class Seen:
 
 def simulate_setting(
     name: str,
-    setting: Setting,
+    setting: FunctionSetting,
     service: ServiceTimes,
     arrival_times: Array,
     percentiles: Sequence[float],
     rng: np.random.Generator,
 ) -> Seen:
     """What the requests that arrive at ``arrival_times`` (s) see when the setting's policy is run by the event loop."""
-    result = simulate(setting.policy(), arrival_times, service, rng)
+    result = simulate(setting.policy, arrival_times, service, rng)
     latency = result.latency[result.answered]
     sizes = np.bincount(result.batch_sizes, minlength=setting.batch_size + 1)[1:]
     return Seen(

@@ -8,7 +8,7 @@ the share within a given latency is counted exactly. Both are counted by block o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import frexp
 from typing import NamedTuple
@@ -176,6 +176,12 @@ class RunStatistics:
     def _in_time(self, k: int) -> Counts:
         require(0 <= k < len(self.latencies), "k", k, f"the place of one of the {len(self.latencies)} latencies")
         return np.asarray(self._tally.in_time[k])
+
+
+def cheapest_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
+    """The run of least cost that keeps all SLOs, by name; ``None`` where none does, or there is no SLO."""
+    kept = [name for name, run in runs.items() if slos and run.keeps(slos)]
+    return min(kept, key=lambda name: runs[name].cost.per_request, default=None)
 
 
 class Statistics:

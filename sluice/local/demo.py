@@ -27,14 +27,13 @@ from sluice.local.networks import write_network
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, ReplayProgress, replay, run
 from sluice.local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
-from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.prices import default_prices
+from sluice.optimizer.arrivals import ArrivalProcess
+from sluice.optimizer.billing import default_prices
 from sluice.optimizer.fits.choice import fit_arrivals
-from sluice.optimizer.recommend.answer import Recommendation
-from sluice.optimizer.recommend.recommend import recommend
-from sluice.optimizer.report.wording import leaves
-from sluice.optimizer.service.times import ServiceTimes, service_times
-from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.recommend import Answer, Goal, Question, recommend
+from sluice.optimizer.recommend.words import leaves
+from sluice.optimizer.service import ServiceTimes, service_times
+from sluice.optimizer.simulation import simulate
 from sluice.optimizer.traces.trace import Trace, read_trace
 from sluice.profiler.invocations import LambdaInvocations
 from sluice.profiler.samples import make_sample
@@ -144,14 +143,9 @@ class Demo:
             profile = self._behind_the_buffer(profile, buffer, body, say)
             trace = read_trace(self.trace).sped_up(self.scale)
             arrivals = self._fit(trace, say, show)
-            answer = recommend(
-                ArrivalProcess.of(arrivals),
-                profile,
-                self.slo,
-                headroom=self.headroom,
-                on_progress=lambda fraction: show("Searching memory x batch size x timeout", fraction),
-            )
-            plans = self._plans(answer, profile, arrivals, trace)
+            question = Question(ArrivalProcess.of(arrivals), profile, (self.slo,), goal=Goal(headroom=self.headroom))
+            answer = recommend(question, lambda fraction: show("Searching memory x batch size x timeout", fraction))
+            plans = self._plans(answer, arrivals, trace)
             say(f"Recommended: {answer.best.memory_mb} MB, {_policy(plans['recommended'])}.")
             rows = []
             for name, plan in plans.items():
@@ -224,11 +218,11 @@ class Demo:
         )
         return arrivals
 
-    def _plans(self, answer: Recommendation, profile: ServiceProfile, arrivals: ArrivalDocument, trace: Trace) -> dict[str, Plan]:
+    def _plans(self, answer: Answer, arrivals: ArrivalDocument, trace: Trace) -> dict[str, Plan]:
         """No batching and greedy beside the recommended plan, each with its own prediction."""
-        recommended = answer.plan(profile, self.network, arrivals)
-        unbatched = replace(answer, best=answer.no_batching).plan(profile, self.network, arrivals)
-        service = service_times(profile, answer.best.memory_mb)
+        recommended = answer.plan(self.network, arrivals)
+        unbatched = replace(answer, best=answer.no_batching).plan(self.network, arrivals)
+        service = service_times(answer.question.profile, answer.best.memory_mb)
         greedy = policies.greedy(service.max_batch_size, servers=1)
         replayed = trace.times[trace.times < self.replay_seconds]
         simulated = simulate(greedy, replayed, service, np.random.default_rng(RNG_SEED))

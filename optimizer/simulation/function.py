@@ -1,29 +1,24 @@
-"""What a baseline runs on: an elastic function, or workers that are paid by the hour."""
+"""A function that batches are sent to, as a platform runs and bills it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
-import numpy as np
-
-from sluice.batching.documents import ServiceProfile, Slo
+from sluice.batching.documents import ServiceProfile
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import Billing, invocation_costs
-from sluice.optimizer.recommend.workers import WorkerOffer
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.simulation.deployment import Deployment, Environments
 from sluice.optimizer.simulation.schedule import Schedule
 
 LARGEST_BATCH = 128
-CYCLES = 2  # batches that fit into an SLO: who just missed one is still in time with the next
 
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function at one memory size, as a platform runs and bills it.
+    """A function at one memory size.
 
     Parameters
     ----------
@@ -38,7 +33,7 @@ class Function:
 
     profile: ServiceProfile
     memory_mb: int
-    billing: Billing
+    billing: Billing = field(default_factory=Billing)
     environments: Environments | None = None
     max_batch_size: int = LARGEST_BATCH
 
@@ -68,28 +63,3 @@ class Function:
     def under(self, policy: Policy | Schedule) -> Deployment:
         """The function behind a buffer with elastic tables."""
         return Deployment(policy, self.service, environments=self.platform, billing=self.billing)
-
-
-def on_workers(offer: WorkerOffer, policy: Policy | Schedule, **further: Any) -> Deployment:
-    """Workers under tables that name their number; ``further`` is what else the deployment has."""
-    return Deployment(
-        policy,
-        offer.service,
-        price_per_worker_hour=offer.price_per_hour,
-        price_per_worker_second=offer.price_per_second,
-        price_per_batch=offer.price_per_request,
-        **further,
-    )
-
-
-def seconds_in_time(service: ServiceTimes, slo: Slo, cycles: float = CYCLES) -> Array:
-    """Seconds of a batch of 1, 2, ... at the SLO's percentile, as far as ``cycles`` of them fit into the SLO; of 1 at least."""
-    seconds = service.quantile(slo.quantile)
-    fitting = int(np.searchsorted(cycles * seconds, slo.latency * (1 + 1e-12), side="right"))
-    return seconds[: max(fitting, 1)]
-
-
-def largest_throughput(service: ServiceTimes, slo: Slo) -> float:
-    """Requests/s that a worker serves at most in batches of which two fit into the SLO."""
-    sizes = len(seconds_in_time(service, slo))
-    return float((np.arange(1, sizes + 1) / service.mean_response[:sizes]).max())
