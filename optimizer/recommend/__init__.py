@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from sluice.batching.documents import ServiceProfile, Slo
 from sluice.batching.errors import Infeasible
+from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend.answer import Answer
 from sluice.optimizer.recommend.candidate import PERCENTILES, Candidate
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity, break_even, frontier, sensitivity
@@ -30,6 +33,8 @@ from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_wo
 __all__ = [
     "PERCENTILES",
     "Answer",
+    "ArrivalProcess",
+    "Billing",
     "Candidate",
     "FrontierPoint",
     "FunctionSetting",
@@ -37,10 +42,14 @@ __all__ = [
     "Limits",
     "Question",
     "Sensitivity",
+    "ServiceProfile",
+    "Slo",
     "WorkerOffer",
     "WorkerSetting",
     "choose_workers",
     "machine_offer",
+    "mmpp2",
+    "poisson",
     "provisioned_offers",
     "recommend",
     "simulate_workers",

@@ -50,7 +50,7 @@ class Environments:
 
 @dataclass(frozen=True, eq=False)
 class Overflow:
-    """A function beside the servers of the same queue: its table is read whenever that of the servers releases nothing.
+    """A function beside the workers of the same queue: its table is read whenever that of the workers releases nothing.
 
     Parameters
     ----------
@@ -114,15 +114,15 @@ class Deployment:
     policy : Policy or Schedule
         One table, or several that are swapped on the way.
     service : ServiceTimes
-        Of what serves the tables: servers, or the function where they are elastic. Must reach their largest batch.
+        Of what serves the tables: workers, or the function where they are elastic. Must reach their largest batch.
     environments : Environments or None
         Of the function; ``None``: one for every batch, warm.
     overflow : Overflow or None
-        A function beside the servers.
+        A function beside the workers.
     adaptation : Adaptation or None
-        Swaps of the servers' tables by what batches took.
+        Swaps of the workers' tables by what batches took.
     price_per_worker_hour, price_per_worker_second, price_per_batch : float
-        USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that it is
+        USD for an hour of a worker that is there (one that goes while it serves ends its batch unpaid), for a second that it is
         busy, for a batch that it serves.
     energy : array, shape (>= max_batch_size,), optional
         J that a batch of 1, 2, ... takes, wherever it is served.
@@ -132,7 +132,7 @@ class Deployment:
     Raises
     ------
     InvalidInput
-        Environments without a function, an overflow or an adaptation without servers, an automaton of other tables.
+        Environments without a function, an overflow or an adaptation without workers, an automaton of other tables.
     """
 
     policy: Policy | Schedule
@@ -172,7 +172,7 @@ class Deployment:
 
     @property
     def max_batch_size(self) -> int:
-        """Size of the largest batch, of servers and function."""
+        """Size of the largest batch, of workers and function."""
         return max(self.schedule.max_batch_size, self.overflow.policy.max_batch_size if self.overflow else 1)
 
     @property
