@@ -26,6 +26,15 @@ from sluice.optimizer.simulation import Estimate, RunStatistics, cheapest_kept, 
 BINS = 60
 
 
+def figure_path(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
+    """A path of a figure that can be written, before anything is planned for it."""
+    if path is not None:
+        from sluice.optimizer.report.trace_plot import require_figure_path
+
+        require_figure_path(path)
+    return path
+
+
 @click.command("simulate")
 @situation_options
 @click.option(
@@ -35,7 +44,7 @@ BINS = 60
 @click.option(
     "--bins", type=int, metavar="N", help=f"Also how it went over time, in so many bins  [default: none; {BINS} for --plot]"
 )
-@click.option("--plot", metavar="FILE", help="Draw how it went over time: .svg, .png or .pdf.")
+@click.option("--plot", metavar="FILE", callback=figure_path, is_eager=True, help="Draw how it went over time: .svg, .png or .pdf.")
 @output.json_option
 def command(
     situation: Situation,
@@ -50,10 +59,6 @@ def command(
 
     Policies that plan know a model of the arrivals or the past part of a trace, never what they are run on.
     """
-    if plot is not None:
-        from sluice.optimizer.report.trace_plot import require_figure_path
-
-        require_figure_path(plot)
     require(bins is None or bins >= 1, "bins", bins, "an integer >= 1")
     slos, run = situation.slos, situation.workload.run
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
