@@ -22,13 +22,14 @@ from rich.console import Console
 from rich.table import Table
 from scipy.linalg import expm
 
+from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import CountingProcess
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.function.latency import predict_latency
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
-from sluice.optimizer.recommend.search import Promise, Search
+from sluice.optimizer.recommend.search import Search
 from sluice.optimizer.service.times import ServiceTimes
 
 R = TypeVar("R")
@@ -36,7 +37,8 @@ R = TypeVar("R")
 ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 RUNS = 5
 ARRIVALS = mmpp2(400, 20, 2, 0.2)
-LATENCY, QUANTILE = 0.2, 0.95
+LATENCY = 0.2
+SLO = Slo(LATENCY, 95.0)
 BATCH_SIZE, TIMEOUT = 32, 0.15
 LARGEST, MEMORY_SIZES = 64, np.linspace(128, 10240, 46).astype(int)
 TIMEOUTS = np.linspace(0, 2 * LATENCY, 65)[1:]
@@ -165,7 +167,7 @@ def whole_search(console: Console) -> None:
         start = time.process_time()
         expected = fraction_within_by_expm(ARRIVALS, response, batch_size, float(TIMEOUTS[i]), LATENCY)
         slow += time.process_time() - start
-        difference = max(difference, abs(float(margins[i, -1, batch_size - 1]) + QUANTILE - expected))
+        difference = max(difference, abs(float(margins[i, -1, batch_size - 1]) + SLO.quantile - expected))
     slow *= n_settings / len(SUBSET)
     points = f"{len(LEVELS)} points"
     for name, law, seconds in (
@@ -190,7 +192,7 @@ def landscape(random: bool, n_best: int) -> Array:
     functions = [service(memory_mb, LARGEST, random) for memory_mb in MEMORY_SIZES]
     compute = np.array([function.billed_duration * function.memory_mb for function in functions])
     search = Search(ARRIVALS, functions, compute, np.zeros(len(functions)), float(TIMEOUTS[-1]))
-    land, _ = search.landscape([Promise(LATENCY, QUANTILE)], TIMEOUTS, n_best=n_best, refine=False)
+    land, _ = search.landscape([SLO], TIMEOUTS, n_best=n_best, refine=False)
     return land.margin
 
 

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import pkgutil
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -19,6 +20,7 @@ from sluice.cli.main import sluice as group
 from .publishing import DOCS
 
 WIDTH = 110
+LONGEST = 200  # characters of a value that is shown
 
 
 def command_line_page() -> str:
@@ -68,10 +70,11 @@ def _rank(name: str) -> tuple[int, str]:
     return (int(name.isupper()), name.lower())
 
 
-def _summary(thing: object) -> str:
+def _summary(thing: Any) -> str:
     if isinstance(thing, ModuleType) or inspect.isclass(thing) or inspect.isroutine(thing):
         return _first_sentence(thing).replace("|", "\\|")
-    return f"`{thing!r}`".replace("|", "\\|")
+    shown = repr(thing)
+    return f"`{shown}`".replace("|", "\\|") if len(shown) <= LONGEST else f"a {type(thing).__name__} of {len(thing)}"
 
 
 def _first_sentence(thing: object) -> str:

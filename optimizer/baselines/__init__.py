@@ -11,11 +11,13 @@
     deadline              Proteus
     aimd                  Clipper
     early_drop            Nexus
-    fixed_workers         the pool `sluice recommend` offers
+    fixed_workers         those that `sluice recommend` finds
     autoscaled            a SageMaker endpoint            workers whose number follows the load, late
-    hybrid                MArk                            workers and a function
+    with_overflow         MArk                            workers, and a function for what overflows
 
 Every docstring says what of the original is kept and what is left out. None sees an arrival before it has come.
+
+``NAMES`` has them by name, with what each needs; a ``Situation`` is what they are made for, and ``named_deployments`` makes them.
 """
 
 from __future__ import annotations
@@ -30,28 +32,34 @@ from sluice.optimizer.baselines.functions import (
     size_or_timeout,
     with_headroom,
 )
-from sluice.optimizer.baselines.hardware import Function, largest_throughput, on_workers, seconds_in_time
+from sluice.optimizer.baselines.in_time import largest_throughput, seconds_in_time
+from sluice.optimizer.baselines.names import NAMES, USAGE, all_names, named, named_deployments, written
+from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
+from sluice.optimizer.baselines.situation import Situation, Workload
 from sluice.optimizer.baselines.sizing import MOST_WORKERS, fewest_workers
-from sluice.optimizer.baselines.spillover import Forecasting, hybrid
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
 
 __all__ = [
     "MOST_WORKERS",
+    "NAMES",
+    "USAGE",
     "Forecasting",
-    "Function",
+    "Situation",
     "TargetTracking",
+    "Workload",
     "aimd",
+    "all_names",
     "autoscaled",
     "deadline",
     "early_drop",
     "fewest_workers",
     "fixed_workers",
     "greedy",
-    "hybrid",
     "largest_throughput",
     "last_moment",
+    "named",
+    "named_deployments",
     "no_batching",
-    "on_workers",
     "past_windows",
     "recommended",
     "reoptimised",
@@ -60,4 +68,6 @@ __all__ = [
     "smdp",
     "static",
     "with_headroom",
+    "with_overflow",
+    "written",
 ]

@@ -17,8 +17,8 @@ from sluice.batching.documents import Slo
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.baselines.hardware import largest_throughput, on_workers, seconds_in_time
-from sluice.optimizer.recommend.workers import WorkerOffer
+from sluice.optimizer.baselines.in_time import largest_throughput, seconds_in_time
+from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.schedule import Schedule
 
@@ -112,7 +112,7 @@ def autoscaled(
     first = tracking.least if first is None else first
     table = policies.greedy(len(seconds_in_time(offer.service, slo)), 1)
     changes = tracking.changes(rates_by_period(arrival_times, tracking.period), first)
-    return on_workers(offer, as_schedule(table, float(arrival_times[0]), first, changes))
+    return offer.under(as_schedule(table, float(arrival_times[0]), first, changes))
 
 
 def rates_by_period(arrival_times: Array, period: float) -> Array:

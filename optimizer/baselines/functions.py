@@ -12,15 +12,14 @@ from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.baselines.hardware import Function, on_workers
 from sluice.optimizer.fits.windows import WindowFit, fit_windows
-from sluice.optimizer.recommend.answer import Recommendation, Setting
+from sluice.optimizer.recommend import Answer
 from sluice.optimizer.recommend.last_moment import last_moment as last_moment_table
-from sluice.optimizer.recommend.recommend import LONGEST_TIMEOUT, N_TIMEOUTS
-from sluice.optimizer.recommend.search import Promise, Search
-from sluice.optimizer.recommend.workers import WorkerOffer
+from sluice.optimizer.recommend.question import LONGEST_TIMEOUT, N_TIMEOUTS
+from sluice.optimizer.recommend.search import Search
 from sluice.optimizer.simulation.chunks import TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.schedule import Schedule
 from sluice.optimizer.simulation.streaming import simulate_deployments
 from sluice.optimizer.traces.trace import MIN_ARRIVALS, Trace
@@ -52,23 +51,18 @@ def last_moment(function: Function, slos: Sequence[Slo]) -> Deployment:
     The rule of Proteus (``workers.deadline``) in front of an elastic function: nobody is late but for cold starts and random
     service times, whatever the arrivals do, and no fit is needed. Kept: the rule. Left out: workers and their number.
     """
-    table = last_moment_table(function.service, [Promise(slo.latency, slo.percentile / 100) for slo in slos])
+    table = last_moment_table(function.service, slos)
     return function.under(table or policies.no_batching())
 
 
-def recommended(answer: Recommendation, function: Function, offers: Sequence[WorkerOffer] = ()) -> Deployment:
-    """What `sluice recommend` answers, once and for all: its setting of the function, or its pool of workers where that is cheaper.
+def recommended(answer: Answer, function: Function) -> Deployment:
+    """What `sluice recommend` answers, once and for all: its setting of the function, or workers where they are cheaper.
 
     BATCH (Ali et al., SC'20) with the exact latency law, where only size-or-timeout was asked for. Kept: one choice of memory size,
     batch size and timeout, made beforehand from a fitted process. Left out: the new choice when the load changes
-    (``reoptimised``). Added: tables that wait to the last moment, and ``offers`` of workers, compete where they were asked for.
+    (``reoptimised``). Added: tables that wait to the last moment, and offers of workers, compete where they were asked for.
     """
-    winner = answer.winner
-    if isinstance(winner, Setting):
-        return function.at(winner.memory_mb).under(winner.policy())
-    named = [offer for offer in offers if offer.name == winner.name]
-    require(bool(named), "offers", [offer.name for offer in offers], f"those of the recommendation, {winner.name} among them")
-    return on_workers(named[0], winner.policy)
+    return answer.winner.deployment(function)
 
 
 def past_windows(
@@ -149,7 +143,7 @@ def with_headroom(
         if deployment is None:
             break
         run = simulate_deployments({"": deployment}, past, latencies)[""]
-        if all(run.violation_ratio(k) <= 1 - slo.percentile / 100 for k, slo in enumerate(slos)):
+        if run.keeps(slos):
             return deployment
     return no_batching(candidates[-1])
 
@@ -169,8 +163,7 @@ class _Search:
 
     def cheapest(self, headroom: float = 0.0) -> Deployment | None:
         """With this part of the SLOs' latencies kept free; ``None`` where no setting keeps the SLOs."""
-        promises = [Promise(slo.latency * (1 - headroom), slo.percentile / 100) for slo in self._slos]
-        ranked = self._search.landscape(promises, self._grid)[0].ranked()
+        ranked = self._search.landscape([slo.within(headroom) for slo in self._slos], self._grid)[0].ranked()
         if not ranked:
             return None
         best = ranked[0]

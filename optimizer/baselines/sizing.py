@@ -50,7 +50,7 @@ def fewest_workers(
     def enough(workers: int, allowed: Sequence[float]) -> bool:
         return all(share <= most_allowed for share, most_allowed in zip(violations(workers), allowed, strict=True))
 
-    allowed = [1 - slo.percentile / 100 for slo in slos]
+    allowed = [slo.error_budget for slo in slos]
     too_few, workers = least - 1, least
     while workers < most and not enough(workers, allowed):
         too_few, workers = workers, min(2 * workers, most)

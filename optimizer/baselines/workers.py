@@ -16,8 +16,8 @@ from sluice.batching.documents import Slo
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.baselines.hardware import on_workers, seconds_in_time
-from sluice.optimizer.recommend.workers import WorkerOffer, choose_workers
+from sluice.optimizer.baselines.in_time import seconds_in_time
+from sluice.optimizer.recommend import WorkerOffer, choose_workers
 from sluice.optimizer.service.law import EmpiricalLaw
 from sluice.optimizer.simulation.deployment import Adaptation, Deployment
 from sluice.optimizer.simulation.schedule import Schedule
@@ -36,7 +36,7 @@ def greedy(offer: WorkerOffer, workers: int, slo: Slo | None = None, batch_size:
     """
     if batch_size is None:
         batch_size = offer.service.max_batch_size if slo is None else len(seconds_in_time(offer.service, slo))
-    return on_workers(offer, policies.greedy(batch_size, workers))
+    return offer.under(policies.greedy(batch_size, workers))
 
 
 def static(offer: WorkerOffer, workers: int, batch_size: int) -> Deployment:
@@ -44,7 +44,7 @@ def static(offer: WorkerOffer, workers: int, batch_size: int) -> Deployment:
 
     Kept: the rule, also in that the last requests of all may wait for ever. Left out: nothing.
     """
-    return on_workers(offer, policies.static(batch_size, workers))
+    return offer.under(policies.static(batch_size, workers))
 
 
 def smdp(offer: WorkerOffer, workers: int, arrival_rate: float, slos: Sequence[Slo]) -> Deployment:
@@ -62,15 +62,14 @@ def smdp(offer: WorkerOffer, workers: int, arrival_rate: float, slos: Sequence[S
         More arrivals than the workers serve in their largest batches.
     """
     service = offer.service
-    usage = offer.price_per_second * offer.billed_duration + offer.price_per_request
-    energy = usage if usage.any() else service.mean_response
+    energy = offer.usage if offer.usage.any() else service.mean_response
     problem = SmdpProblem(poisson(arrival_rate / workers), EmpiricalLaw(service), energy, 1, 1.0, 1.0)
     solution = solve_by_policy_iteration(problem.weighted(1.0, 0.0))
     per_request = energy / np.arange(1, len(energy) + 1)
     if per_request.min() < (1 - _SAVING) * per_request[0]:
         with suppress(Infeasible):
             solution = choose_weight(problem, slos, LatencyPercentiles(problem)).solution
-    return on_workers(offer, solution.policy(servers=workers))
+    return offer.under(solution.policy(servers=workers))
 
 
 def deadline(offer: WorkerOffer, workers: int, slo: Slo) -> Deployment:
@@ -80,7 +79,7 @@ def deadline(offer: WorkerOffer, workers: int, slo: Slo) -> Deployment:
     is one queue here, and the placement that gives a worker no more than it can bear.
     """
     seconds = seconds_in_time(offer.service, slo).tolist()
-    return on_workers(offer, policies.deadline(slo.latency, seconds, workers))
+    return offer.under(policies.deadline(slo.latency, seconds, workers))
 
 
 def early_drop(offer: WorkerOffer, workers: int, slo: Slo) -> Deployment:
@@ -95,8 +94,8 @@ def early_drop(offer: WorkerOffer, workers: int, slo: Slo) -> Deployment:
     InvalidInput
         Two batches of one request do not fit into the SLO.
     """
-    seconds = offer.service.quantile(slo.percentile / 100).tolist()
-    return on_workers(offer, policies.early_drop(slo.latency, seconds, workers))
+    seconds = offer.service.quantile(slo.quantile).tolist()
+    return offer.under(policies.early_drop(slo.latency, seconds, workers))
 
 
 def aimd(offer: WorkerOffer, workers: int, slo: Slo, step: int = 1, backoff: float = 0.9) -> Deployment:
@@ -110,7 +109,7 @@ def aimd(offer: WorkerOffer, workers: int, slo: Slo, step: int = 1, backoff: flo
     largest = offer.service.max_batch_size
     tables = [policies.aimd(limit, workers) for limit in range(1, largest + 1)]
     schedule = Schedule(tables, np.empty(0), np.empty(0, dtype=np.int64))
-    return on_workers(offer, schedule, adaptation=Adaptation.aimd(slo.latency / 2, largest, step, backoff))
+    return offer.under(schedule, adaptation=Adaptation.aimd(slo.latency / 2, largest, step, backoff))
 
 
 def fixed_workers(offer: WorkerOffer, arrivals: ArrivalProcess, slos: Sequence[Slo]) -> Deployment:
@@ -121,4 +120,4 @@ def fixed_workers(offer: WorkerOffer, arrivals: ArrivalProcess, slos: Sequence[S
     Infeasible
         No number of workers does.
     """
-    return on_workers(offer, choose_workers(arrivals, offer, slos).policy)
+    return offer.under(choose_workers(arrivals, offer, slos).policy)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from sluice.batching.documents import ServiceProfile
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices
 from sluice.optimizer.service.times import ServiceTimes
@@ -75,25 +75,78 @@ class BatchCost:
         return self.per_request + self.beside + self.fixed_per_month / SECONDS_PER_MONTH / arrival_rate
 
 
-def invocation_costs(
-    service: ServiceTimes, prices: Prices, architecture: str = "x86_64", granularity: float | None = None
-) -> tuple[Array, float]:
+@dataclass(frozen=True)
+class Billing:
+    """How the invocations of a function are billed.
+
+    Parameters
+    ----------
+    prices : Prices
+        By default the dated ones that come along.
+    architecture : str
+        Of the function: ``x86_64`` or ``arm64``.
+    granularity : float or None
+        Seconds that a duration is rounded up to; ``None`` for the price list's (1 ms; 100 ms in BATCH's year).
+    cold_start_probability : float
+        Share of the invocations that start cold (``cold_starts.cold_start_probability`` estimates it), and are billed for INIT.
+    payload_bytes : int or None
+        Bytes of one request, as far as the buffer pays for moving them; ``None`` where they are not known, and cost nothing.
+    answer_bytes : int
+        Bytes of the answer to one request.
+    snap_start : bool
+        Whether a cold start restores a snapshot, which is kept and restored for a price.
+
+    Raises
+    ------
+    InvalidInput
+        Names the field that makes no sense.
+    """
+
+    prices: Prices = field(default_factory=default_prices)
+    architecture: str = "x86_64"
+    granularity: float | None = None
+    cold_start_probability: float = 0.0
+    payload_bytes: int | None = None
+    answer_bytes: int = 0
+    snap_start: bool = False
+
+    def __post_init__(self) -> None:
+        self.prices.gb_second(self.architecture)  # refuses an architecture without a price
+        require(0 < self.step < np.inf, "granularity", self.granularity, "a number of seconds > 0")
+        require(0 <= self.cold_start_probability <= 1, "cold_start_probability", self.cold_start_probability, "0 to 1")
+        for name, value in (("payload_bytes", self.payload_bytes or 0), ("answer_bytes", self.answer_bytes)):
+            require(value >= 0, name, value, "bytes >= 0")
+
+    @property
+    def step(self) -> float:
+        """Seconds that a duration is rounded up to."""
+        return self.prices.function.granularity if self.granularity is None else self.granularity
+
+    @property
+    def moved(self) -> tuple[int, int]:
+        """Bytes of a request and of its answer that the buffer pays for."""
+        return self.payload_bytes or 0, self.answer_bytes
+
+    def cost(self, batch_size_pmf: Array, service: ServiceTimes, profile: ServiceProfile) -> BatchCost:
+        """Of a request whose batch has the sizes of ``batch_size_pmf``; the profile knows the INIT of the function."""
+        init = profile.init.get(service.memory_mb)
+        seconds = init.mean if init else 0.0
+        return predict_cost(batch_size_pmf, service, self, init_duration=seconds, buffered=len(batch_size_pmf) > 1)
+
+
+def invocation_costs(service: ServiceTimes, billing: Billing | None = None) -> tuple[Array, float]:
     """USD of compute for a batch of 1, 2, ..., (max_batch_size,), in the first tier, and USD of request fee for one invocation."""
-    return _gb_seconds(service, prices, granularity) * prices.gb_second(architecture), prices.function.request
+    billing = billing or Billing()
+    prices = billing.prices
+    return _gb_seconds(service, billing) * prices.gb_second(billing.architecture), prices.function.request
 
 
 def predict_cost(
     batch_size_pmf: Array,
     service: ServiceTimes,
-    prices: Prices | None = None,
+    billing: Billing | None = None,
     *,
-    architecture: str = "x86_64",
-    granularity: float | None = None,
-    cold_start_probability: float = 0.0,
     init_duration: float = 0.0,
-    snap_start: bool = False,
-    payload_bytes: int = 0,
-    answer_bytes: int = 0,
     arrival_rate: float | None = None,
     buffered: bool = True,
 ) -> BatchCost:
@@ -101,88 +154,41 @@ def predict_cost(
 
     Parameters
     ----------
-    granularity : float, optional
-        Seconds that a duration is rounded up to; by default the price list's (1 ms; 100 ms in BATCH's year).
-    cold_start_probability, init_duration : float
-        Share of the invocations that start cold (``cold_starts.cold_start_probability`` estimates it), and the seconds of INIT, or
-        of restoring, that are then billed.
-    snap_start : bool
-        Whether a cold start restores a snapshot, which is kept and restored for a price.
-    payload_bytes, answer_bytes : int
-        Bytes of one request and of its answer, as far as the buffer pays for moving them.
+    billing : Billing, optional
+        By default the dated prices, and no cold starts.
+    init_duration : float
+        Seconds of INIT, or of restoring, that a cold start is billed.
     arrival_rate : float, optional
         Requests/s, from which a month's GB-seconds and so the tiers of their price follow; without it the first tier's price holds.
     buffered : bool
         Whether there is a buffer to pay for; without batching there need be none, and its callers invoke the function themselves.
     """
-    prices = prices or default_prices()
-    for name, value in (("payload_bytes", payload_bytes), ("answer_bytes", answer_bytes)):
-        require(value >= 0, name, value, "bytes >= 0")
-    if not 0 <= cold_start_probability <= 1:
-        raise InvalidInput("cold_start_probability", cold_start_probability, "0 to 1")
+    billing = billing or Billing()
+    prices, cold = billing.prices, billing.cold_start_probability
     require(0 <= init_duration < np.inf, "init_duration", init_duration, "seconds >= 0")
     if arrival_rate is not None:
         require(0 < arrival_rate < np.inf, "arrival_rate", arrival_rate, "requests/s > 0")
     invocations = 1 / float(batch_size_pmf @ np.arange(1, len(batch_size_pmf) + 1))  # per request
     gb = service.memory_mb / 1024
-    run = float(batch_size_pmf @ _gb_seconds(service.up_to(len(batch_size_pmf)), prices, granularity)) * invocations
-    init = cold_start_probability * init_duration * gb * invocations
-    gb_second = prices.gb_second(architecture, (run + init) * (arrival_rate or 0.0) * SECONDS_PER_MONTH)
+    run = float(batch_size_pmf @ _gb_seconds(service.up_to(len(batch_size_pmf)), billing)) * invocations
+    init = cold * init_duration * gb * invocations
+    gb_second = prices.gb_second(billing.architecture, (run + init) * (arrival_rate or 0.0) * SECONDS_PER_MONTH)
     fixed = dict(prices.fixed_terms()) if buffered else {}
     snapshot = prices.function.snap_start
-    if snap_start:
+    if billing.snap_start:
         fixed["snapshot"] = gb * snapshot.cache_gb_second * SECONDS_PER_MONTH
     return BatchCost(
         compute=run * gb_second,
         requests=prices.function.request * invocations,
         init=init * gb_second,
-        restore=cold_start_probability * gb * snapshot.restore_gb * invocations if snap_start else 0.0,
+        restore=cold * gb * snapshot.restore_gb * invocations if billing.snap_start else 0.0,
         logs=prices.logs_per_invocation * invocations,
-        cache=prices.cache_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
-        load_balancer=prices.load_balancer_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
-        network=prices.network_per_request(payload_bytes, answer_bytes) if buffered else 0.0,
+        cache=prices.cache_per_request(*billing.moved) if buffered else 0.0,
+        load_balancer=prices.load_balancer_per_request(*billing.moved) if buffered else 0.0,
+        network=prices.network_per_request(*billing.moved) if buffered else 0.0,
         fixed_terms=fixed,
     )
 
 
-@dataclass(frozen=True)
-class Billing:
-    """What an invocation is billed by.
-
-    Parameters
-    ----------
-    granularity : float or None
-        Seconds that a duration is rounded up to; ``None`` for the price list's.
-    cold_start_probability, payload_bytes, answer_bytes, snap_start
-        As ``predict_cost`` has them; ``payload_bytes`` may be unknown.
-    """
-
-    prices: Prices
-    architecture: str
-    granularity: float | None
-    cold_start_probability: float
-    payload_bytes: int | None = None
-    answer_bytes: int = 0
-    snap_start: bool = False
-
-    def cost(self, batch_size_pmf: Array, function: ServiceTimes, profile: ServiceProfile) -> BatchCost:
-        """Of a request whose batch has the sizes of ``batch_size_pmf``; the profile knows the INIT of the function."""
-        init = profile.init.get(function.memory_mb)
-        return predict_cost(
-            batch_size_pmf,
-            function,
-            self.prices,
-            architecture=self.architecture,
-            granularity=self.granularity,
-            cold_start_probability=self.cold_start_probability,
-            init_duration=init.mean if init else 0.0,
-            snap_start=self.snap_start,
-            payload_bytes=self.payload_bytes or 0,
-            answer_bytes=self.answer_bytes,
-            buffered=len(batch_size_pmf) > 1,
-        )
-
-
-def _gb_seconds(service: ServiceTimes, prices: Prices, granularity: float | None) -> Array:
-    billed = service.mean_billed(prices.function.granularity if granularity is None else granularity)
-    return billed * (service.memory_mb / 1024)
+def _gb_seconds(service: ServiceTimes, billing: Billing) -> Array:
+    return service.mean_billed(billing.step) * (service.memory_mb / 1024)

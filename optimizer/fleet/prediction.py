@@ -152,7 +152,7 @@ def simulate_plan(
         rng = np.random.default_rng([seed, q])
         times = np.cumsum(process_of(family.name, rate, arrivals).sample(n, rng))
         serving = [group for group in groups if group.family == family.name and group.share]
-        most = round(1 - family.slo.percentile / 100, 12) if allowed is None else allowed
+        most = family.slo.error_budget if allowed is None else allowed
         families[family.name] = _predicted(family, most, run_family(fleet, serving, times, rng)) if serving else _none(most)
     return _together(families, asked)
 

@@ -84,7 +84,7 @@ class Profile:
 
     def promised(self, slo: Slo) -> Array:
         """Seconds from dispatch to answer that the SLO's percentile of batches of 1, 2, ... keeps, (max_batch_size,)."""
-        return self.service.quantile(slo.percentile / 100)
+        return self.service.quantile(slo.quantile)
 
 
 class Capacity(NamedTuple):

@@ -1,1 +1,18 @@
 """What batching does in front of an elastic function, on paper: batch sizes, waits, latency."""
+
+from __future__ import annotations
+
+from sluice.optimizer.function.falling_holds import FallingHolds, predict_falling_holds
+from sluice.optimizer.function.latency import METHODS, LatencyPrediction, predict_latency
+from sluice.optimizer.function.waiting_time import SizeOrTimeout, predict_batch_size_pmf, predict_waiting_time_cdf
+
+__all__ = [
+    "METHODS",
+    "FallingHolds",
+    "LatencyPrediction",
+    "SizeOrTimeout",
+    "predict_batch_size_pmf",
+    "predict_falling_holds",
+    "predict_latency",
+    "predict_waiting_time_cdf",
+]

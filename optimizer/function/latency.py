@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sluice.batching.documents import quantile_of
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -57,9 +58,7 @@ class LatencyPrediction:
 
     def percentile(self, percentile: float) -> float:
         """The same with 0-100, as numpy has it."""
-        if not 0 < percentile < 100:
-            raise InvalidInput("percentile", percentile, "a number strictly between 0 and 100")
-        return self.quantile(percentile / 100)
+        return self.quantile(quantile_of(percentile))
 
     def probability_within(self, latency: float) -> float:
         """Fraction of the requests answered within ``latency`` seconds."""

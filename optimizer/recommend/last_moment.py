@@ -1,7 +1,7 @@
 """Tables that wait to the last moment: in time for the oldest whatever the arrivals do (docs/model.md, 2.6).
 
 With ``n`` waiting the batch leaves when one of ``n + 1`` would just be in time: a hold for every number waiting where
-size-or-timeout has one for all. With several promises it is in time for each, the service time being taken at the promise's
+size-or-timeout has one for all. With several SLOs it is in time for each, the service time being taken at the SLO's
 quantile. So the share of requests that are late is at most what every percentile leaves, and none are where service times are
 fixed. No fit is needed for that, but that requests come one by one: several at one moment may make a batch too large to be in time.
 What the table costs is predicted for the arrivals (``FallingHolds``).
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sluice.batching import policy as policies
+from sluice.batching.documents import Slo
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.function.falling_holds import FallingHolds
-from sluice.optimizer.recommend.search import Promise, Search
+from sluice.optimizer.recommend.search import Search
 from sluice.optimizer.service.times import ServiceTimes
 
 SAME = 1e-9  # of the cost
@@ -34,34 +35,34 @@ class LastMoment:
     cost: float
 
 
-def seconds_to_spare(service: ServiceTimes, promises: Sequence[Promise]) -> Array:
-    """Age (s) of the oldest at which a batch of 1, 2, ... must leave to keep every promise; ends where there is none."""
-    slack = [p.latency * (1 - ROUNDING) - service.quantile(p.quantile) for p in promises]
+def seconds_to_spare(service: ServiceTimes, slos: Sequence[Slo]) -> Array:
+    """Age (s) of the oldest at which a batch of 1, 2, ... must leave to keep every SLO; ends where there is none."""
+    slack = [slo.latency * (1 - ROUNDING) - service.quantile(slo.quantile) for slo in slos]
     spare = np.minimum.accumulate(np.min(slack, axis=0))
     return np.asarray(spare[spare >= 0])
 
 
-def last_moment(service: ServiceTimes, promises: Sequence[Promise], longest: float = np.inf) -> Policy | None:
-    """The table for every batch that fits into the promises; ``None`` where none does.
+def last_moment(service: ServiceTimes, slos: Sequence[Slo], longest: float = np.inf) -> Policy | None:
+    """The table for every batch that fits into the SLOs; ``None`` where none does.
 
     Parameters
     ----------
     longest : float
         Seconds that nobody is held beyond.
     """
-    spare = seconds_to_spare(service, promises)
+    spare = seconds_to_spare(service, slos)
     if not len(spare):
         return None
-    tightest = min(promise.latency for promise in promises)
+    tightest = min(slo.latency for slo in slos)
     seconds = tightest - np.minimum(spare, longest)
     return policies.deadline(tightest, np.maximum(seconds, 0.0).tolist(), servers=None)
 
 
-def cheapest_last_moments(search: Search, promises: Sequence[Promise]) -> tuple[list[LastMoment], int]:
-    """The cheapest largest batch of every function that keeps the promises, cheapest first; and how many were compared."""
+def cheapest_last_moments(search: Search, slos: Sequence[Slo]) -> tuple[list[LastMoment], int]:
+    """The cheapest largest batch of every function that keeps the SLOs, cheapest first; and how many were compared."""
     found, compared = [], 0
     for j, service in enumerate(search.services):
-        whole = last_moment(service.up_to(min(service.max_batch_size, search.max_batch_size)), promises, search.max_timeout)
+        whole = last_moment(service.up_to(min(service.max_batch_size, search.max_batch_size)), slos, search.max_timeout)
         if whole is None:
             continue
         law = FallingHolds(search.arrivals, np.array(whole.hold[1:-1]), search.counting)

@@ -1,13 +1,13 @@
 """The search over memory size x batch size x timeout (docs/model.md, 3.3).
 
-For one timeout the batching law of every batch size comes at once (``SizeOrTimeout``) and is shared by all memory sizes; a promise
+For one timeout the batching law of every batch size comes at once (``SizeOrTimeout``) and is shared by all memory sizes; an SLO
 "a fraction q within t" needs one point of each latency distribution, not the distribution. Batch sizes alone give every cost and a
 ceiling on every probability: whoever opens a batch that leaves by timeout T waits T. So timeouts are visited cheapest first, and
-those that only have settings dearer than the best found, or settings that cannot keep a promise, are not. A ``Landscape`` holds
-cost and margins (the probability of being within each promise, less what was promised).
+those that only have settings dearer than the best found, or settings that cannot keep an SLO, are not. A ``Landscape`` holds
+cost and margins (the probability of being within each SLO, less what was promised).
 
 Between two neighbouring timeouts cost and margins are taken to stray from their ends by no more than their curvature allows, as
-estimated from the neighbours: h^2/8 times the second divided difference. A cell that could hold a kept promise at a cost below the
+estimated from the neighbours: h^2/8 times the second divided difference. A cell that could hold a kept SLO at a cost below the
 best so far is halved, until none could be cheaper by more than ``tolerance`` or it is ``RESOLUTION`` wide; what is left open is the
 ``gap`` of the answer.
 Batches larger than what the longest timeout can gather (but for a probability of ``UNREACHED``) are all one, and not considered.
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import CountingProcess
@@ -34,16 +35,8 @@ UNREACHED = 1e-9
 RESOLUTION = 1e-5  # of the longest timeout, or of twice the shortest latency promised: no cell is cut finer
 MAX_ROUNDS = 20
 CELLS_A_ROUND = 8
-ROUNDING = 1e-9  # of a probability: a promise missed by no more is kept
+ROUNDING = 1e-9  # of a probability: an SLO missed by no more is kept
 _NEVER = 1e300  # seconds; the response of a batch that is not allowed
-
-
-@dataclass(frozen=True)
-class Promise:
-    """A fraction ``quantile`` of the requests is answered within ``latency`` seconds."""
-
-    latency: float
-    quantile: float
 
 
 @dataclass(frozen=True)
@@ -58,9 +51,9 @@ class Choice:
 
 @dataclass
 class Landscape:
-    """Cost and margins of the promises at ascending timeouts: (n_timeouts, n_services, max_batch_size).
+    """Cost and margins of the SLOs at ascending timeouts: (n_timeouts, n_services, max_batch_size).
 
-    ``cost`` is infinite where a batch is not allowed. ``margin`` is the least over the promises; minus infinity where a setting was
+    ``cost`` is infinite where a batch is not allowed. ``margin`` is the least over the SLOs; minus infinity where a setting was
     ruled out unvisited, nan where it was not visited as others are cheaper.
     """
 
@@ -81,11 +74,11 @@ class Landscape:
         return int(np.isfinite(self.cost).sum())
 
     def kept_cost(self, budget: float = np.inf) -> Array:
-        """Cost where every promise and the budget are kept, infinite elsewhere."""
+        """Cost where every SLO and the budget are kept, infinite elsewhere."""
         return np.where((self.margin >= -ROUNDING) & (self.cost <= budget), self.cost, np.inf)
 
     def ranked(self, budget: float = np.inf) -> list[Choice]:
-        """The cheapest timeout of each function and batch size that keeps the promises, cheapest first.
+        """The cheapest timeout of each function and batch size that keeps the SLOs, cheapest first.
 
         Of timeouts that cost the same to ``SAME`` it is the shortest; of equally cheap settings the one of the earlier function,
         then of the smaller batch, comes first.
@@ -166,7 +159,7 @@ class Search:
 
     def landscape(
         self,
-        promises: Sequence[Promise],
+        slos: Sequence[Slo],
         timeouts: Array,
         *,
         budget: float = np.inf,
@@ -177,12 +170,12 @@ class Search:
     ) -> tuple[Landscape, float | None]:
         """The cheapest settings over ``timeouts`` and, where asked for, finer around what could be cheapest; and the gap left open.
 
-        Visited is what may be the cheapest setting of one of the ``n_best`` cheapest functions that keep promises and budget; with
-        ``n_best`` beyond their number, whatever may keep the promises. The gap is the part of the least cost by which a timeout
-        between those given might be cheaper; 0 where nothing keeps the promises, ``None`` without refinement.
+        Visited is what may be the cheapest setting of one of the ``n_best`` cheapest functions that keep SLOs and budget; with
+        ``n_best`` beyond their number, whatever may keep the SLOs. The gap is the part of the least cost by which a timeout
+        between those given might be cheaper; 0 where nothing keeps the SLOs, ``None`` without refinement.
         """
         cost = np.array([self.costs(float(timeout)) for timeout in timeouts])
-        possible = np.array([self._ceiling(float(timeout), promises) for timeout in timeouts]) >= -ROUNDING
+        possible = np.array([self._ceiling(float(timeout), slos) for timeout in timeouts]) >= -ROUNDING
         land = Landscape(np.asarray(timeouts, dtype=np.float64), cost, np.where(possible, np.nan, -np.inf))
         hopeful = np.where(possible & (cost <= budget), cost, np.inf)
         best, limit = np.full(len(self.services), np.inf), np.inf
@@ -190,39 +183,39 @@ class Search:
             services = np.flatnonzero((hopeful[i] < limit).any(axis=1))
             if not len(services):
                 break
-            land.margin[i, services] = self._margins(float(timeouts[i]), promises, services)
+            land.margin[i, services] = self._margins(float(timeouts[i]), slos, services)
             best = np.minimum(best, np.where(land.margin[i] >= -ROUNDING, hopeful[i], np.inf).min(axis=1))
             limit = float(np.sort(best)[n_best - 1]) if n_best <= len(best) else np.inf
             on_progress(0.7 * (turn + 1) / len(timeouts))
         gap = None
-        finest = RESOLUTION * min(self.max_timeout, 2 * min(promise.latency for promise in promises))
+        finest = RESOLUTION * min(self.max_timeout, 2 * min(slo.latency for slo in slos))
         for turn in range(MAX_ROUNDS if refine else 0):
             gap, middles, services = self._open_cells(land, budget, tolerance, finest)
             if not len(middles):
                 break
             margin = np.full((len(middles), *self.allowed.shape), -np.inf)
             for i, timeout in enumerate(middles):
-                margin[i, services] = self._margins(float(timeout), promises, services)
+                margin[i, services] = self._margins(float(timeout), slos, services)
             land.add(middles, np.array([self.costs(float(timeout)) for timeout in middles]), margin)
             on_progress(0.7 + 0.3 * (turn + 1) / MAX_ROUNDS)
         on_progress(1.0)
         return land, None if gap is None else gap + SAME
 
-    def _margins(self, timeout: float, promises: Sequence[Promise], services: NDArray[np.intp]) -> Array:
-        """Least over the promises of the probability of keeping it less what was promised: (len(services), max_batch_size)."""
-        latencies = np.array([promise.latency for promise in promises])
-        quantiles = np.array([promise.quantile for promise in promises])
+    def _margins(self, timeout: float, slos: Sequence[Slo], services: NDArray[np.intp]) -> Array:
+        """Least over the SLOs of the probability of keeping it less what was promised: (len(services), max_batch_size)."""
+        latencies = np.array([slo.latency for slo in slos])
+        quantiles = np.array([slo.quantile for slo in slos])
         return np.asarray((self.within(timeout, latencies, services) - quantiles).min(axis=-1))
 
-    def _ceiling(self, timeout: float, promises: Sequence[Promise]) -> Array:
+    def _ceiling(self, timeout: float, slos: Sequence[Slo]) -> Array:
         """What the margins cannot exceed, from batch sizes alone: (n_services, max_batch_size)."""
         law = self.law(timeout)
         by_timeout = np.tril(law.batch_size_pmf, -1)
         quickest = self.response[..., 0]
         ceilings = []
-        for promise in promises:
-            late = (quickest + timeout > promise.latency * (1 + 1e-9)).astype(np.float64)
-            ceilings.append(1 - promise.quantile - late @ by_timeout.T / law.mean_batch_size)
+        for slo in slos:
+            late = (quickest + timeout > slo.latency * (1 + 1e-9)).astype(np.float64)
+            ceilings.append(slo.error_budget - late @ by_timeout.T / law.mean_batch_size)
         return np.asarray(np.min(ceilings, axis=0))
 
     def _open_cells(self, land: Landscape, budget: float, tolerance: float, finest: float) -> tuple[float, Array, NDArray[np.intp]]:

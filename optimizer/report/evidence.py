@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sluice.batching.documents import quantile_of
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.recommend.answer import Setting
+from sluice.optimizer.recommend import FunctionSetting
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.event_loop import simulate
@@ -51,21 +52,22 @@ class Seen:
         """Latency (s) at a percentile (0-100); ``None`` beyond what was seen."""
         if percentile in self.estimates:
             return self.estimates[percentile].value
-        if not self.quantiles[0] <= percentile / 100 <= self.quantiles[-1]:
+        quantile = quantile_of(percentile)
+        if not self.quantiles[0] <= quantile <= self.quantiles[-1]:
             return None
-        return float(np.interp(percentile / 100, self.quantiles, self.latencies))
+        return float(np.interp(quantile, self.quantiles, self.latencies))
 
 
 def simulate_setting(
     name: str,
-    setting: Setting,
+    setting: FunctionSetting,
     service: ServiceTimes,
     arrival_times: Array,
     percentiles: Sequence[float],
     rng: np.random.Generator,
 ) -> Seen:
     """What the requests that arrive at ``arrival_times`` (s) see when the setting's policy is run by the event loop."""
-    result = simulate(setting.policy(), arrival_times, service, rng)
+    result = simulate(setting.policy, arrival_times, service, rng)
     latency = result.latency[result.answered]
     sizes = np.bincount(result.batch_sizes, minlength=setting.batch_size + 1)[1:]
     return Seen(
@@ -73,6 +75,6 @@ def simulate_setting(
         len(latency),
         LEVELS,
         np.quantile(latency, LEVELS, method="inverted_cdf"),
-        {percentile: result.estimate_percentile(percentile) for percentile in percentiles},
+        {percentile: result.percentile(percentile) for percentile in percentiles},
         sizes / sizes.sum(),
     )

@@ -15,15 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from sluice.batching.documents import Slo
+from sluice.batching.documents import Slo, quantile_of
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.function.latency import LatencyPrediction
-from sluice.optimizer.recommend.answer import Recommendation
-from sluice.optimizer.recommend.workers import WorkerSetting
+from sluice.optimizer.recommend import Answer, WorkerSetting
+from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.evidence import Seen
-from sluice.optimizer.report.wording import milliseconds, named
+from sluice.optimizer.report.wording import named
 
 SIZE = (4.6, 3.3)  # inches; at 72 points an inch what a telephone shows without shrinking letters
 STYLE: dict[Any, Any] = {
@@ -69,7 +69,7 @@ def latency_cdf(
     unbatched: LatencyPrediction | None,
     seen: Sequence[Seen],
     slos: Sequence[Slo],
-    pool: WorkerSetting | None = None,
+    workers: WorkerSetting | None = None,
 ) -> Figure:
     """Percentage of the requests answered within a latency, predicted and seen; the SLOs marked, and percentiles of workers."""
     figure, axes = _panel("latency", "requests answered, %")
@@ -85,8 +85,8 @@ def latency_cdf(
     axes.plot(times, 100 * predicted.cdf(times), color=PREDICTED, linewidth=2.2, label="predicted, exact")
     for number, sample in enumerate(seen):
         _add_seen(axes, number, sample, sample.latencies, 100 * sample.quantiles)
-    if pool is not None:
-        low = min(low, 0.9 * _add_pool(axes, pool, lambda quantiles: 100 * quantiles))
+    if workers is not None:
+        low = min(low, 0.9 * _add_workers(axes, workers, lambda quantiles: 100 * quantiles))
     for slo in slos:
         _add_promise(axes, slo, low, slo.percentile, 0)
         beyond = len(slos) > 1 and slo.latency == max(other.latency for other in slos)  # so that two close ones do not collide
@@ -105,7 +105,7 @@ def latency_tail(
     paper: LatencyPrediction | None,
     seen: Sequence[Seen],
     slos: Sequence[Slo],
-    pool: WorkerSetting | None = None,
+    workers: WorkerSetting | None = None,
 ) -> Figure:
     """The same from 90 to 99.9 %, where promises are made, on a scale that gives every nine the same room."""
     figure, axes = _panel("latency", "requests answered, %")
@@ -122,15 +122,15 @@ def latency_tail(
         if inside.any():
             ends.append(sample.latencies[inside])
             _add_seen(axes, number, sample, sample.latencies[inside], _nines(sample.quantiles[inside]))
-    if pool is not None:
-        ends.append(np.array([pool.latency["p90"].value]))
-        _add_pool(axes, pool, lambda quantiles: _nines(np.minimum(quantiles, 1 - 1e-9)))
+    if workers is not None:
+        ends.append(np.array([workers.percentile(90).value]))
+        _add_workers(axes, workers, lambda quantiles: _nines(np.minimum(quantiles, 1 - 1e-9)))
     low = min(float(latencies.min()) for latencies in ends)
     high = max([float(latencies.max()) for latencies in ends] + [slo.latency for slo in slos])
     low, high = _padded(low, high)
     for slo in slos:
         if 90 <= slo.percentile <= 99.9:
-            _add_promise(axes, slo, low, float(_nines(np.array([slo.percentile / 100]))[0]), 1)
+            _add_promise(axes, slo, low, float(_nines(np.array([slo.quantile]))[0]), 1)
     _latency_axis(axes, low, high)
     axes.set_ylim(1, 3.02)
     axes.set_yticks(_nines(np.array([0.9, 0.95, 0.99, 0.999])), ["90", "95", "99", "99.9"])
@@ -139,19 +139,19 @@ def latency_tail(
 
 
 @_styled
-def frontier(answer: Recommendation) -> Figure:
+def frontier(answer: Answer) -> Figure:
     """The least cost by the latency percentile allowed, with the settings of the answer on it."""
     slo = answer.slo
     figure, axes = _panel(f"{slo.name} latency", "USD per million requests")
-    pool = answer.workers[0] if answer.workers else None
+    workers = answer.workers[0] if answer.workers else None
     settings = [answer.best, answer.no_batching, *answer.runners_up]
     reached = {id(setting): setting.latency.percentile(slo.percentile) for setting in settings}
     known = [(point.latency, 1e6 * point.cost_per_request) for point in answer.frontier]
     known += [(reached[id(setting)], 1e6 * setting.cost.per_request) for setting in settings]
     latencies, costs = np.array(sorted(known)).T
     cheapest = np.minimum.accumulate(costs)
-    workers = [] if pool is None else [pool.latency[slo.name].value]
-    low, high = _padded(min([float(latencies[0]), *workers]), max([float(latencies[-1]), slo.latency, *workers]))
+    there = [] if workers is None else [workers.percentile(slo.percentile).value]
+    low, high = _padded(min([float(latencies[0]), *there]), max([float(latencies[-1]), slo.latency, *there]))
     label = "cheapest found, by latency"
     axes.step([*latencies, high], [*cheapest, cheapest[-1]], where="post", color=PREDICTED, linewidth=1.8, label=label)
     runners = answer.runners_up
@@ -173,9 +173,10 @@ def frontier(answer: Recommendation) -> Figure:
         point = [reached[id(setting)]], [1e6 * setting.cost.per_request]
         axes.plot(*point, marker, color=colour, markersize=size, linestyle="none", label=name)
     dearest = float(costs.max())
-    if pool is not None:
-        dearest = max(dearest, 1e6 * pool.cost_per_request)
-        axes.plot(workers, [1e6 * pool.cost_per_request], "D", color=WORKERS, markersize=6, linestyle="none", label=_named(pool))
+    if workers is not None:
+        usd = 1e6 * workers.cost.per_request
+        dearest = max(dearest, usd)
+        axes.plot(there, [usd], "D", color=WORKERS, markersize=6, linestyle="none", label=workers.runs_on)
     axes.axvline(slo.latency, color="black", linewidth=0.8, linestyle=":")
     _latency_axis(axes, low, high)
     axes.set_ylim(0, 1.08 * dearest)
@@ -250,16 +251,12 @@ def _add_promise(axes: Axes, slo: Slo, left: float, height: float, bottom: float
     axes.plot([left, slo.latency, slo.latency], [height, height, bottom], color="black", linewidth=0.8, linestyle=":")
 
 
-def _named(pool: WorkerSetting) -> str:
-    return f"{pool.workers} × {pool.name}"
-
-
-def _add_pool(axes: Axes, pool: WorkerSetting, height: Callable[[Array], Array]) -> float:
-    """Percentiles of a pool with their confidence intervals; returns the least latency of them."""
-    known = [(float(name[1:]) / 100, *estimate) for name, estimate in pool.latency.items() if np.isfinite(estimate.high)]
+def _add_workers(axes: Axes, workers: WorkerSetting, height: Callable[[Array], Array]) -> float:
+    """Percentiles of workers with their confidence intervals; returns the least latency of them."""
+    known = [(quantile_of(float(name[1:])), *at) for name, at in workers.latency.items() if np.isfinite(at.high)]
     quantiles, values, low, high = np.array(known).T
     look: dict[str, Any] = {"fmt": "D", "color": WORKERS, "markersize": 4, "elinewidth": 1, "capsize": 2}
-    axes.errorbar(values, height(quantiles), xerr=[values - low, high - values], label=f"{_named(pool)}, simulated", **look)
+    axes.errorbar(values, height(quantiles), xerr=[values - low, high - values], label=f"{workers.runs_on}, simulated", **look)
     return float(values.min())
 
 

@@ -15,17 +15,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name
-from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.prices import Prices
+from sluice.batching.documents import ArrivalDocument, percentile_name
 from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
-from sluice.optimizer.recommend.answer import Recommendation
+from sluice.optimizer.recommend import Answer
+from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import figures, wording
 from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.evidence import Seen, simulate_setting
 from sluice.optimizer.report.svg import inline_svg
 from sluice.optimizer.report.trace_plot import plot_trace
-from sluice.optimizer.report.wording import milliseconds, named, named_part, per_million
+from sluice.optimizer.report.wording import named, named_part, per_million
 from sluice.optimizer.service.times import service_times
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.traces.trace import Trace
@@ -38,10 +37,12 @@ PERCENTILES = (10.0, 50.0, 90.0, 95.0, 99.0, 99.9)
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What the page is about: the question, its answer, and what else is known.
+    """What the page is about: an answer, and what else is known.
 
     Parameters
     ----------
+    arrivals : ArrivalDocument
+        Where the process of the question is from.
     command : str
         The command that gives this answer again.
     trace : Trace, optional
@@ -50,17 +51,11 @@ class Subject:
         Latencies of a replay against the running buffer.
     """
 
-    answer: Recommendation
+    answer: Answer
     arrivals: ArrivalDocument
-    profile: ServiceProfile
-    prices: Prices
     model: str
     command: str
     made_at: datetime
-    architecture: str = "x86_64"
-    granularity: float | None = None
-    cold_start_probability: float = 0.0
-    headroom: float = 0.0
     trace: Trace | None = None
     measured: Seen | None = None
 
@@ -123,10 +118,11 @@ class _Page:
     def __init__(self, subject: Subject, rng: np.random.Generator) -> None:
         self.subject = subject
         self.answer = answer = subject.answer
-        self.process = ArrivalProcess.of(subject.arrivals)
+        self.question = answer.question
+        self.process = answer.question.arrivals
         best = answer.best
-        service = service_times(subject.profile, best.memory_mb, best.batch_size)
-        self.pool = answer.workers[0] if answer.workers else None
+        service = service_times(answer.question.profile, best.memory_mb, best.batch_size)
+        self.workers = answer.workers[0] if answer.workers else None
         self.of_function = "" if answer.winner is best else "Of the function's best setting, which is not recommended here. "
         self.percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})
         self.paper = None
@@ -140,8 +136,8 @@ class _Page:
             self.seen.append(subject.measured)
 
     def verdict(self) -> list[str]:
-        answer, rate = self.answer, self.process.arrival_rate
-        return [wording.kept(answer), wording.saving(answer), wording.break_even(answer, rate), *wording.proof(answer)]
+        answer = self.answer
+        return [wording.kept(answer), wording.saving(answer), wording.break_even(answer), *wording.proof(answer)]
 
     def settings(self) -> Table:
         head = ["", "runs on", "leaves with, or after", *(slo.name for slo in self.answer.slos), "mean batch"]
@@ -175,11 +171,11 @@ class _Page:
             columns["no batching, predicted"] = unbatched
         rows = [Row(percentile_name(p), [_percentile(law, p) for law in columns.values()]) for p in self.percentiles]
         head = ["percentile", *columns]
-        if self.pool is not None:
-            head.append(f"{self.pool.workers} × {self.pool.name}, simulated")
-            rows = [Row(row.name, [*row.cells, _estimate(self.pool.latency.get(row.name))]) for row in rows]
-        whole = figures.latency_cdf(best.latency, paper, unbatched, self.seen, answer.slos, self.pool)
-        tail = figures.latency_tail(best.latency, paper, self.seen, answer.slos, self.pool)
+        if self.workers is not None:
+            head.append(f"{self.workers.runs_on}, simulated")
+            rows = [Row(row.name, [*row.cells, _estimate(self.workers.latency.get(row.name))]) for row in rows]
+        whole = figures.latency_cdf(best.latency, paper, unbatched, self.seen, answer.slos, self.workers)
+        tail = figures.latency_tail(best.latency, paper, self.seen, answer.slos, self.workers)
         runs = "; ".join(f"{seen.name}: {seen.n_requests} requests" for seen in self.seen)
         return Section(
             "latency",
@@ -238,7 +234,7 @@ class _Page:
 
     def _cost(self) -> Section:
         rate = self.process.arrival_rate
-        costs = {of.name: of.cost for of in alternatives(self.answer, pools=3, runners_up=1)}
+        costs = {of.name: of.cost for of in alternatives(self.answer, workers=3, runners_up=1)}
         terms = [cost.terms() for cost in costs.values()]
         rows = [Row(named(term), [_usd(by_term[term]) for by_term in terms]) for term in terms[0]]
         rows.append(Row("bill of what serves", [_usd(cost.per_request) for cost in costs.values()]))
@@ -321,17 +317,17 @@ class _Page:
         return Section("arrivals", "Arrivals", caption, panels, [Table(head, rows)], wide=True)
 
     def assumptions(self) -> list[tuple[str, str]]:
-        subject, answer, prices = self.subject, self.answer, self.subject.prices
-        granularity = prices.function.granularity if subject.granularity is None else subject.granularity
-        sizes = ", ".join(map(str, subject.profile.memory_sizes)) or f"{answer.best.memory_mb} (a linear law for all)"
+        subject, answer, billing = self.subject, self.answer, self.question.billing
+        profile, prices = self.question.profile, billing.prices
+        sizes = ", ".join(map(str, profile.memory_sizes)) or f"{answer.best.memory_mb} (a linear law for all)"
         facts = [
-            ("function", subject.profile.function),
-            ("profile", f"measured {subject.profile.measured_at}" if subject.profile.measured_at else "of unknown date"),
+            ("function", profile.function),
+            ("profile", f"measured {profile.measured_at}" if profile.measured_at else "of unknown date"),
             ("memory sizes in it", f"{sizes} MB"),
-            ("prices", f"{prices.region}, {prices.currency}, read {prices.read_on}; {subject.architecture}"),
-            ("billed in steps of", milliseconds(granularity)),
-            ("cold starts", f"{100 * subject.cold_start_probability:g} % of the invocations"),
-            ("part of the SLO kept free", f"{100 * subject.headroom:g} %"),
+            ("prices", f"{prices.region}, {prices.currency}, read {prices.read_on}; {billing.architecture}"),
+            ("billed in steps of", milliseconds(billing.step)),
+            ("cold starts", f"{100 * billing.cold_start_probability:g} % of the invocations"),
+            ("part of the SLO kept free", f"{100 * self.question.goal.headroom:g} %"),
             (
                 "latency of the function",
                 "exact for the arrival process and the measured service times"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sluice.batching.documents import Slo
-from sluice.batching.policy import INF, Policy
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
-from sluice.optimizer.recommend.answer import FrontierPoint, Recommendation
-from sluice.optimizer.recommend.workers import WorkerSetting
-from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
+from sluice.optimizer.recommend.words import milliseconds
 
 TERMS = {
     "compute": "compute (GB-s)",
@@ -34,11 +32,6 @@ def named_part(part: str) -> str:
     return part.replace("_", " ")
 
 
-def milliseconds(seconds: float) -> str:
-    """Seconds as people read latencies: four significant digits of milliseconds."""
-    return f"{1e3 * seconds:.4g} ms"
-
-
 def per_million(usd: float) -> str:
     """USD per request as USD per million requests."""
     return f"{1e6 * usd:.4f}"
@@ -49,66 +42,26 @@ def promise(slos: Sequence[Slo]) -> str:
     return " and ".join(f"{slo.percentile:g} % within {milliseconds(slo.latency)}" for slo in slos)
 
 
-def leaves(policy: Policy) -> str:
-    """With how many requests, or after how long, a batch leaves."""
-    if policy.max_batch_size == 1:
-        return "one by one"
-    timeouts = [hold for hold in policy.hold if 0 < hold < INF]
-    if not timeouts:
-        return f"up to {policy.max_batch_size}, at once"
-    shortest, longest = min(timeouts), max(timeouts)
-    after = milliseconds(longest) if shortest == longest else f"{1e3 * longest:.3g} to {1e3 * shortest:.3g} ms"
-    return f"{policy.max_batch_size} or {after}"
-
-
-def headline(answer: Recommendation) -> str:
+def headline(answer: Answer) -> str:
     """The recommended setting in one sentence."""
-    winner = answer.winner
-    if isinstance(winner, WorkerSetting):
-        workers = f"{winner.workers} worker{'s' if winner.workers > 1 else ''} ({winner.name})"
-        held = leaves(winner.policy)
-        if winner.max_batch_size == 1:
-            return f"Serve with {workers}, {held}."
-        if held.endswith("at once"):
-            return f"Serve with {workers}; a free one takes all that wait, up to {winner.max_batch_size}."
-        waited = held.replace(" or ", " requests, or fewer when the oldest has waited ")
-        return f"Serve with {workers}; a free one takes {waited}."
-    if winner.batch_size == 1:
-        return f"Call the function directly, with {winner.memory_mb} MB and no buffer."
-    if winner.table is not None:
-        return (
-            f"Hold requests until {winner.batch_size} are there or waiting for one more would make the oldest late: "
-            f"{_by_number(winner.table)}. Run the function with {winner.memory_mb} MB."
-        )
-    return (
-        f"Hold requests until {winner.batch_size} are there or the oldest has waited {milliseconds(winner.timeout)}, "
-        f"and run the function with {winner.memory_mb} MB."
-    )
+    return answer.winner.instruction
 
 
-def _by_number(table: Policy) -> str:
-    """The holds with one waiting and some others: ``190 ms with one waiting, 180 ms with 8``."""
-    numbers = [n for n in (1, table.max_batch_size // 4, table.max_batch_size - 1) if n > 0]
-    holds = {milliseconds(table.hold[n]): n for n in sorted(numbers, reverse=True)}
-    named = [f"{hold} with {'one waiting' if n == 1 else n}" for hold, n in reversed(holds.items())]
-    return ", ".join(named)
-
-
-def kept(answer: Recommendation) -> str:
+def kept(answer: Answer) -> str:
     """Whether the SLOs are kept, and by how much."""
-    winner, names = answer.winner, [slo.name for slo in answer.slos]
-    if isinstance(winner, WorkerSetting):
-        reached = [f"{name} {_interval(winner.latency[name])}" for name in names]
-        return f"{promise(answer.slos)}: kept, by simulation {' and '.join(reached)}."
-    reached = [f"{s.name} {milliseconds(winner.latency.percentile(s.percentile))}" for s in answer.slos]
-    keeps = all(winner.latency.probability_within(s.latency) >= s.percentile / 100 - 1e-7 for s in answer.slos)
-    verdict = "not kept" if not keeps else "kept" if winner.table is None else "kept for any arrivals one by one"
-    return f"{promise(answer.slos)}: {verdict}, by prediction {' and '.join(reached)}."
+    winner, slos = answer.winner, answer.slos
+    reached = " and ".join(f"{slo.name} {_reached(winner, slo)}" for slo in slos)
+    by = "prediction" if winner.confidence is None else "simulation"
+    verdict = "not kept" if not winner.keeps(slos) else "kept for any arrivals one by one" if winner.for_any_arrivals else "kept"
+    return f"{promise(slos)}: {verdict}, by {by} {reached}."
 
 
-def _interval(estimate: Estimate) -> str:
-    value, low, high = estimate
-    return f"{milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} with 95 % confidence)"
+def _reached(candidate: Candidate, slo: Slo) -> str:
+    """The percentile, and its interval where it was simulated."""
+    value, low, high = candidate.percentile(slo.percentile)
+    if candidate.confidence is None:
+        return milliseconds(value)
+    return f"{milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} with {100 * candidate.confidence:g} % confidence)"
 
 
 def timeout(point: FrontierPoint) -> str:
@@ -118,12 +71,12 @@ def timeout(point: FrontierPoint) -> str:
     return milliseconds(point.timeout) if point.kind == "size_or_timeout" else f"up to {milliseconds(point.timeout)}"
 
 
-def saving(answer: Recommendation) -> str:
+def saving(answer: Answer) -> str:
     """The bill, beside that of what it saves upon."""
     winner = answer.winner
     bill, none, function = winner.cost.per_request, answer.no_batching.cost.per_request, answer.best.cost.per_request
     text = f"{per_million(bill)} USD per million requests"
-    if isinstance(winner, WorkerSetting):
+    if winner is not answer.best:
         if not answer.feasible:
             return f"{text}; no setting of the function does it."
         if not 0 < bill < function:
@@ -136,15 +89,15 @@ def saving(answer: Recommendation) -> str:
     return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
 
 
-def pays(answer: Recommendation, arrival_rate: float) -> bool:
-    """Whether a buffer for this alone earns what it costs at ``arrival_rate`` (requests/s)."""
-    return answer.break_even_arrival_rate is not None and arrival_rate > answer.break_even_arrival_rate
+def pays(answer: Answer) -> bool:
+    """Whether a buffer for this alone earns what it costs."""
+    return answer.break_even_arrival_rate is not None and answer.arrival_rate > answer.break_even_arrival_rate
 
 
-def break_even(answer: Recommendation, arrival_rate: float) -> str:
-    """Whether to deploy a buffer at ``arrival_rate`` (requests/s)."""
-    winner = answer.winner
-    if isinstance(winner, WorkerSetting):
+def break_even(answer: Answer) -> str:
+    """Whether to deploy a buffer."""
+    winner, arrival_rate = answer.winner, answer.arrival_rate
+    if winner is not answer.best:
         here, direct = (
             arrival_rate * SECONDS_PER_MONTH * cost.in_all(arrival_rate) for cost in (winner.cost, answer.no_batching.cost)
         )
@@ -153,15 +106,15 @@ def break_even(answer: Recommendation, arrival_rate: float) -> str:
             return f"{text}."
         return f"{text}; calling the function directly costs {direct:.2f} at {arrival_rate:.4g} requests/s."
     rate, fixed = answer.break_even_arrival_rate, winner.cost.fixed_per_month
-    if winner.batch_size == 1:
+    if answer.best.batch_size == 1:
         return "Batching saves nothing here: call the function directly and deploy no buffer."
     if rate is None:
         return f"The buffer costs {fixed:.2f} USD per month, which no arrival rate earns: do not deploy one to save money."
-    verdict = "it pays" if pays(answer, arrival_rate) else "do not deploy one for this alone"
+    verdict = "it pays" if pays(answer) else "do not deploy one for this alone"
     return f"The buffer costs {fixed:.2f} USD per month, earned from {rate:.4g} requests/s on; here {arrival_rate:.4g}: {verdict}."
 
 
-def proof(answer: Recommendation) -> list[str]:
+def proof(answer: Answer) -> list[str]:
     """What the search shows of its own answer."""
     sentences = []
     if answer.feasible:

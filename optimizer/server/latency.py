@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.documents import quantile_of
+from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.server.epochs import decision_epochs
 from sluice.optimizer.server.fixed import FixedServiceLatency
@@ -67,8 +68,7 @@ class ServerLatency:
         InvalidInput
             Outside (0, 100): the longest latency has no bound.
         """
-        require(0 < percentile < 100, "percentile", percentile, "a number strictly between 0 and 100")
-        level = percentile / 100
+        level = quantile_of(percentile)
         low, high = 0.0, np.inf
         # The first atom at which the level is reached, if any.
         first, end = 0, len(self.atoms)

@@ -1,1 +1,29 @@
 """How long a batch takes: service times from a profile, and laws of one server's."""
+
+from __future__ import annotations
+
+from sluice.optimizer.service.law import (
+    EmpiricalLaw,
+    ScaledLaw,
+    ServiceLaw,
+    deterministic,
+    erlang,
+    exponential,
+    gamma,
+    hyperexponential,
+)
+from sluice.optimizer.service.times import ServiceTimes, service_times, service_times_up_to
+
+__all__ = [
+    "EmpiricalLaw",
+    "ScaledLaw",
+    "ServiceLaw",
+    "ServiceTimes",
+    "deterministic",
+    "erlang",
+    "exponential",
+    "gamma",
+    "hyperexponential",
+    "service_times",
+    "service_times_up_to",
+]

@@ -1,1 +1,48 @@
-"""What tables do when run: one event loop that interprets any of them, with confidence intervals."""
+"""What tables do when run: one event loop that interprets any of them, with confidence intervals.
+
+``simulate`` keeps every request of one table; ``simulate_deployments`` runs several deployments side by side and keeps statistics.
+Whatever has a ``percentile`` here answers with an ``Estimate`` that counts the unanswered as answered never. The nouns of lower
+rooms that a deployment and its arrivals are made of are exported with them.
+"""
+
+from __future__ import annotations
+
+from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+from sluice.optimizer.billing import Billing
+from sluice.optimizer.service import ServiceTimes, service_times
+from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.chunks import Arrivals, SampledArrivals, TraceArrivals
+from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Environments, Overflow
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate, simulate_deployment, simulate_schedule
+from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.simulation.schedule import KEEP, Schedule
+from sluice.optimizer.simulation.statistics import RunStatistics, Series, cheapest_kept
+from sluice.optimizer.simulation.streaming import simulate_deployments
+
+__all__ = [
+    "KEEP",
+    "Adaptation",
+    "ArrivalProcess",
+    "Arrivals",
+    "Billing",
+    "Deployment",
+    "Environments",
+    "Estimate",
+    "Function",
+    "Overflow",
+    "RunStatistics",
+    "SampledArrivals",
+    "Schedule",
+    "Series",
+    "ServiceTimes",
+    "SimulationResult",
+    "TraceArrivals",
+    "cheapest_kept",
+    "mmpp2",
+    "poisson",
+    "service_times",
+    "simulate",
+    "simulate_deployment",
+    "simulate_deployments",
+    "simulate_schedule",
+]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sluice.batching.errors import require
 from sluice.batching.policy import INF, Policy, next_aimd_limit
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.schedule import Schedule
 
@@ -50,7 +50,7 @@ class Environments:
 
 @dataclass(frozen=True, eq=False)
 class Overflow:
-    """A function beside the servers of the same queue: its table is read whenever that of the servers releases nothing.
+    """A function beside the workers of the same queue: its table is read whenever that of the workers releases nothing.
 
     Parameters
     ----------
@@ -114,25 +114,25 @@ class Deployment:
     policy : Policy or Schedule
         One table, or several that are swapped on the way.
     service : ServiceTimes
-        Of what serves the tables: servers, or the function where they are elastic. Must reach their largest batch.
+        Of what serves the tables: workers, or the function where they are elastic. Must reach their largest batch.
     environments : Environments or None
         Of the function; ``None``: one for every batch, warm.
     overflow : Overflow or None
-        A function beside the servers.
+        A function beside the workers.
     adaptation : Adaptation or None
-        Swaps of the servers' tables by what batches took.
-    price_per_server_hour, price_per_server_second, price_per_batch : float
-        USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that it is
+        Swaps of the workers' tables by what batches took.
+    price_per_worker_hour, price_per_worker_second, price_per_batch : float
+        USD for an hour of a worker that is there (one that goes while it serves ends its batch unpaid), for a second that it is
         busy, for a batch that it serves.
     energy : array, shape (>= max_batch_size,), optional
         J that a batch of 1, 2, ... takes, wherever it is served.
-    prices, architecture, granularity
-        What the function is billed by, as ``analysis.cost.predict_cost`` has them.
+    billing : Billing
+        Of the function; the share of cold starts is what the run shows, whatever stands there.
 
     Raises
     ------
     InvalidInput
-        Environments without a function, an overflow or an adaptation without servers, an automaton of other tables.
+        Environments without a function, an overflow or an adaptation without workers, an automaton of other tables.
     """
 
     policy: Policy | Schedule
@@ -140,13 +140,11 @@ class Deployment:
     environments: Environments | None = None
     overflow: Overflow | None = None
     adaptation: Adaptation | None = None
-    price_per_server_hour: float = 0.0
-    price_per_server_second: float = 0.0
+    price_per_worker_hour: float = 0.0
+    price_per_worker_second: float = 0.0
     price_per_batch: float = 0.0
     energy: Array | None = None
-    prices: Prices | None = None
-    architecture: str = "x86_64"
-    granularity: float | None = None
+    billing: Billing = field(default_factory=Billing)
     schedule: Schedule = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +158,7 @@ class Deployment:
         )
         for name in ("overflow", "adaptation"):
             require(not schedule.elastic or getattr(self, name) is None, name, "given", "none, as a function serves the table")
-        for name in ("price_per_server_hour", "price_per_server_second", "price_per_batch"):
+        for name in ("price_per_worker_hour", "price_per_worker_second", "price_per_batch"):
             require(0 <= getattr(self, name) < np.inf, name, getattr(self, name), "USD >= 0")
         largest = self.max_batch_size
         if self.energy is not None:
@@ -174,7 +172,7 @@ class Deployment:
 
     @property
     def max_batch_size(self) -> int:
-        """Size of the largest batch, of servers and function."""
+        """Size of the largest batch, of workers and function."""
         return max(self.schedule.max_batch_size, self.overflow.policy.max_batch_size if self.overflow else 1)
 
     @property

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from sluice.batching.documents import quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array, Indices
-from sluice.optimizer.billing.cost import BatchCost, predict_cost
-from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.billing.cost import BatchCost, Billing, predict_cost
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
@@ -89,26 +89,26 @@ class SimulationResult:
         """Share of the servers that are busy in the mean; ``None`` for an elastic function."""
         return None if self.servers is None else self.mean_in_flight / self.servers
 
-    def percentile(self, percentile: float) -> float:
-        """Percentile (0-100) of the latency of those answered, s."""
+    def percentile_of_answered(self, percentile: float) -> float:
+        """Percentile (0-100) of the latency of those answered alone, s; the first block counts, and who was dropped does not."""
         return float(np.percentile(self.latency[self.answered], percentile))
 
-    def estimate_percentile(self, percentile: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
+    def percentile(self, percentile: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
         """Percentile (0-100) of the latency in equilibrium, s, with its confidence interval by the means of ``blocks``.
 
         What is not answered counts as answered never; the first block, in which the system fills, is left out.
         """
-        return estimate_quantile(self.latency, percentile / 100, confidence, blocks)
+        return estimate_quantile(self.latency, quantile_of(percentile), confidence, blocks)
 
     def estimate_violations(self, latency: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latency`` seconds, in the same way."""
         return estimate_share(~(self.latency <= latency), confidence, blocks)
 
-    def cost(self, service: ServiceTimes, prices: Prices | None = None, architecture: str = "x86_64") -> BatchCost:
+    def cost(self, service: ServiceTimes, billing: Billing | None = None) -> BatchCost:
         """What a request cost."""
         largest = int(self.batch_sizes.max())
         pmf = np.bincount(self.batch_sizes, minlength=largest + 1)[1:] / self.n_batches
-        return predict_cost(pmf, service, prices, architecture=architecture)
+        return predict_cost(pmf, service, billing)
 
 
 def simulate(policy: Policy, arrival_times: Array, service: ServiceTimes, rng: np.random.Generator) -> SimulationResult:

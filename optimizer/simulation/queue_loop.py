@@ -127,15 +127,15 @@ def run(
     counts, clock, busy, late, running, idle = state
     head, tail, rule, swap, n_busy, n_running, idle_from, idle_to = counts
     wake_at, tokens, counted_at = clock
-    n, last_row, last_spill = len(arrivals), rules.hold.shape[1] - 1, len(overflow.hold) - 1
-    spills, adapts = last_spill > 0, len(rules.up) > 0
+    n, last_row, last_overflow = len(arrivals), rules.hold.shape[1] - 1, len(overflow.hold) - 1
+    overflows, adapts = last_overflow > 0, len(rules.up) > 0
     drop_after, servers = rules.drop_after[rule], rules.servers[swap]
     unmarked = late[:0]
     swap_at = rules.swap_times[swap] if swap < len(rules.swap_times) else np.inf
     horizon = np.inf if last else arrivals[n - 1]
     n_batches = 0
     while True:
-        if servers >= 0 and n_busy >= servers and not spills:
+        if servers >= 0 and n_busy >= servers and not overflows:
             now = min(busy[0] if n_busy > 0 else np.inf, swap_at)
         else:
             now = min(wake_at, swap_at)
@@ -185,8 +185,8 @@ def run(
                 leaves = now >= ends
                 if not leaves:
                     wake_at = ends
-            if spills and not leaves:
-                row = min(tail - head, last_spill)
+            if overflows and not leaves:
+                row = min(tail - head, last_overflow)
                 ends = oldest + overflow.hold[row]
                 leaves = elastic = now >= ends
                 if leaves:

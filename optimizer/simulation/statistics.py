@@ -1,33 +1,24 @@
 """What a simulated deployment did: latency with its confidence intervals, violations, drops, cost, energy, and all that over time.
 
-Nothing is kept by request. Latencies are counted in bins, 1024 to a doubling, so a quantile is at most 0.1 % above the true one
-(from half a microsecond to 97 days; what is shorter or longer counts as that);
-the share within a given latency is counted exactly. Both are counted by block of successive requests, for the intervals
-(``batch_means``).
+Nothing is kept by request; what is counted, and how exactly, stands in ``tally``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import frexp
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Counts
 from sluice.optimizer.billing.cost import BatchCost, predict_cost
-from sluice.optimizer.compiled import compiled
 from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, estimate_ratio, share_of_blocks
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION, Records
+from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION
 from sluice.optimizer.simulation.queue_run import Progress
-
-_PER_DOUBLING = 1024
-_LOWEST, _HIGHEST = -20, 24  # powers of two: half a microsecond to 97 days
-_BINS = (_HIGHEST - _LOWEST) * _PER_DOUBLING
-_SHORTEST = 2.0**_LOWEST / 2
+from sluice.optimizer.simulation.tally import Tally, count, upper_edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,21 +34,6 @@ class Series:
     answered: Counts
     in_time: Counts
     mean_latency: Array
-
-
-class _Tally(NamedTuple):
-    """Counts by block (the first one is left out of every estimate), by size and mark, and by bin of time."""
-
-    latencies: NDArray[np.int32]  # (BLOCKS + 1, _BINS)
-    in_time: Counts  # (n_latencies, BLOCKS + 1)
-    latency_sums: Array  # (BLOCKS + 1,)
-    answered: Counts  # (BLOCKS + 1,)
-    sizes: Counts  # (4, max_batch_size + 1), by mark
-    seconds: Array  # (4,), from dispatch to answer, by mark
-    arrivals_at: Counts  # (n_bins,)
-    answered_at: Counts
-    in_time_at: Counts
-    latency_at: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +64,7 @@ class RunStatistics:
     end: float
     cost: BatchCost
     series: Series | None
-    _tally: _Tally
+    _tally: Tally
     _length: int
 
     @property
@@ -124,14 +100,14 @@ class RunStatistics:
         return self.answered / max(1, self.n_batches)
 
     @property
-    def server_seconds(self) -> float:
-        """Seconds of servers that were there, from the first arrival to the end."""
+    def worker_seconds(self) -> float:
+        """Seconds of workers that were there, from the first arrival to the end."""
         return self.deployment.schedule.server_seconds(self.start, self.end)
 
     @property
     def utilisation(self) -> float | None:
-        """Share of the servers' time in which they were busy; ``None`` without servers."""
-        return float(self._tally.seconds[0]) / self.server_seconds if self.server_seconds > 0 else None
+        """Share of the workers' time in which they were busy; ``None`` without workers."""
+        return float(self._tally.seconds[0]) / self.worker_seconds if self.worker_seconds > 0 else None
 
     @property
     def energy_per_request(self) -> float | None:
@@ -148,11 +124,11 @@ class RunStatistics:
 
     def percentile(self, percentile: float) -> Estimate:
         """Percentile (0-100) of the latency in equilibrium, s; what is not answered counts as answered never."""
-        require(0 < percentile < 100, "percentile", percentile, "a number strictly between 0 and 100")
+        quantile = quantile_of(percentile)
         unanswered = self._length - self._tally.answered[1:]
         seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
         counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
-        return estimate_quantile_of_counts(counts, np.append(_upper_edges()[seen], np.inf), percentile / 100)
+        return estimate_quantile_of_counts(counts, np.append(upper_edges()[seen], np.inf), quantile)
 
     def violations(self, k: int = 0) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
@@ -162,9 +138,24 @@ class RunStatistics:
         """Share of all arrivals that were not answered within ``latencies[k]``."""
         return (self.n_requests - int(self._in_time(k).sum())) / self.n_requests
 
+    def keeps(self, slos: Sequence[Slo]) -> bool:
+        """Whether of all arrivals no more were late than the SLOs allow; their latencies are those asked for, in their order."""
+        return all(self.violation_ratio(k) <= slo.error_budget for k, slo in enumerate(slos))
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first arrival to the last arrival or answer."""
+        return self.end - self.start
+
     def _in_time(self, k: int) -> Counts:
         require(0 <= k < len(self.latencies), "k", k, f"the place of one of the {len(self.latencies)} latencies")
         return np.asarray(self._tally.in_time[k])
+
+
+def cheapest_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
+    """The run of least cost that keeps all SLOs, by name; ``None`` where none does, or there is no SLO."""
+    kept = [name for name, run in runs.items() if slos and run.keeps(slos)]
+    return min(kept, key=lambda name: runs[name].cost.per_request, default=None)
 
 
 class Statistics:
@@ -175,18 +166,7 @@ class Statistics:
         self._n_requests, self._latencies, self._edges = n_requests, latencies, edges
         self._length = n_requests // (BLOCKS + 1)
         n_bins = 0 if edges is None else len(edges) - 1
-        self._tally = _Tally(
-            np.zeros((BLOCKS + 1, _BINS), dtype=np.int32),
-            np.zeros((len(latencies), BLOCKS + 1), dtype=np.int64),
-            np.zeros(BLOCKS + 1),
-            np.zeros(BLOCKS + 1, dtype=np.int64),
-            np.zeros((4, deployment.max_batch_size + 1), dtype=np.int64),
-            np.zeros(4),
-            np.zeros(n_bins, dtype=np.int64),
-            np.zeros(n_bins, dtype=np.int64),
-            np.zeros(n_bins, dtype=np.int64),
-            np.zeros(n_bins),
-        )
+        self._tally = Tally.empty(deployment.max_batch_size, len(latencies), n_bins)
         self._fed = 0  # requests that came
         self._seen = 0  # those of them that left or were dropped
         self._start = self._end = np.nan
@@ -200,7 +180,7 @@ class Statistics:
             self._start = self._end = float(arrivals[0])
         counted_from = self._n_requests - BLOCKS * self._length
         edges = np.empty(0) if self._edges is None else self._edges
-        ended = _count(
+        ended = count(
             arrivals,
             progress.n_waited,
             progress.batches,
@@ -236,18 +216,18 @@ class Statistics:
             t,
             self._length,
         )
-        return replace(run, cost=_cost(self._deployment, t, run.server_seconds))
+        return replace(run, cost=_cost(self._deployment, t, run.worker_seconds))
 
 
-def _cost(deployment: Deployment, tally: _Tally, server_seconds: float) -> BatchCost:
+def _cost(deployment: Deployment, tally: Tally, worker_seconds: float) -> BatchCost:
     """USD per answered request."""
     sizes = np.arange(1, tally.sizes.shape[1])
     answered = max(1, int(tally.answered.sum()))
-    on_servers = tally.sizes[0, 1:]
+    by_workers = tally.sizes[0, 1:]
     machines = (
-        deployment.price_per_server_hour / 3600 * server_seconds
-        + deployment.price_per_server_second * float(tally.seconds[0])
-        + deployment.price_per_batch * float(on_servers.sum())
+        deployment.price_per_worker_hour / 3600 * worker_seconds
+        + deployment.price_per_worker_second * float(tally.seconds[0])
+        + deployment.price_per_batch * float(by_workers.sum())
     ) / answered
     by_function = tally.sizes[FUNCTION:, 1:].sum(axis=0)
     if deployment.function is None or not by_function.any():
@@ -256,71 +236,10 @@ def _cost(deployment: Deployment, tally: _Tally, server_seconds: float) -> Batch
     function = predict_cost(
         np.trim_zeros(by_function, "b") / by_function.sum(),
         deployment.function,
-        deployment.prices,
-        architecture=deployment.architecture,
-        granularity=deployment.granularity,
-        cold_start_probability=float(tally.sizes[COLD:].sum() / by_function.sum()),
+        replace(deployment.billing, cold_start_probability=float(tally.sizes[COLD:].sum() / by_function.sum())),
         init_duration=0.0 if environments is None else environments.init_duration,
-        buffered=not (len(sizes) == 1 and not on_servers.any()),
+        buffered=not (len(sizes) == 1 and not by_workers.any()),
     )
     part = float(by_function @ sizes) / answered
     terms = {name: part * usd for name, usd in function.terms().items()}
     return BatchCost(**{**terms, "machines": machines}, fixed_terms=function.fixed_terms)
-
-
-def _upper_edges() -> Array:
-    """The largest latency of each bin, (_BINS,), s."""
-    power, step = np.divmod(np.arange(_BINS), _PER_DOUBLING)
-    return np.asarray(np.ldexp(0.5 + (step + 1) / (2 * _PER_DOUBLING), power + _LOWEST))
-
-
-@compiled
-def _count(
-    arrivals: Array,
-    n_waited: int,
-    batches: Records,
-    offset: int,
-    counted_from: int,
-    length: int,
-    limits: Array,
-    edges: Array,
-    tally: _Tally,
-) -> float:
-    """Add a chunk, whose first arrival is the ``offset``-th of all; the time of the last answer."""
-    n_bins = len(edges) - 1
-    if n_bins > 0:
-        for i in range(n_waited, len(arrivals)):
-            tally.arrivals_at[_bin(arrivals[i], edges)] += 1
-    ended = -np.inf
-    for k in range(len(batches.first)):
-        start, size = batches.first[k], batches.sizes[k]
-        leaves, response, mark = batches.dispatched[k], batches.responses[k], batches.marks[k]
-        tally.sizes[mark, size] += 1
-        tally.seconds[mark] += response
-        ended = max(ended, leaves + response)
-        for i in range(start, start + size):
-            latency = leaves - arrivals[i] + response
-            place = offset + i - counted_from
-            block = 0 if place < 0 else 1 + place // length
-            fraction, power = frexp(max(latency, _SHORTEST))
-            at = (power - _LOWEST) * _PER_DOUBLING + int((fraction - 0.5) * (2 * _PER_DOUBLING))
-            tally.latencies[block, min(_BINS - 1, at)] += 1
-            tally.latency_sums[block] += latency
-            tally.answered[block] += 1
-            for j in range(len(limits)):
-                if latency <= limits[j]:
-                    tally.in_time[j, block] += 1
-            if n_bins > 0:
-                bin_at = _bin(arrivals[i], edges)
-                tally.answered_at[bin_at] += 1
-                tally.latency_at[bin_at] += latency
-                if len(limits) > 0 and latency <= limits[0]:
-                    tally.in_time_at[bin_at] += 1
-    return ended
-
-
-@compiled
-def _bin(time: float, edges: Array) -> int:
-    """Which of the equal bins between ``edges`` holds a time, or is nearest."""
-    n_bins = len(edges) - 1
-    return max(0, min(n_bins - 1, int((time - edges[0]) * (n_bins / (edges[-1] - edges[0])))))

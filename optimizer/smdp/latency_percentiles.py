@@ -48,7 +48,7 @@ class LatencyPercentiles:
         """The percentile under a table, s, and its confidence interval: a point where it is exact."""
         law = self._law(actions)
         if isinstance(law, SimulationResult):
-            return law.estimate_percentile(percentile)
+            return law.percentile(percentile)
         exact = law.percentile(percentile)
         return Estimate(exact, exact, exact)
 

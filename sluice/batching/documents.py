@@ -43,6 +43,12 @@ def percentile_name(percentile: float) -> str:
     return f"p{percentile:.15g}"
 
 
+def quantile_of(percentile: float) -> float:
+    """The quantile, 0 to 1, that a percentile, 0 to 100, is."""
+    require(0 < percentile < 100, "percentile", percentile, "a number strictly between 0 and 100")
+    return percentile / 100
+
+
 class Slo(_Part, frozen=True):
     """``percentile`` percent of the requests are answered within ``latency`` seconds."""
 
@@ -57,6 +63,21 @@ class Slo(_Part, frozen=True):
     def name(self) -> str:
         """The name of the percentile."""
         return percentile_name(self.percentile)
+
+    @property
+    def quantile(self) -> float:
+        """The share of the requests that must be in time, 0 to 1."""
+        return quantile_of(self.percentile)
+
+    @property
+    def error_budget(self) -> float:
+        """The share of the requests that may be late, 0 to 1."""
+        return (100 - self.percentile) / 100  # 0.05 of 95, where 1 - 0.95 is not
+
+    def within(self, headroom: float) -> Slo:
+        """The same with this part of the latency kept free."""
+        require(0 <= headroom < 1, "headroom", headroom, "a fraction of the SLO, 0 <= headroom < 1")
+        return Slo(self.latency * (1 - headroom), self.percentile)
 
 
 class ArrivalDocument(Document, frozen=True, kw_only=True):

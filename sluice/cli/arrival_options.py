@@ -1,7 +1,7 @@
-"""The options that several commands share, a group for each thing they name.
+"""How a command is told of the arrivals and of the function.
 
-Each group is a decorator that reads its options and gives the command one argument: ``arrival_options`` an ``arrivals`` document,
-``profile_option`` a ``profile``, ``cost_options`` the ``billing``.
+As in ``slo_options``, ``cost_options``, ``question_options`` and ``situation_options`` each group of options is a decorator that
+reads them and gives the command one argument: here an ``arrivals`` document, or a ``profile``.
 """
 
 from __future__ import annotations
@@ -15,24 +15,36 @@ import click
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, read
 from sluice.batching.errors import InvalidInput
 from sluice.cli.output import read_file
-from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.arrivals.mmpp import mmpp2
-from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cost import Billing
-from sluice.optimizer.billing.prices import default_prices, read_prices
+from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 Command = Callable[..., Any]
+
+ONE = "exactly one of --arrivals, --poisson and --mmpp2"
 
 
 def arrival_options(command: Command) -> Command:
     """Exactly one of ``--arrivals``, ``--poisson`` and ``--mmpp2``; the command gets ``arrivals: ArrivalDocument``."""
+
+    @perhaps_arrivals
+    @wraps(command)
+    def with_arrivals(*, arrivals: ArrivalDocument | None, **others: Any) -> Any:
+        if arrivals is None:
+            raise InvalidInput("arrivals", [], ONE)
+        return command(arrivals=arrivals, **others)
+
+    return with_arrivals
+
+
+def perhaps_arrivals(command: Command) -> Command:
+    """The same where there may be none: the command gets ``arrivals: ArrivalDocument | None``."""
 
     @click.option("--arrivals", metavar="FILE", help="Arrivals document, as `sluice fit --out` writes it.")
     @click.option("--poisson", "poisson_rate", type=float, metavar="R", help="Poisson arrivals, R requests/s.")
     @click.option("--mmpp2", "mmpp2_rates", metavar="L1,L2,W1,W2", help="MMPP(2): arrival rates and rates of leaving, 1/s.")
     @wraps(command)
     def with_arrivals(*, arrivals: str | None, poisson_rate: float | None, mmpp2_rates: str | None, **others: Any) -> Any:
-        return command(arrivals=read_arrivals(arrivals, poisson_rate, mmpp2_rates), **others)
+        told = (arrivals, poisson_rate, mmpp2_rates)
+        return command(arrivals=None if told == (None, None, None) else read_arrivals(*told), **others)
 
     return with_arrivals
 
@@ -48,45 +60,6 @@ def profile_option(command: Command) -> Command:
     return with_profile
 
 
-def cost_options(command: Command) -> Command:
-    """Price list, architecture, granularity, cold starts; the command gets ``billing: Billing``."""
-
-    @click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
-    @click.option("--architecture", default="x86_64", show_default=True, help="Of the function: x86_64 or arm64.")
-    @click.option(
-        "--granularity", type=float, metavar="SECONDS", help="Billing granularity; default the price list's, 0.1 in BATCH's year."
-    )
-    @click.option(
-        "--cold-start-probability",
-        type=float,
-        default=0.0,
-        show_default=True,
-        help="Share of the invocations that start cold, and are billed the profile's INIT.",
-    )
-    @click.option("--snap-start", is_flag=True, help="A cold start restores a snapshot, which is kept and restored for a price.")
-    @click.option(
-        "--payload-bytes", type=int, help="Size of one request: a batch must fit into one invocation, and moving it costs."
-    )
-    @click.option("--answer-bytes", type=int, default=0, show_default=True, help="Size of the answer to one request.")
-    @wraps(command)
-    def with_billing(
-        *,
-        prices: str | None,
-        architecture: str,
-        granularity: float | None,
-        cold_start_probability: float,
-        payload_bytes: int | None,
-        answer_bytes: int,
-        snap_start: bool,
-        **others: Any,
-    ) -> Any:
-        price_list = default_prices() if prices is None else read_prices(read_file(prices), prices)
-        billing = Billing(price_list, architecture, granularity, cold_start_probability, payload_bytes, answer_bytes, snap_start)
-        return command(billing=billing, **others)
-
-    return with_billing
-
-
 def read_profile(path: str) -> ServiceProfile:
     """The service profile in a file."""
     return read(ServiceProfile, read_file(path), path)
@@ -96,7 +69,7 @@ def read_arrivals(arrivals: str | None, poisson_rate: float | None, mmpp2_rates:
     """The arrivals of exactly one of a file, a rate and the four rates of an MMPP(2)."""
     given = [value for value in (arrivals, poisson_rate, mmpp2_rates) if value is not None]
     if len(given) != 1:
-        raise InvalidInput("arrivals", given, "exactly one of --arrivals, --poisson and --mmpp2")
+        raise InvalidInput("arrivals", given, ONE)
     if arrivals is not None:
         document = read(ArrivalDocument, read_file(arrivals), arrivals)
         ArrivalProcess.of(document)  # the matrices must agree with the rate

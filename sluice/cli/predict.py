@@ -8,15 +8,16 @@ from rich.table import Table
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name
 from sluice.cli import output
-from sluice.cli.arrival_options import arrival_options, cost_options, profile_option
-from sluice.cli.costs import cost_document, cost_table
-from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.cold_starts import cold_start_probability
-from sluice.optimizer.billing.cost import Billing
-from sluice.optimizer.function.latency import METHODS, predict_latency
-from sluice.optimizer.recommend.answer import PERCENTILES
-from sluice.optimizer.report.wording import milliseconds
-from sluice.optimizer.service.times import service_times
+from sluice.cli.arrival_options import arrival_options, profile_option
+from sluice.cli.cost_options import cost_options
+from sluice.cli.cost_table import cost_table
+from sluice.optimizer.arrivals import ArrivalProcess
+from sluice.optimizer.billing import Billing, cold_start_probability
+from sluice.optimizer.function import METHODS, predict_latency
+from sluice.optimizer.recommend import PERCENTILES
+from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.report.documents import cost_document, prices_document
+from sluice.optimizer.service import service_times
 
 N_POINTS = 41  # of the CDF in the document
 
@@ -66,8 +67,8 @@ def command(
                 "batch_size_pmf": prediction.batch_size_pmf.tolist(),
                 "mean_batch_size": prediction.mean_batch_size,
                 "estimated_cold_start_probability": cold,
-                "cost": cost_document(cost) | {"in_all": cost.in_all(process.arrival_rate)},
-                "prices": {"region": billing.prices.region, "read_on": billing.prices.read_on},
+                "cost": cost_document(cost, process.arrival_rate),
+                "prices": prices_document(billing.prices),
             }
         )
         return

@@ -28,13 +28,12 @@ from sluice.local.networks import write_network
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, ReplayProgress, replay, run
 from sluice.local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
-from sluice.optimizer.billing.prices import default_prices
+from sluice.optimizer.billing import default_prices
 from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals
-from sluice.optimizer.recommend.answer import Recommendation
-from sluice.optimizer.recommend.recommend import recommend
-from sluice.optimizer.report.wording import leaves
-from sluice.optimizer.service.times import ServiceTimes, service_times
-from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.recommend import Answer, Goal, Question, recommend
+from sluice.optimizer.recommend.words import leaves
+from sluice.optimizer.service import ServiceTimes, service_times
+from sluice.optimizer.simulation import simulate
 from sluice.optimizer.traces.trace import Trace, read_trace
 from sluice.profiler.invocations import LambdaInvocations
 from sluice.profiler.samples import make_sample
@@ -136,14 +135,9 @@ class Demo:
             trace = read_trace(self.trace).sped_up(self.scale)
             fitted = self._fit(trace, say, show)
             arrivals = arrival_document(fitted)
-            answer = recommend(
-                fitted.arrivals,
-                profile,
-                self.slo,
-                headroom=self.headroom,
-                on_progress=lambda fraction: show("Searching memory x batch size x timeout", fraction),
-            )
-            plans = self._plans(answer, profile, arrivals, trace)
+            question = Question(fitted.arrivals, profile, (self.slo,), goal=Goal(headroom=self.headroom))
+            answer = recommend(question, lambda fraction: show("Searching memory x batch size x timeout", fraction))
+            plans = self._plans(answer, arrivals, trace)
             say(f"Recommended: {answer.best.memory_mb} MB, {_policy(plans['recommended'])}.")
             rows = []
             for name, plan in plans.items():
@@ -226,15 +220,15 @@ class Demo:
         )
         return fitted
 
-    def _plans(self, answer: Recommendation, profile: ServiceProfile, arrivals: ArrivalDocument, trace: Trace) -> dict[str, Plan]:
+    def _plans(self, answer: Answer, arrivals: ArrivalDocument, trace: Trace) -> dict[str, Plan]:
         """No batching and greedy beside the recommended plan, each with its own prediction."""
-        recommended = answer.plan(profile, self.network, arrivals)
-        unbatched = replace(answer, best=answer.no_batching).plan(profile, self.network, arrivals)
-        service = service_times(profile, answer.best.memory_mb)
+        recommended = answer.plan(self.network, arrivals)
+        unbatched = replace(answer, best=answer.no_batching).plan(self.network, arrivals)
+        service = service_times(answer.question.profile, answer.best.memory_mb)
         greedy = policies.greedy(service.max_batch_size, servers=1)
         replayed = trace.times[trace.times < self.replay_seconds]
         simulated = simulate(greedy, replayed, service, np.random.default_rng(RNG_SEED))
-        latency = {self.slo.name: simulated.percentile(self.slo.percentile)}
+        latency = {self.slo.name: simulated.percentile_of_answered(self.slo.percentile)}
         prediction = Prediction(latency, simulated.cost(service).per_request, simulated.mean_batch_size)
         return {
             "no batching": unbatched,

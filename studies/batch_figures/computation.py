@@ -12,7 +12,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cost import BatchCost, predict_cost
+from sluice.optimizer.billing.cost import BatchCost, Billing, predict_cost
 from sluice.optimizer.billing.prices import read_prices
 from sluice.optimizer.function.latency import predict_latency
 from sluice.optimizer.service.times import ServiceTimes, service_times
@@ -99,7 +99,7 @@ def measures(
 
 def bill(pmf: Array, service: ServiceTimes, granularity: float) -> BatchCost:
     """BATCH, eq. (1), with a bill rounded up to ``granularity`` seconds."""
-    return predict_cost(pmf, service, PRICES, granularity=granularity, buffered=False)
+    return predict_cost(pmf, service, Billing(PRICES, granularity=granularity), buffered=False)
 
 
 def figure_4a(model: Model, granularity: float = THEN) -> Curve:

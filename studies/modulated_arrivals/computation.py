@@ -60,7 +60,7 @@ def compare(setting: Setting, n_runs: int, n_requests: int, rng: np.random.Gener
         right.append(share_right(sampled, filtered))
         for name, run in runs_of(tables, sampled, filtered, rng):
             costs.setdefault(name, []).append(simulated_cost(tables.problem, run))
-            latencies.setdefault(name, []).append((float(np.nanmean(run.latency)), run.percentile(99)))
+            latencies.setdefault(name, []).append((float(np.nanmean(run.latency)), run.percentile_of_answered(99)))
     exact = {"seen": tables.seen.gain, "filtered": np.nan, **{name: tables.cost(table) for name, table in tables.single.items()}}
     for name, values in costs.items():
         beyond = np.array(values) - np.array(costs["seen"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .computation import CHOSEN
-from .results import PERCENTILE, Row
+from .results import ALLOWED, Row
 
 SAME, NEAR = 1e-4, 0.005  # parts of the cost: of equals the first is named; what is no cheaper than that is as cheap
 VERDICTS = ("cheapest", "cold", "family", "fit", "drift")
@@ -35,9 +35,8 @@ def winner(cell: Outcomes) -> Row:
 def verdict(cell: Outcomes) -> str:
     """How the recommended policy stands: cheapest, or why not."""
     row, best = cell["recommended"], winner(cell)
-    allowed = 1 - PERCENTILE / 100
     if not row.keeps:
-        return "fit" if row.past_violations > allowed else "drift"
+        return "fit" if row.past_violations > ALLOWED else "drift"
     if row.cost <= best.cost * (1 + NEAR):
         return "cheapest"
     return "cold" if row.init - best.init > (row.cost - best.cost) / 2 else "family"

@@ -15,20 +15,14 @@ from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime,
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer import baselines
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.baselines import Function, TargetTracking
-from sluice.optimizer.baselines.autoscaling import SAFETY
-from sluice.optimizer.billing.cost import Billing
-from sluice.optimizer.billing.prices import default_prices
+from sluice.optimizer.arrivals import ArrivalProcess
+from sluice.optimizer.baselines import Situation, Workload
+from sluice.optimizer.baselines.names import FIXED, STATIC
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.fits.windows import WindowFit
-from sluice.optimizer.recommend.answer import Recommendation, Setting
-from sluice.optimizer.recommend.recommend import recommend
-from sluice.optimizer.recommend.workers import WorkerOffer
-from sluice.optimizer.service.times import service_times
-from sluice.optimizer.simulation.chunks import TraceArrivals
-from sluice.optimizer.simulation.deployment import Deployment, Environments
-from sluice.optimizer.simulation.streaming import simulate_deployments
+from sluice.optimizer.recommend import Answer, FunctionSetting, WorkerOffer
+from sluice.optimizer.service import service_times
+from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals, simulate_deployments
 from sluice.optimizer.traces.trace import Trace, read_trace
 
 from .results import PERCENTILE, Row
@@ -40,10 +34,7 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 INIT = 0.5  # s
 KEEP_ALIVE, SCALING_RATE, BURST = 300.0, 100.0, 1000
 MACHINE, CORES = "c5.xlarge", 4
-FIXED = (8, 0.05)
-STATIC = 8
 WINDOWS = 5  # of half a trace, that reoptimised goes by
-LAG = 180.0  # s, until a new worker serves
 CHOSEN = "rehearsed"  # the cheapest of all that surely kept the SLO in the first half
 
 
@@ -115,35 +106,35 @@ class Cell:
     """A trace, a network and an SLO: the policies made for them."""
 
     def __init__(self, halves: Halves, network: str, latency: float) -> None:
-        self.halves, self.slo = halves, Slo(latency, PERCENTILE)
-        profile = profile_of(network)
-        billing = Billing(default_prices(), "x86_64", None, 0.0)
-        self.function = Function(profile, CORE, billing, Environments(INIT, KEEP_ALIVE, None, SCALING_RATE, BURST))
-        self.offer = WorkerOffer("worker", service_times(profile, CORE), billing.prices.machine(MACHINE) / CORES)
+        self.halves, profile = halves, profile_of(network)
+        function = Function(profile, CORE, environments=Environments(INIT, KEEP_ALIVE, None, SCALING_RATE, BURST))
+        worker = WorkerOffer("worker", service_times(profile, CORE), function.billing.prices.machine(MACHINE) / CORES)
+        workload = Workload(halves.process, halves.past, TraceArrivals(halves.run))
+        self.situation = Situation(workload, function, (Slo(latency, PERCENTILE),), worker=worker)
 
     def policies(self) -> Iterator[tuple[str, Callable[[Array], Deployment]]]:
         """Every policy by name, to be made for arrivals at given times, of which it knows those that have come."""
-        slos, offer, process = [self.slo], self.offer, self.halves.process
-        yield "no batching", self._cheapest(lambda function, _: baselines.no_batching(function))
-        yield "size or timeout", self._cheapest(lambda function, _: baselines.size_or_timeout(function, *FIXED))
-        yield "last moment", self._cheapest(lambda function, _: baselines.last_moment(function, slos))
-        yield "BATCH", lambda _: baselines.recommended(replace(self._batch, workers=()), self.function)
+        yield "no batching", self._cheapest("no-batching")
+        yield "size or timeout", self._cheapest(f"size-or-timeout:{FIXED[0]},{FIXED[1]}")
+        yield "last moment", self._cheapest("last-moment")
+        yield "BATCH", lambda _: self._recommended(replace(self._batch, workers=()))
         yield "BATCH again", self._reoptimised
-        yield "recommended", lambda _: baselines.recommended(self._answer, self.function, [offer])
-        yield "without premium", lambda _: baselines.recommended(self._cheapest_predicted, self.function, [offer])
-        yield "greedy", self._sized(lambda k: baselines.greedy(offer, k, self.slo))
-        yield "static", self._sized(lambda k: baselines.static(offer, k, STATIC))
-        yield "SMDP", self._sized(lambda k: baselines.smdp(offer, k, process.arrival_rate, slos))
-        yield "deadline", self._sized(lambda k: baselines.deadline(offer, k, self.slo))
-        yield "AIMD", self._sized(lambda k: baselines.aimd(offer, k, self.slo))
-        yield "early drop", self._sized(lambda k: baselines.early_drop(offer, k, self.slo))
-        yield "fixed workers", lambda _: baselines.fixed_workers(offer, process, slos)
-        yield "autoscaling", self._autoscaled
-        yield "hybrid", self._cheapest(self._hybrid)
+        yield "recommended", lambda _: self._recommended(self._answer)
+        yield "without premium", lambda _: self._recommended(self._cheapest_predicted)
+        yield "greedy", self._sized("greedy")
+        yield "static", self._sized(f"static:{STATIC}")
+        yield "SMDP", self._sized("smdp")
+        yield "deadline", self._sized("deadline")
+        yield "AIMD", self._sized("aimd")
+        yield "early drop", self._sized("early-drop")
+        yield "fixed workers", self._sized("workers")
+        yield "autoscaling", lambda times: baselines.named("autoscaling", self._over(times))
+        yield "overflow", self._cheapest("overflow")
 
     def rows(self, trace: str, network: str) -> Iterator[Row]:
         """What they come to in the second half, and the one that the first half would choose."""
-        halves, latency = self.halves, self.slo.latency
+        halves, slo = self.halves, self.situation.slo
+        latency = slo.latency
         made: dict[str, Deployment] = {}
         rehearsals: dict[str, Deployment] = {}
         for name, make in self.policies():
@@ -154,8 +145,7 @@ class Cell:
                 yield Row(trace, network, latency, name, *[np.nan] * 8)
         past = simulate_deployments(rehearsals, TraceArrivals(halves.past), [latency])
         runs = simulate_deployments(made, TraceArrivals(halves.run), [latency])
-        allowed = 1 - PERCENTILE / 100
-        sure = [name for name in past if past[name].violations().high <= allowed and name != "BATCH again"]
+        sure = [name for name in past if past[name].violations().high <= slo.error_budget and name != "BATCH again"]
         chosen = min(sure, key=lambda name: past[name].cost.per_request, default="no batching")
         for name, of in [*((name, name) for name in runs), (CHOSEN, chosen)]:
             run = runs[of]
@@ -169,74 +159,62 @@ class Cell:
                 run.percentile(PERCENTILE).value,
                 run.violation_ratio(),
                 run.mean_batch_size,
-                run.server_seconds / (run.end - run.start),
+                run.worker_seconds / run.span,
                 run.by_function,
                 past[of].violation_ratio(),
             )
 
+    def _over(self, times: Array, memory_mb: int | None = None) -> Situation:
+        """The situation in which these arrivals come, for the function with so much memory."""
+        workload = self.situation.workload._replace(run=TraceArrivals(times))
+        return replace(self.situation, workload=workload, memory_mb=memory_mb)
+
     @cached_property
-    def _answer(self) -> Recommendation:
+    def _answer(self) -> Answer:
         """Of `sluice recommend`."""
-        return recommend(
-            self.halves.process,
-            self.function.profile,
-            self.slo,
-            memory_sizes=MEMORY_SIZES,
-            prices=self.function.billing.prices,
-            workers=[self.offer],
-        )
+        return self.situation.answer()
 
     @property
-    def _settings(self) -> list[Setting]:
+    def _settings(self) -> list[FunctionSetting]:
         """The best setting of every kind, the cheapest first."""
         return sorted([self._answer.best, *self._answer.runners_up], key=lambda setting: setting.cost.per_request)
 
     @property
-    def _cheapest_predicted(self) -> Recommendation:
+    def _cheapest_predicted(self) -> Answer:
         """The answer without a premium for a table that keeps the SLO whatever comes."""
         return replace(self._answer, best=self._settings[0])
 
     @property
-    def _batch(self) -> Recommendation:
+    def _batch(self) -> Answer:
         """The answer among size-or-timeout settings alone."""
         return replace(self._answer, best=next(setting for setting in self._settings if setting.table is None))
 
-    def _cheapest(self, make: Callable[[Function, Array], Deployment]) -> Callable[[Array], Deployment]:
+    def _recommended(self, answer: Answer) -> Deployment:
+        return baselines.recommended(answer, self.situation.any_function)
+
+    def _cheapest(self, name: str) -> Callable[[Array], Deployment]:
         """At the memory size at which it was cheapest on the past among those that kept the SLO, or was late least."""
-        past = self.halves.past
-        tried = {str(m): make(self.function.at(m), past) for m in MEMORY_SIZES}
-        runs = simulate_deployments(tried, TraceArrivals(past), [self.slo.latency])
+        past, slo = self.halves.past, self.situation.slo
+        tried = {str(memory_mb): baselines.named(name, self._over(past, memory_mb)) for memory_mb in MEMORY_SIZES}
+        runs = simulate_deployments(tried, TraceArrivals(past), [slo.latency])
 
         def regret(memory_mb: int) -> tuple[float, float]:
             run = runs[str(memory_mb)]
-            return max(run.violation_ratio() - (1 - PERCENTILE / 100), 0.0), run.cost.per_request
+            return max(run.violation_ratio() - slo.error_budget, 0.0), run.cost.per_request
 
-        best = self.function.at(min(MEMORY_SIZES, key=regret))
-        return lambda times: make(best, times)
+        best = min(MEMORY_SIZES, key=regret)
+        return lambda times: baselines.named(name, self._over(times, best))
 
-    def _sized(self, make: Callable[[int], Deployment]) -> Callable[[Array], Deployment]:
-        throughput = np.arange(1, self.offer.service.max_batch_size + 1) / self.offer.service.mean_response
-        least = int(self.halves.process.arrival_rate / throughput.max()) + 1
-
-        @cache
-        def sized() -> Deployment:
-            return make(baselines.fewest_workers(make, self.halves.past, [self.slo], least=least))
-
+    def _sized(self, name: str) -> Callable[[Array], Deployment]:
+        """With the fewest workers that kept the SLO in the past, whatever comes."""
+        sized = cache(lambda: baselines.named(name, self.situation))
         return lambda _: sized()
 
     def _reoptimised(self, times: Array) -> Deployment:
         """In the past, where there are no windows, the setting that it begins with."""
-        best = self._batch.best
+        best, situation = self._batch.best, self.situation
         windows = self.halves.windows if times is self.halves.run else ()
-        return baselines.reoptimised(self.function.at(best.memory_mb), [self.slo], windows, best.policy())
-
-    def _autoscaled(self, times: Array) -> Deployment:
-        tracking = TargetTracking(SAFETY * baselines.largest_throughput(self.offer.service, self.slo), lag=LAG)
-        return baselines.autoscaled(self.offer, self.slo, times, tracking, tracking.wanted(self.halves.process.arrival_rate))
-
-    def _hybrid(self, function: Function, times: Array) -> Deployment:
-        forecasting = baselines.Forecasting(lag=LAG)
-        return baselines.hybrid(self.offer, function, self.slo, times, forecasting, self.halves.process.arrival_rate)
+        return baselines.reoptimised(situation.any_function.at(best.memory_mb), situation.slos, windows, best.policy)
 
 
 def run_trace(name: str, folder: Path) -> Iterator[Row]:

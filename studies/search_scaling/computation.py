@@ -17,17 +17,17 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import invocation_costs
-from sluice.optimizer.billing.prices import default_prices
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
-from sluice.optimizer.recommend.recommend import N_RUNNERS_UP, recommend
-from sluice.optimizer.recommend.search import Landscape, Promise, Search
+from sluice.optimizer.recommend import Limits, Question, recommend
+from sluice.optimizer.recommend.function_choice import N_RUNNERS_UP
+from sluice.optimizer.recommend.search import Landscape, Search
 from sluice.optimizer.service.times import ServiceTimes, service_times
 
 from .results import Point, Study
 
 ARRIVAL_RATE = 300.0  # requests/s, so that the longest timeout can gather the largest batch
-PROMISE = Promise(0.2, 0.95)
-LONGEST_TIMEOUT = 2 * PROMISE.latency
+SLO = Slo(0.2, 95)
+LONGEST_TIMEOUT = 2 * SLO.latency
 LEVELS = (0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 1.0)
 SHAPE = (0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.8)  # of the mean service time, at these levels
 RUNS = 3
@@ -93,8 +93,8 @@ def one_setting(size: Size) -> Callable[[], object]:
     process, service = arrivals(size.phases), services(Size(size.batch_size, memory_sizes=1))[0]
 
     def run() -> object:
-        law = SizeOrTimeout(process, size.batch_size, PROMISE.latency)
-        return law.fraction_within(service.response[None], service.quantile_levels, np.array([PROMISE.latency]))
+        law = SizeOrTimeout(process, size.batch_size, SLO.latency)
+        return law.fraction_within(service.response[None], service.quantile_levels, np.array([SLO.latency]))
 
     return run
 
@@ -111,21 +111,22 @@ def search(size: Size) -> Callable[[], object]:
 
 def _landscape(size: Size, n_best: int) -> Callable[[], tuple[Landscape, float | None]]:
     process, functions, timeouts = arrivals(size.phases), services(size), grid(size)
-    bills = [invocation_costs(function, default_prices()) for function in functions]
+    bills = [invocation_costs(function) for function in functions]
     compute, fees = np.array([by_size for by_size, _ in bills]), np.array([fee for _, fee in bills])
 
     def run() -> tuple[Landscape, float | None]:
         search = Search(process, functions, compute, fees, LONGEST_TIMEOUT)
-        return search.landscape([PROMISE], timeouts, n_best=n_best, refine=False)
+        return search.landscape([SLO], timeouts, n_best=n_best, refine=False)
 
     return run
 
 
 def recommendation(size: Size) -> Callable[[], object]:
     """The whole answer from that grid: search, frontier, sensitivity, break-even rate."""
-    process, measured, timeouts = arrivals(size.phases), profile(size.memory_sizes, size.batch_size), grid(size).tolist()
-    slo = Slo(PROMISE.latency, 100 * PROMISE.quantile)
-    return lambda: recommend(process, measured, slo, max_batch_size=size.batch_size, timeouts=timeouts, policies="size-or-timeout")
+    process, measured, timeouts = arrivals(size.phases), profile(size.memory_sizes, size.batch_size), grid(size)
+    limits = Limits(max_batch_size=size.batch_size, timeouts=tuple(timeouts.tolist()), policies="size-or-timeout")
+    question = Question(process, measured, (SLO,), limits=limits)
+    return lambda: recommend(question)
 
 
 TASKS: dict[str, Callable[[Size], Callable[[], object]]] = {

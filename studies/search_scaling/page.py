@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sluice.optimizer.recommend.recommend import N_RUNNERS_UP
+from sluice.optimizer.recommend.function_choice import N_RUNNERS_UP
 
 from ..markdown import page_of, table
 from .claims import at_base, exponent
-from .computation import ARRIVAL_RATE, BASE, GOVERNING, LABELS, LEVELS, LONGEST_TIMEOUT, PROMISE, RUNS, TASKS
+from .computation import ARRIVAL_RATE, BASE, GOVERNING, LABELS, LEVELS, LONGEST_TIMEOUT, RUNS, SLO, TASKS
 from .results import Study
 
 
@@ -30,7 +30,7 @@ def page(study: Study) -> str:
             break-even rate: {answer.seconds:.2f} s in all.""",
             f"""
             Setting: an MMPP of {ARRIVAL_RATE:.0f} requests/s whose phases differ in their rates by up to a factor of 16,
-            {BASE.timeouts} timeouts to {LONGEST_TIMEOUT:g} s, p{100 * PROMISE.quantile:g} within {PROMISE.latency:g} s,
+            {BASE.timeouts} timeouts to {LONGEST_TIMEOUT:g} s, {SLO.name} within {SLO.latency:g} s,
             service times by {len(LEVELS)} quantile points. From there one number at a time is varied. A power is the slope
             of log time over log number through the last three points; less than 1 means that a part is
             shared. MB are what the first run added to the peak of the process.""",

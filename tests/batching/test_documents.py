@@ -21,6 +21,7 @@ from sluice.batching.documents import (
     ServiceProfile,
     ServiceTime,
     Slo,
+    quantile_of,
     read,
     write,
 )
@@ -254,3 +255,17 @@ def test_an_slo_needs_a_positive_latency():
 )
 def test_a_percentile_is_named_by_all_its_digits(percentile, name):
     assert Slo(1.0, percentile).name == name
+
+
+def test_an_slo_knows_its_quantile_its_error_budget_and_itself_with_headroom() -> None:
+    slo = Slo(0.2, 99.9)
+    assert slo.quantile == quantile_of(99.9) == pytest.approx(0.999) and slo.error_budget == 1 - slo.quantile
+    assert slo.within(0.25) == Slo(0.2 * 0.75, 99.9) and slo.within(0) == slo
+    with pytest.raises(InvalidInput, match="headroom: 1 is not allowed; allowed: a fraction of the SLO, 0 <= headroom < 1"):
+        slo.within(1)
+
+
+@pytest.mark.parametrize("percentile", [0, 100, math.nan])
+def test_a_percentile_that_no_quantile_is_is_refused(percentile: float) -> None:
+    with pytest.raises(InvalidInput, match="percentile: .* a number strictly between 0 and 100"):
+        quantile_of(percentile)

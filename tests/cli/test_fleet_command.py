@@ -186,7 +186,7 @@ def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., s
         assert plan.model == family and sum(route.share for route in plan.routes) == pytest.approx(1)
         assert plan.slo is not None and plan.predicted is not None and plan.predicted.cost_per_request is None
         assert plan.predicted.latency[plan.slo.name] <= plan.slo.latency and plan.predicted.mean_batch_size >= 1
-        assert plan.predicted.violations is not None and plan.predicted.violations <= 1 - plan.slo.percentile / 100
+        assert plan.predicted.violations is not None and plan.predicted.violations <= plan.slo.error_budget
     code, _, stderr = exit_of("fleet", fleet, "--plans", "plans")
     assert code == 2 and "devices.cpu.workers: None is not allowed; allowed: the addresses" in stderr
 

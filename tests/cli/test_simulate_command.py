@@ -13,7 +13,7 @@ import pytest
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, Route, write
 from sluice.cli.output import to_json
-from sluice.cli.policy_names import NAMES, all_policies
+from sluice.optimizer.baselines import NAMES, all_names
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]
@@ -35,7 +35,7 @@ def trace(tmp_path: Path) -> str:
 
 def test_every_policy_meets_the_same_arrivals(document_of: Document, asked: tuple[str, ...]) -> None:
     answer = document_of(*asked, "--policy", "all", "--slo", "0.2", "--memory", "1769", "--seed", "1")
-    assert list(answer["policies"]) == all_policies() and answer["refused"] == {}
+    assert list(answer["policies"]) == all_names() and answer["refused"] == {}
     assert {name.partition(":")[0] for name in answer["policies"]} == set(NAMES)
     for run in answer["policies"].values():
         assert run["answered"] + run["dropped"] + run["unanswered"] == answer["n_requests"] == 5000
@@ -70,7 +70,7 @@ def test_a_table_is_shown_with_the_cheapest_that_keeps_the_slo(
 
 
 def test_policies_plan_on_the_first_part_of_a_trace_and_run_on_the_rest(document_of: Document, profile: str, trace: str) -> None:
-    ask = ("simulate", "--trace", trace, "--profile", profile, "--slo", "0.3", "--policy", "recommended", "--policy", "hybrid")
+    ask = ("simulate", "--trace", trace, "--profile", profile, "--slo", "0.3", "--policy", "recommended", "--policy", "overflow")
     answer = document_of(*ask)
     assert 500 < answer["n_requests"] < 700
     assert answer["planned_rate"] == pytest.approx(20, rel=0.1) and answer["arrival_rate"] == pytest.approx(20, rel=0.1)
@@ -133,7 +133,7 @@ def test_how_it_went_over_time(tmp_path: Path, document_of: Document, exit_of: R
 def test_what_all_cannot_have_is_left_out_and_said(
     exit_of: Run, asked: tuple[str, ...], document_of: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.cli.simulate.all_policies", lambda: ["no-batching", "early-drop"])
+    monkeypatch.setattr("sluice.optimizer.baselines.names.all_names", lambda: ["no-batching", "early-drop"])
     ask = (*asked, "--memory", "512", "--slo", "0.03")  # a request alone takes 0.024 s
     answer = document_of(*ask, "--policy", "all")
     assert "at least twice the service time of one request" in answer["refused"]["early-drop"]

@@ -16,7 +16,7 @@ from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.billing.break_even import solve_break_even
 from sluice.optimizer.billing.cold_starts import cold_start_probability
-from sluice.optimizer.billing.cost import BatchCost, invocation_costs, predict_cost
+from sluice.optimizer.billing.cost import BatchCost, Billing, invocation_costs, predict_cost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
 from sluice.optimizer.service.times import ServiceTimes, service_times
 
@@ -43,7 +43,7 @@ def always(size: int, largest: int | None = None) -> np.ndarray:
 
 def test_cost_is_eq_1_of_batch_with_its_constants() -> None:
     prices = overlaid(**{"lambda": {"gb_second": {"x86_64": 1.66667e-5}, "request": 2e-7, "granularity": 0.1}})
-    cost = predict_cost(always(2), service([0.05, 0.25], 3008), prices)
+    cost = predict_cost(always(2), service([0.05, 0.25], 3008), Billing(prices))
     assert cost.compute == pytest.approx(0.3 * 3008 / 1024 * 1.66667e-5 / 2)
     assert cost.requests == pytest.approx(2e-7 / 2)
     assert cost.per_request == pytest.approx(cost.compute + cost.requests)
@@ -54,7 +54,7 @@ def test_a_bill_of_whole_numbers() -> None:
         **{"lambda": {"gb_second": {"arm64": 1e-5}, "request": 1e-6}, "logs": {"gb": 1.0, "bytes_per_invocation": 1024}}
     )
     pmf = np.array([0.5, 0.0, 0.5])  # mean batch size 2
-    cost = predict_cost(pmf, service([0.1, 0.2, 0.3], 2048), prices, architecture="arm64")
+    cost = predict_cost(pmf, service([0.1, 0.2, 0.3], 2048), Billing(prices, "arm64"))
     assert cost.compute == pytest.approx((0.5 * 0.1 + 0.5 * 0.3) * 2 * 1e-5 / 2)
     assert cost.requests == pytest.approx(0.5e-6)
     assert cost.logs == pytest.approx(1024 / 1024**3 / 2)
@@ -65,7 +65,7 @@ def test_a_coarse_granularity_makes_batching_save_more() -> None:
     saving = {}
     for granularity in (0.001, 0.1):
         durations = service(np.linspace(0.012, 0.045, 8).tolist(), 1769)
-        one, eight = (predict_cost(always(n, 8), durations, granularity=granularity).per_request for n in (1, 8))
+        one, eight = (predict_cost(always(n, 8), durations, Billing(granularity=granularity)).per_request for n in (1, 8))
         saving[granularity] = one / eight
     assert saving[0.1] == pytest.approx(8.0)  # both are billed 100 ms, and the fee is an eighth
     gb, price = 1769 / 1024, default_prices().gb_second("x86_64")
@@ -79,8 +79,9 @@ def test_a_whole_number_of_milliseconds_is_not_rounded_up() -> None:
 
 def test_what_the_search_minimises_is_the_bill_that_is_predicted() -> None:
     pmf, times = np.array([0.2, 0.3, 0.5]), service([0.1, 0.17, 0.21], 512)
-    compute, fee = invocation_costs(times, default_prices(), "arm64", 0.01)
-    cost = predict_cost(pmf, times, architecture="arm64", granularity=0.01)
+    billing = Billing(architecture="arm64", granularity=0.01)
+    compute, fee = invocation_costs(times, billing)
+    cost = predict_cost(pmf, times, billing)
     assert cost.per_request == pytest.approx((pmf @ compute + fee) / 2.3)
 
 
@@ -88,12 +89,14 @@ def test_the_terms_sum_to_what_a_request_costs() -> None:
     cost = predict_cost(
         np.array([0.5, 0.5]),
         service([0.1, 0.2]),
-        overlaid(buffer={"cache_mode": "serverless"}),
-        cold_start_probability=0.1,
+        Billing(
+            overlaid(buffer={"cache_mode": "serverless"}),
+            cold_start_probability=0.1,
+            payload_bytes=10_000,
+            answer_bytes=1000,
+            snap_start=True,
+        ),
         init_duration=1.0,
-        snap_start=True,
-        payload_bytes=10_000,
-        answer_bytes=1000,
     )
     assert sum(cost.terms().values()) == pytest.approx(cost.per_request + cost.beside)
     assert [name for name, usd in cost.terms().items() if usd == 0] == ["machines"]
@@ -104,11 +107,12 @@ def test_the_terms_sum_to_what_a_request_costs() -> None:
 
 def test_cold_starts_are_billed_for_init_or_for_the_snapshot_restored() -> None:
     prices, times = default_prices(), service([0.1], 2048)
-    plain = predict_cost(always(1), times, cold_start_probability=0.01, init_duration=2.0, buffered=False)
+    plain = predict_cost(always(1), times, Billing(cold_start_probability=0.01), init_duration=2.0, buffered=False)
     assert plain.init == pytest.approx(0.01 * 2.0 * 2 * prices.gb_second("x86_64"))
     assert plain.restore == 0 and plain.fixed_per_month == 0
     twos = service([0.1, 0.1], 2048)
-    snapped = predict_cost(always(2), twos, cold_start_probability=0.01, init_duration=0.2, snap_start=True, buffered=False)
+    restored = Billing(cold_start_probability=0.01, snap_start=True)
+    snapped = predict_cost(always(2), twos, restored, init_duration=0.2, buffered=False)
     assert snapped.init == pytest.approx(0.01 * 0.2 * 2 * prices.gb_second("x86_64") / 2)  # one cold start for two requests
     assert snapped.restore == pytest.approx(0.01 * 2 * prices.function.snap_start.restore_gb / 2)
     assert snapped.fixed_terms == {"snapshot": pytest.approx(2 * prices.function.snap_start.cache_gb_second * SECONDS_PER_MONTH)}
@@ -122,19 +126,19 @@ def test_the_duration_price_falls_with_the_volume_of_a_month() -> None:
     assert prices.gb_second("x86_64", 20e9) == pytest.approx((6 * 1.66667e-5 + 9 * 1.5e-5 + 5 * 1.33334e-5) / 20)
     assert prices.gb_second("arm64", 15e9) == pytest.approx((1.33334e-5 + 1.20001e-5) / 2)
     rate = 15e9 / 0.1 / SECONDS_PER_MONTH
-    cost = predict_cost(always(1), service([0.1]), architecture="arm64", arrival_rate=rate)
+    cost = predict_cost(always(1), service([0.1]), Billing(architecture="arm64"), arrival_rate=rate)
     assert cost.compute == pytest.approx(0.1 * (1.33334e-5 + 1.20001e-5) / 2)
 
 
 def test_the_bytes_of_a_request_are_priced_where_they_pass() -> None:
     metered = overlaid(buffer={"cache_mode": "serverless"})
     size = 600 * 1024
-    cost = predict_cost(always(1), service([0.1]), metered, payload_bytes=size)
+    cost = predict_cost(always(1), service([0.1]), Billing(metered, payload_bytes=size))
     assert MILLION * cost.cache == pytest.approx(2 * 600 * 0.0023)  # in and out, an ECPU for a KB
     assert MILLION * cost.load_balancer == pytest.approx(MILLION * size / 1024**3 * 0.008)
     assert MILLION * cost.network == pytest.approx(MILLION * size / 1024**3 * 0.045)
-    assert predict_cost(always(1), service([0.1]), payload_bytes=size).cache == 0  # nodes are paid by the hour
-    answered = predict_cost(always(1), service([0.1]), metered, payload_bytes=size, answer_bytes=1024)
+    assert predict_cost(always(1), service([0.1]), Billing(payload_bytes=size)).cache == 0  # nodes are paid by the hour
+    answered = predict_cost(always(1), service([0.1]), Billing(metered, payload_bytes=size, answer_bytes=1024))
     assert MILLION * (answered.cache - cost.cache) == pytest.approx(
         0.0023
     )  # half of it: two tasks, so every other caller is elsewhere
@@ -154,7 +158,7 @@ def test_the_way_to_the_function_is_an_endpoint_or_a_nat_gateway_or_free() -> No
 
 
 def test_without_a_buffer_nothing_of_it_is_paid() -> None:
-    cost = predict_cost(always(1), service([0.1]), payload_bytes=10_000, buffered=False)
+    cost = predict_cost(always(1), service([0.1]), Billing(payload_bytes=10_000), buffered=False)
     assert cost.beside == cost.logs > 0 and cost.fixed_per_month == 0
 
 
@@ -281,8 +285,10 @@ def test_what_has_no_price_is_refused() -> None:
     ],
 )
 def test_a_cost_that_makes_no_sense_names_its_field(options: dict[str, float], message: str) -> None:
+    asked = {name: value for name, value in options.items() if name in ("init_duration", "arrival_rate")}
+    billed = {name: value for name, value in options.items() if name not in asked}
     with pytest.raises(InvalidInput, match=message):
-        predict_cost(always(1), service([0.1]), **options)  # type: ignore[arg-type]
+        predict_cost(always(1), service([0.1]), Billing(**billed), **asked)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="arrival_rate: 0"):
         BatchCost().in_all(0.0)
 

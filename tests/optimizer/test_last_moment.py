@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,9 +20,8 @@ from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import predict_cost
 from sluice.optimizer.function.falling_holds import FallingHolds, predict_falling_holds
 from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.recommend import Goal, Limits, Question, recommend
 from sluice.optimizer.recommend.last_moment import last_moment
-from sluice.optimizer.recommend.recommend import recommend
-from sluice.optimizer.recommend.search import Promise
 from sluice.optimizer.report import wording
 from sluice.optimizer.service.times import ServiceTimes, service_times
 from sluice.optimizer.simulation.event_loop import simulate
@@ -64,8 +65,7 @@ def test_with_equal_holds_the_law_is_that_of_size_or_timeout(
 @pytest.mark.parametrize("slope", [0.001, 0.006])
 def test_a_simulation_contains_the_exact_law(arrivals: ArrivalProcess, levels: int, slope: float) -> None:
     of = service(8, levels, slope=slope)
-    promise = Promise(0.06, 0.95)
-    table = last_moment(of, [promise])
+    table = last_moment(of, [Slo(0.06, 95)])
     assert table is not None
     law = predict_falling_holds(arrivals, of, table)
     times = np.linspace(0.012, 0.06, 9)
@@ -87,7 +87,7 @@ gaps = st.lists(st.one_of(st.just(1e-9), st.floats(1e-9, 0.01), st.floats(1e-9, 
 @given(gaps, st.integers(1, 12), st.floats(0.008, 0.3), st.floats(0, 0.02))
 def test_nobody_is_late_whatever_the_arrivals_do_one_by_one(gaps: list[float], batch_size: int, slo: float, slope: float) -> None:
     of = service(batch_size, intercept=0.005 - slope if slope < 0.005 else 0.0, slope=slope)
-    table = last_moment(of, [Promise(slo, 0.9)])
+    table = last_moment(of, [Slo(slo, 90)])
     if table is None:
         assert of.mean_response[0] > slo * (1 - 1e-8)
         return
@@ -101,26 +101,26 @@ def test_every_batch_leaves_in_time_at_every_percentile_promised(
     gaps: list[float], slo: float, quantile: float, later: float
 ) -> None:
     of = service(8, levels=5)
-    promises = [Promise(slo, quantile), Promise(later * slo, (1 + quantile) / 2)]
-    table = last_moment(of, promises)
+    slos = [Slo(slo, 100 * quantile), Slo(later * slo, 50 * (1 + quantile))]
+    table = last_moment(of, slos)
     if table is None:
         return
     times = np.cumsum(gaps)
     run = simulate(table, times, of, np.random.default_rng(0))
     oldest = times[np.cumsum(run.batch_sizes) - run.batch_sizes]
-    for promise in promises:
-        assert (run.dispatch_times - oldest + of.quantile(promise.quantile)[run.batch_sizes - 1] <= promise.latency).all()
+    for kept in slos:
+        assert (run.dispatch_times - oldest + of.quantile(kept.quantile)[run.batch_sizes - 1] <= kept.latency).all()
 
 
 def test_waiting_for_one_more_would_be_too_late() -> None:
     of = service(8)
-    table = last_moment(of, [Promise(0.06, 0.95)])
+    table = last_moment(of, [Slo(0.06, 95)])
     assert table is not None and table.kind == "deadline" and table.servers is None
     assert table.hold[1:8] == pytest.approx(0.06 - of.mean_response[1:])
-    assert last_moment(of, [Promise(0.0075, 0.95)]) is None
-    capped = last_moment(of, [Promise(0.06, 0.95)], longest=0.045)
+    assert last_moment(of, [Slo(0.0075, 95)]) is None
+    capped = last_moment(of, [Slo(0.06, 95)], longest=0.045)
     assert capped is not None and capped.hold[1:8] == pytest.approx(np.minimum(0.06 - of.mean_response[1:], 0.045))
-    short = last_moment(of, [Promise(0.011, 0.95)])  # of eight only three are ever in time
+    short = last_moment(of, [Slo(0.011, 95)])  # of eight only three are ever in time
     assert short is not None and short.max_batch_size == 3 and short.hold[3] == 0
 
 
@@ -130,9 +130,9 @@ def test_waiting_for_one_more_would_be_too_late() -> None:
 def test_no_recommendation_without_a_premium_costs_more_than_the_best_size_or_timeout(
     profile: ServiceProfile, arrivals: ArrivalProcess, slo: float
 ) -> None:
-    asked = {"memory_sizes": [1769]} if profile is FIXED else {}
-    alone = recommend(arrivals, profile, Slo(slo, 95), policies="size-or-timeout", **asked)
-    answer = recommend(arrivals, profile, Slo(slo, 95), premium=0.0, **asked)
+    asked = Limits((1769,)) if profile is FIXED else Limits()
+    alone = recommend(Question(arrivals, profile, Slo(slo, 95), limits=replace(asked, policies="size-or-timeout")))
+    answer = recommend(Question(arrivals, profile, Slo(slo, 95), limits=asked, goal=Goal(premium=0.0)))
     assert alone.best.table is None and all(setting.table is None for setting in alone.runners_up)
     assert answer.best.cost.per_request <= alone.best.cost.per_request
     assert answer.best.latency.probability_within(slo) >= 0.95 - 1e-8
@@ -145,17 +145,17 @@ def test_no_recommendation_without_a_premium_costs_more_than_the_best_size_or_ti
 
 def test_a_table_that_costs_less_wins_and_is_in_the_plan() -> None:
     arrivals = poisson(60)
-    answer = recommend(arrivals, FIXED, Slo(0.1, 99.9), memory_sizes=[1769])
+    answer = recommend(Question(arrivals, FIXED, Slo(0.1, 99.9), limits=Limits((1769,))))
     best, of = answer.best, service_times(FIXED, 1769)
     assert answer.winner is best and best.table is not None and best.timeout == best.table.hold[1]
     assert best.cost.per_request < answer.runners_up[0].cost.per_request
-    plan = read(Plan, write(answer.plan(FIXED, "mlp", arrivals.document())))
-    assert plan.policy is not None and plan.policy.policy() == best.table == best.policy() and plan.policy.kind == "deadline"
+    plan = read(Plan, write(answer.plan("mlp", arrivals.document())))
+    assert plan.policy is not None and plan.policy.policy() == best.table == best.policy and plan.policy.kind == "deadline"
     rng = np.random.default_rng(1)
-    run = simulate(best.policy(), np.cumsum(arrivals.sample(100_000, rng)), of, rng)
+    run = simulate(best.policy, np.cumsum(arrivals.sample(100_000, rng)), of, rng)
     assert run.latency.max() <= 0.1 and run.mean_batch_size == pytest.approx(best.mean_batch_size, rel=0.01)
     assert run.cost(of).per_request == pytest.approx(best.cost.per_request, rel=0.01)
-    assert run.percentile(50) == pytest.approx(best.latency.percentile(50), rel=0.02)
+    assert run.percentile_of_answered(50) == pytest.approx(best.latency.percentile(50), rel=0.02)
 
 
 def test_the_largest_batch_is_the_cheapest_by_brute_force() -> None:
@@ -164,10 +164,10 @@ def test_the_largest_batch_is_the_cheapest_by_brute_force() -> None:
     ]
     profile = ServiceProfile(function="f", points=points)
     of, slo, arrivals = service_times(profile, 1769), Slo(0.08, 99.99), poisson(60)
-    answer = recommend(arrivals, profile, slo)
+    answer = recommend(Question(arrivals, profile, slo))
     costs = []
     for b in range(2, 17):
-        table = last_moment(of.up_to(b), [Promise(slo.latency, 0.9999)])
+        table = last_moment(of.up_to(b), [Slo(slo.latency, 99.99)])
         assert table is not None
         costs.append(predict_cost(predict_falling_holds(arrivals, of, table).batch_size_pmf, of).per_request)
     tables = [s for s in (answer.best, *answer.runners_up) if s.table is not None]
@@ -177,57 +177,63 @@ def test_the_largest_batch_is_the_cheapest_by_brute_force() -> None:
 
 def test_several_percentiles_are_all_kept_by_the_table() -> None:
     slos = [Slo(0.08, 95), Slo(0.0805, 99.5)]
-    answer = recommend(poisson(60), measured(), slos)
+    answer = recommend(Question(poisson(60), measured(), slos))
     table = answer.best if answer.best.table is not None else next(s for s in answer.runners_up if s.table is not None)
-    assert all(table.latency.probability_within(slo.latency) >= slo.percentile / 100 for slo in slos)
+    assert all(table.latency.probability_within(slo.latency) >= slo.quantile for slo in slos)
 
 
 def test_a_budget_that_only_the_table_keeps_is_kept() -> None:
-    arrivals, slo, asked = poisson(60), Slo(0.1, 99.9), {"memory_sizes": [1769]}
-    alone = recommend(arrivals, FIXED, slo, policies="size-or-timeout", **asked).best.cost.per_request
-    least = recommend(arrivals, FIXED, slo, **asked).best.cost.per_request
-    answer = recommend(arrivals, FIXED, slo, max_cost=(alone + least) / 2, **asked)
+    arrivals, slo, asked = poisson(60), Slo(0.1, 99.9), Limits((1769,))
+    alone = recommend(Question(arrivals, FIXED, slo, limits=replace(asked, policies="size-or-timeout"))).best.cost.per_request
+    least = recommend(Question(arrivals, FIXED, slo, limits=asked)).best.cost.per_request
+    answer = recommend(Question(arrivals, FIXED, slo, limits=asked, goal=Goal(max_cost=(alone + least) / 2)))
     assert answer.best.table is not None and answer.best.cost.per_request == pytest.approx(least) and answer.runners_up == ()
     with pytest.raises(Infeasible, match="the cheapest costs") as caught:
-        recommend(arrivals, FIXED, slo, max_cost=least * 0.999, **asked)
+        recommend(Question(arrivals, FIXED, slo, limits=asked, goal=Goal(max_cost=least * 0.999)))
     assert caught.value.best is not None and caught.value.best["cost_per_request"] == pytest.approx(least)
-    quickest = recommend(arrivals, FIXED, slo, objective="latency", max_cost=(alone + least) / 2, **asked).best
+    quickest = recommend(
+        Question(arrivals, FIXED, slo, limits=asked, goal=Goal(objective="latency", max_cost=(alone + least) / 2))
+    ).best
     assert quickest.table is not None and quickest.cost.per_request <= (alone + least) / 2
     assert quickest.latency.percentile(99.9) < 0.1
 
 
 def test_the_quickest_within_a_budget_is_no_slower_than_the_best_size_or_timeout() -> None:
-    slo, asked = Slo(0.1, 95), {"memory_sizes": [1769]}
+    slo, asked = Slo(0.1, 95), Limits((1769,))
     for arrivals in (poisson(60), BURSTY):
-        budget = recommend(arrivals, FIXED, slo, **asked).best.cost.per_request * 1.2
+        budget = recommend(Question(arrivals, FIXED, slo, limits=asked)).best.cost.per_request * 1.2
         both, alone = (
-            recommend(arrivals, FIXED, slo, objective="latency", max_cost=budget, policies=allowed, **asked).best
+            recommend(
+                Question(
+                    arrivals, FIXED, slo, limits=replace(asked, policies=allowed), goal=Goal(objective="latency", max_cost=budget)
+                )
+            ).best
             for allowed in ("all", "size-or-timeout")
         )
         assert both.latency.percentile(95) <= alone.latency.percentile(95) and both.cost.per_request <= budget * (1 + 1e-9)
 
 
 def test_a_premium_takes_the_table_that_needs_no_fit() -> None:
-    arrivals, slo, asked = BURSTY, Slo(0.03, 80), {"memory_sizes": [1769]}
-    strict = recommend(arrivals, FIXED, slo, **asked)
+    arrivals, slo, asked = BURSTY, Slo(0.03, 80), Limits((1769,))
+    strict = recommend(Question(arrivals, FIXED, slo, limits=asked))
     (table,) = [s for s in strict.runners_up if s.table is not None]
     more = table.cost.per_request / strict.best.cost.per_request - 1
     assert strict.best.table is None and more > 0
-    assert recommend(arrivals, FIXED, slo, premium=more * 1.01, **asked).best.table == table.table
-    assert recommend(arrivals, FIXED, slo, premium=more * 0.9, **asked).best.table is None
+    assert recommend(Question(arrivals, FIXED, slo, limits=asked, goal=Goal(premium=more * 1.01))).best.table == table.table
+    assert recommend(Question(arrivals, FIXED, slo, limits=asked, goal=Goal(premium=more * 0.9))).best.table is None
 
 
 def test_given_timeouts_leave_no_room_for_tables_and_the_longest_bounds_their_holds() -> None:
-    arrivals, slo, asked = poisson(60), Slo(0.1, 99.9), {"memory_sizes": [1769]}
-    assert recommend(arrivals, FIXED, slo, timeouts=[0.05, 0.09], **asked).best.table is None
-    bounded = recommend(arrivals, FIXED, slo, max_timeout=0.05, **asked)
+    arrivals, slo, asked = poisson(60), Slo(0.1, 99.9), Limits((1769,))
+    assert recommend(Question(arrivals, FIXED, slo, limits=replace(asked, timeouts=[0.05, 0.09]))).best.table is None
+    bounded = recommend(Question(arrivals, FIXED, slo, limits=replace(asked, max_timeout=0.05)))
     for setting in (bounded.best, *bounded.runners_up):
         assert setting.timeout <= 0.05 * (1 + 1e-9)
 
 
 def test_the_table_is_predicted_at_other_rates_and_breaks_even() -> None:
     arrivals = poisson(60)
-    answer = recommend(arrivals, FIXED, Slo(0.1, 99.9), memory_sizes=[1769])
+    answer = recommend(Question(arrivals, FIXED, Slo(0.1, 99.9), limits=Limits((1769,))))
     best, of = answer.best, service_times(FIXED, 1769)
     assert best.table is not None
     for row in answer.sensitivity:
@@ -243,7 +249,7 @@ def test_the_table_is_predicted_at_other_rates_and_breaks_even() -> None:
 
 
 def test_the_sentence_says_what_is_done() -> None:
-    answer = recommend(poisson(60), FIXED, Slo(0.1, 99.9), memory_sizes=[1769])
+    answer = recommend(Question(poisson(60), FIXED, Slo(0.1, 99.9), limits=Limits((1769,))))
     assert wording.headline(answer) == (
         "Hold requests until 8 are there or waiting for one more would make the oldest late: 92 ms with one waiting, 91 ms with 2, "
         "86 ms with 7. Run the function with 1769 MB."
@@ -272,14 +278,14 @@ def test_the_law_is_refused_for_other_tables(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("ask", "message"),
     [
-        ({"policies": "greedy"}, "policies: 'greedy' is not allowed; allowed: all or size-or-timeout"),
-        ({"premium": -0.1}, "premium: -0.1 is not allowed; allowed: a part of the cost >= 0"),
-        ({"premium": math.nan}, "premium: nan is not allowed"),
-        ({"premium": math.inf}, "premium: inf is not allowed"),
+        (lambda: Limits(policies="greedy"), "policies: 'greedy' is not allowed; allowed: all or size-or-timeout"),
+        (lambda: Goal(premium=-0.1), "premium: -0.1 is not allowed; allowed: a part of the cost >= 0"),
+        (lambda: Goal(premium=math.nan), "premium: nan is not allowed"),
+        (lambda: Goal(premium=math.inf), "premium: inf is not allowed"),
     ],
 )
-def test_misuse_names_the_field(asked: dict[str, object], message: str) -> None:
+def test_misuse_names_the_field(ask: Callable[[], object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        recommend(poisson(1), FIXED, Slo(0.1, 95), memory_sizes=[1769], **asked)  # type: ignore[arg-type]
+        ask()

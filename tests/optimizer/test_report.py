@@ -20,11 +20,9 @@ from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cost import BatchCost
-from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, default_prices
-from sluice.optimizer.recommend.answer import Recommendation
-from sluice.optimizer.recommend.recommend import recommend
-from sluice.optimizer.recommend.workers import WorkerOffer, choose_workers
+from sluice.optimizer.billing import SECONDS_PER_MONTH, BatchCost, Billing
+from sluice.optimizer.recommend import Answer, Limits, Question, WorkerOffer, choose_workers, recommend
+from sluice.optimizer.recommend.words import leaves, milliseconds
 from sluice.optimizer.report import figures, wording
 from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.evidence import Seen, simulate_setting
@@ -58,18 +56,15 @@ def profile() -> ServiceProfile:
 
 
 @pytest.fixture(scope="module")
-def answer() -> Recommendation:
-    return recommend(ARRIVALS, profile(), SLOS, cold_start_probability=0.01)
+def answer() -> Answer:
+    return recommend(Question(ARRIVALS, profile(), SLOS, billing=Billing(cold_start_probability=0.01)))
 
 
-def subject_of(answer: Recommendation, arrivals: ArrivalProcess = ARRIVALS, **others: Any) -> Subject:
+def subject_of(answer: Answer, arrivals: ArrivalProcess = ARRIVALS, **others: Any) -> Subject:
     known: dict[str, Any] = {
-        "profile": profile(),
-        "prices": default_prices(),
         "model": "mlp",
         "command": "sluice recommend --out 'a & b.json'",
         "made_at": datetime(2026, 11, 21, tzinfo=UTC),
-        "cold_start_probability": 0.01,
     }
     return Subject(answer, arrivals.document(), **known | others)
 
@@ -81,7 +76,7 @@ def drawn(subject: Subject) -> str:
 
 
 @pytest.fixture(scope="module")
-def html(answer: Recommendation) -> str:
+def html(answer: Answer) -> str:
     trace = Trace(ARRIVALS.sample(1000, np.random.default_rng(1)), "trace.csv")
     measured = Seen("measured", 300, np.array([0.1, 0.5, 0.9, 0.97]), np.array([0.01, 0.05, 0.1, 0.2]))
     return drawn(subject_of(answer, trace=trace, measured=measured))
@@ -151,7 +146,7 @@ def test_nothing_is_loaded_from_elsewhere(html: str) -> None:
     assert set(re.findall(r"https?://[^\"' )<]+", html)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
-def test_the_page_is_small_and_the_same_again(answer: Recommendation, html: str) -> None:
+def test_the_page_is_small_and_the_same_again(answer: Answer, html: str) -> None:
     assert 50_000 < len(html.encode()) < 1_000_000
     assert drawn(subject_of(answer)) == drawn(subject_of(answer))
 
@@ -161,7 +156,7 @@ def test_what_others_named_is_escaped(html: str) -> None:
     assert "a &amp; b.json" in html
 
 
-def test_the_settings_are_those_of_the_answer(answer: Recommendation, html: str) -> None:
+def test_the_settings_are_those_of_the_answer(answer: Answer, html: str) -> None:
     rows = Page(html).values("head")
     settings = {"recommended": answer.best, "no batching": answer.no_batching}
     settings |= {f"runner-up {i}": setting for i, setting in enumerate(answer.runners_up, 1)}
@@ -169,12 +164,12 @@ def test_the_settings_are_those_of_the_answer(answer: Recommendation, html: str)
     for name, setting in settings.items():
         latency = [setting.latency.percentile(slo.percentile) for slo in SLOS]
         assert rows[name] == [*latency, setting.mean_batch_size, setting.cost.per_request]
-    for sentence in (wording.headline(answer), wording.kept(answer), wording.break_even(answer, ARRIVALS.arrival_rate)):
+    for sentence in (wording.headline(answer), wording.kept(answer), wording.break_even(answer)):
         assert sentence in html
     assert all(sentence in html for sentence in wording.proof(answer))
 
 
-def test_every_term_of_the_cost_is_on_the_page(answer: Recommendation, html: str) -> None:
+def test_every_term_of_the_cost_is_on_the_page(answer: Answer, html: str) -> None:
     page = Page(html)
     costs = [answer.best.cost, answer.no_batching.cost, answer.runners_up[0].cost]
     terms, fixed = page.values("cost", 0), page.values("cost", 1)
@@ -186,7 +181,7 @@ def test_every_term_of_the_cost_is_on_the_page(answer: Recommendation, html: str
         assert fixed[wording.named_part(part)] == [cost.fixed_terms.get(part, 0.0) for cost in costs]
 
 
-def test_frontier_and_sensitivity_are_those_of_the_answer(answer: Recommendation, html: str) -> None:
+def test_frontier_and_sensitivity_are_those_of_the_answer(answer: Answer, html: str) -> None:
     page = Page(html)
     costs = [cells[0] for cells in page.values("frontier").values()]
     assert costs == [point.cost_per_request for point in answer.frontier]
@@ -195,7 +190,7 @@ def test_frontier_and_sensitivity_are_those_of_the_answer(answer: Recommendation
     assert [shown[0], shown[-1]] == cases and len(shown) == 3
 
 
-def test_latency_percentiles_stand_beside_what_was_seen(answer: Recommendation, html: str) -> None:
+def test_latency_percentiles_stand_beside_what_was_seen(answer: Answer, html: str) -> None:
     rows = Page(html).tables["latency"][0]
     for name, level in (("p50", 50), ("p95", 95)):
         assert float(rows[name][0]) == answer.best.latency.percentile(level)
@@ -206,7 +201,7 @@ def test_latency_percentiles_stand_beside_what_was_seen(answer: Recommendation, 
     assert float(rows["p50"][4]) == 0.05
 
 
-def test_a_simulation_contains_the_exact_law(answer: Recommendation) -> None:
+def test_a_simulation_contains_the_exact_law(answer: Answer) -> None:
     best = answer.best
     rng = np.random.default_rng(3)
     service = service_times(profile(), best.memory_mb, best.batch_size)
@@ -220,9 +215,9 @@ def test_a_simulation_contains_the_exact_law(answer: Recommendation) -> None:
 def test_no_batching_has_a_page_too() -> None:
     law = ServiceProfile(function="f", service_time=LinearServiceTime(0.0, 0.1), max_batch_size=4)
     arrivals = poisson(1)
-    answer = recommend(arrivals, law, Slo(0.1, 95), memory_sizes=[1024])
+    answer = recommend(Question(arrivals, law, Slo(0.1, 95), limits=Limits((1024,))))
     assert answer.best.batch_size == 1
-    html = drawn(subject_of(answer, arrivals, profile=law))
+    html = drawn(subject_of(answer, arrivals))
     assert "Call the function directly, with 1024 MB and no buffer." in html and "BATCH&#39;s approximation" not in html
     assert "of unknown date" in html and "A Poisson process." in html
     assert "no batching" not in Page(html).tables["head"][0]
@@ -231,14 +226,14 @@ def test_no_batching_has_a_page_too() -> None:
 def test_a_table_that_waits_to_the_last_moment_has_a_page_too() -> None:
     law = ServiceProfile(function="f", service_time=LinearServiceTime(0.006, 0.001), max_batch_size=8)
     arrivals = poisson(60)
-    answer = recommend(arrivals, law, Slo(0.1, 99.9), memory_sizes=[1769])
+    answer = recommend(Question(arrivals, law, Slo(0.1, 99.9), limits=Limits((1769,))))
     assert answer.best.table is not None
-    page = Page(html := drawn(subject_of(answer, arrivals, profile=law)))
+    page = Page(html := drawn(subject_of(answer, arrivals)))
     assert wording.headline(answer) in html and wording.kept(answer) in html and "BATCH" not in html
     assert page.tables["head"][0]["recommended"][1] == "8 or 92 to 86 ms"
     predicted, simulated, *_ = page.tables["latency"][0]["p50"]
     assert float(predicted) == answer.best.latency.percentile(50) == pytest.approx(float(simulated), rel=0.1)
-    assert any(f"up to {wording.milliseconds(point.timeout)}" in html for point in answer.frontier if point.kind == "deadline")
+    assert any(f"up to {milliseconds(point.timeout)}" in html for point in answer.frontier if point.kind == "deadline")
 
 
 def line(axes: Axes, label: str) -> tuple[np.ndarray, np.ndarray]:
@@ -246,7 +241,7 @@ def line(axes: Axes, label: str) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(found.get_xdata()), np.asarray(found.get_ydata())
 
 
-def test_the_curve_of_the_figure_is_the_cdf_and_promises_are_marked(answer: Recommendation) -> None:
+def test_the_curve_of_the_figure_is_the_cdf_and_promises_are_marked(answer: Answer) -> None:
     best = answer.best.latency
     (axes,) = figures.latency_cdf(best, None, None, [], SLOS).axes
     times, percent = line(axes, "predicted, exact")
@@ -255,7 +250,7 @@ def test_the_curve_of_the_figure_is_the_cdf_and_promises_are_marked(answer: Reco
     assert corners == {(slo.latency, slo.percentile) for slo in SLOS}
 
 
-def test_the_tail_spans_90_to_three_nines(answer: Recommendation) -> None:
+def test_the_tail_spans_90_to_three_nines(answer: Answer) -> None:
     best = answer.best.latency
     (axes,) = figures.latency_tail(best, None, [], SLOS).axes
     latencies, nines = line(axes, "predicted, exact")
@@ -263,7 +258,7 @@ def test_the_tail_spans_90_to_three_nines(answer: Recommendation) -> None:
     assert (nines[0], nines[-1]) == pytest.approx((1, 3), abs=1e-3)
 
 
-def test_the_frontier_shows_the_settings_of_the_answer(answer: Recommendation) -> None:
+def test_the_frontier_shows_the_settings_of_the_answer(answer: Answer) -> None:
     (axes,) = figures.frontier(answer).axes
     for label, setting in (("recommended", answer.best), ("no batching", answer.no_batching)):
         latency, cost = line(axes, label)
@@ -272,7 +267,7 @@ def test_the_frontier_shows_the_settings_of_the_answer(answer: Recommendation) -
     assert len(latency) == len(answer.runners_up)
 
 
-def test_bars_end_where_the_cost_does(answer: Recommendation) -> None:
+def test_bars_end_where_the_cost_does(answer: Answer) -> None:
     costs = {of.name: of.cost for of in alternatives(answer, runners_up=1)}
     rate = ARRIVALS.arrival_rate
     for figure, totals in (
@@ -286,7 +281,7 @@ def test_bars_end_where_the_cost_does(answer: Recommendation) -> None:
         assert [ends[y] for y in sorted(ends, reverse=True)] == pytest.approx(totals)
 
 
-def test_workers_stand_beside_the_function_in_every_figure(answer: Recommendation) -> None:
+def test_workers_stand_beside_the_function_in_every_figure(answer: Answer) -> None:
     offer = WorkerOffer("gpu", service_times(profile(), 1769), price_per_hour=1e-4)
     pool = choose_workers(ARRIVALS, offer, SLOS)
     both = replace(answer, workers=(pool,))
@@ -295,12 +290,12 @@ def test_workers_stand_beside_the_function_in_every_figure(answer: Recommendatio
     assert f"{name}, simulated" in axes.get_legend_handles_labels()[1]
     (axes,) = figures.frontier(both).axes
     latency, cost = line(axes, name)
-    assert latency[0] == pool.latency["p95"].value and cost[0] == 1e6 * pool.cost_per_request
+    assert latency[0] == pool.latency["p95"].value and cost[0] == 1e6 * pool.cost.per_request
     first, second, *_ = alternatives(both)
     assert (first.name, first.runs_on, second.name) == ("recommended", name, "function")
     assert (first.cost, first.latency["p99"]) == (pool.cost, pool.latency["p99"].value)
     html = drawn(subject_of(both))
-    assert Page(html).values("head")["recommended"][-1] == pool.cost_per_request
+    assert Page(html).values("head")["recommended"][-1] == pool.cost.per_request
     assert wording.headline(both) in html and wording.kept(both) in html
 
 
@@ -315,7 +310,7 @@ def test_workers_stand_beside_the_function_in_every_figure(answer: Recommendatio
     ],
 )
 def test_a_policy_is_told_in_a_few_words(policy: policies.Policy, words: str) -> None:
-    assert wording.leaves(policy) == words
+    assert leaves(policy) == words
 
 
 def test_requests_see_the_larger_batches() -> None:
@@ -324,7 +319,7 @@ def test_requests_see_the_larger_batches() -> None:
 
 def test_a_latency_without_width_is_drawn() -> None:
     law = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.0), max_batch_size=1)
-    answer = recommend(poisson(1), law, Slo(0.01, 95), memory_sizes=[128])
+    answer = recommend(Question(poisson(1), law, Slo(0.01, 95), limits=Limits((128,))))
     for figure in (
         figures.latency_cdf(answer.best.latency, None, None, [], answer.slos),
         figures.latency_tail(answer.best.latency, None, [], answer.slos),
@@ -334,7 +329,7 @@ def test_a_latency_without_width_is_drawn() -> None:
         assert low < 0.01 < high
 
 
-def test_a_figure_in_the_page_keeps_its_text_and_takes_the_ink_of_the_page(answer: Recommendation) -> None:
+def test_a_figure_in_the_page_keeps_its_text_and_takes_the_ink_of_the_page(answer: Answer) -> None:
     root = ElementTree.fromstring(inline_svg(figures.frontier(answer), "frontier", "Least cost"))
     texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"p95 latency", "USD per million requests", "recommended"} <= texts
@@ -355,16 +350,16 @@ def test_points_of_no_quantile_function_are_refused(quantiles: list[float], late
         Seen("measured", 5, np.array(quantiles), np.array(latencies))
 
 
-def test_the_verdict_on_a_buffer_follows_the_arrival_rate(answer: Recommendation) -> None:
-    rate = answer.break_even_arrival_rate
-    assert rate is not None
-    assert "it pays" in wording.break_even(answer, 1.01 * rate) and wording.pays(answer, 1.01 * rate)
-    assert "do not deploy one for this alone" in wording.break_even(answer, 0.99 * rate) and not wording.pays(answer, 0.99 * rate)
+def test_the_verdict_on_a_buffer_follows_the_arrival_rate(answer: Answer) -> None:
+    here = answer.arrival_rate
+    above, below = (replace(answer, break_even_arrival_rate=here / factor) for factor in (1.01, 0.99))
+    assert "it pays" in wording.break_even(above) and wording.pays(above)
+    assert "do not deploy one for this alone" in wording.break_even(below) and not wording.pays(below)
     never = replace(answer, break_even_arrival_rate=None)
-    assert "which no arrival rate earns" in wording.break_even(never, 100.0) and not wording.pays(never, 100.0)
+    assert "which no arrival rate earns" in wording.break_even(never) and not wording.pays(never)
 
 
-def test_a_longest_timeout_and_a_missing_alternative_are_said(answer: Recommendation) -> None:
+def test_a_longest_timeout_and_a_missing_alternative_are_said(answer: Answer) -> None:
     proof = " ".join(wording.proof(replace(answer, at_longest_timeout=True, no_batching_keeps_slo=False)))
     assert "is the longest allowed" in proof and "Without batching no memory size keeps the SLO." in proof
     assert "without batching no memory size keeps the SLO" in wording.saving(replace(answer, no_batching_keeps_slo=False))

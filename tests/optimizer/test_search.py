@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from sluice.batching.documents import Slo
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
-from sluice.optimizer.recommend.search import Promise, Search
+from sluice.optimizer.recommend.search import Search
 from sluice.optimizer.service.times import ServiceTimes
 
 THREE_PHASES = ArrivalProcess(
@@ -29,24 +30,24 @@ def functions(random: bool, granularity: float) -> tuple[list[ServiceTimes], np.
 
 
 CASES = [
-    pytest.param(poisson(120), True, 0.001, (Promise(0.06, 0.95),), id="poisson"),
-    pytest.param(mmpp2(400, 20, 2, 0.2), False, 0.001, (Promise(0.08, 0.95),), id="bursty, fixed service"),
-    pytest.param(mmpp2(300, 3, 1, 0.5), True, 0.1, (Promise(0.05, 0.9), Promise(0.09, 0.99)), id="two promises, 100 ms"),
-    pytest.param(THREE_PHASES, True, 0.001, (Promise(0.1, 0.5),), id="three phases, median"),
-    pytest.param(ERLANG_GAPS, False, 0.1, (Promise(0.07, 0.99),), id="smooth, 100 ms"),
+    pytest.param(poisson(120), True, 0.001, (Slo(0.06, 95),), id="poisson"),
+    pytest.param(mmpp2(400, 20, 2, 0.2), False, 0.001, (Slo(0.08, 95),), id="bursty, fixed service"),
+    pytest.param(mmpp2(300, 3, 1, 0.5), True, 0.1, (Slo(0.05, 90), Slo(0.09, 99)), id="two promises, 100 ms"),
+    pytest.param(THREE_PHASES, True, 0.001, (Slo(0.1, 50),), id="three phases, median"),
+    pytest.param(ERLANG_GAPS, False, 0.1, (Slo(0.07, 99),), id="smooth, 100 ms"),
 ]
 
 
-@pytest.mark.parametrize(("arrivals", "random", "granularity", "promises"), CASES)
+@pytest.mark.parametrize(("arrivals", "random", "granularity", "slos"), CASES)
 def test_no_timeout_of_a_much_finer_grid_is_cheaper(
-    arrivals: ArrivalProcess, random: bool, granularity: float, promises: tuple[Promise, ...]
+    arrivals: ArrivalProcess, random: bool, granularity: float, slos: tuple[Slo, ...]
 ) -> None:
     services, compute = functions(random, granularity)
-    longest = 2 * max(promise.latency for promise in promises)
+    longest = 2 * max(slo.latency for slo in slos)
     search = Search(arrivals, services, compute, np.full(3, 2e-7), longest)
-    land, gap = search.landscape(promises, np.linspace(0, longest, 65))
+    land, gap = search.landscape(slos, np.linspace(0, longest, 65))
     best = land.ranked()[0]
-    latencies, quantiles = np.array([p.latency for p in promises]), np.array([p.quantile for p in promises])
+    latencies, quantiles = np.array([slo.latency for slo in slos]), np.array([slo.quantile for slo in slos])
     cheapest = np.inf
     for timeout in np.linspace(0, longest, 1201):
         law = SizeOrTimeout(arrivals, 12, timeout)
@@ -65,9 +66,9 @@ def test_no_timeout_of_a_much_finer_grid_is_cheaper(
 def test_what_the_search_passes_over_is_not_among_the_best_asked_for() -> None:
     services, compute = functions(True, 0.001)
     search = Search(mmpp2(400, 20, 2, 0.2), services, compute, np.full(3, 2e-7), 0.16)
-    promises, timeouts = (Promise(0.08, 0.95),), np.linspace(0, 0.16, 33)
-    few, _ = search.landscape(promises, timeouts, n_best=2, refine=False)
-    every, _ = search.landscape(promises, timeouts, n_best=4, refine=False)
+    slos, timeouts = (Slo(0.08, 95),), np.linspace(0, 0.16, 33)
+    few, _ = search.landscape(slos, timeouts, n_best=2, refine=False)
+    every, _ = search.landscape(slos, timeouts, n_best=4, refine=False)
     cheapest = {choice.service: choice for choice in reversed(every.ranked())}
     first, second = sorted(cheapest.values(), key=lambda choice: choice.cost)[:2]
     assert few.ranked()[0] == first and second in few.ranked()
@@ -77,7 +78,7 @@ def test_what_the_search_passes_over_is_not_among_the_best_asked_for() -> None:
 def test_of_timeouts_that_cost_the_same_the_shortest_is_taken() -> None:
     services, compute = functions(False, 0.001)
     search = Search(poisson(5000), services, compute, np.full(3, 2e-7), 1.0)  # twelve come in 2.4 ms
-    best = search.landscape((Promise(0.5, 0.95),), np.linspace(0, 1.0, 65))[0].ranked()[0]
+    best = search.landscape((Slo(0.5, 95),), np.linspace(0, 1.0, 65))[0].ranked()[0]
     assert best.batch_size == 12 and best.timeout <= 1 / 64
 
 

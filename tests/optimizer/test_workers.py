@@ -12,8 +12,8 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
-from sluice.optimizer.recommend.workers import WorkerOffer, WorkerSetting, choose_workers, simulate_workers
+from sluice.optimizer.billing import SECONDS_PER_MONTH, Billing, default_prices
+from sluice.optimizer.recommend import WorkerOffer, WorkerSetting, choose_workers, simulate_workers
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.event_loop import simulate
 
@@ -47,7 +47,7 @@ def violations(arrivals: ArrivalProcess, offer: WorkerOffer, policy: policies.Po
 @pytest.mark.parametrize(("arrivals", "offer", "slo"), CASES)
 def test_the_workers_keep_the_slo_and_one_fewer_does_not(arrivals: ArrivalProcess, offer: WorkerOffer, slo: Slo) -> None:
     setting = choose_workers(arrivals, offer, slo)
-    left = 1 - slo.percentile / 100
+    left = slo.error_budget
     assert setting.keeps_slos and setting.violations[0].high <= left
     assert violations(arrivals, offer, setting.policy, slo) <= left
     fewer = setting.workers - 1
@@ -89,12 +89,10 @@ def test_without_batches_it_is_the_staffing_of_erlang() -> None:
 
 
 def test_workers_cost_their_hours_and_nothing_else() -> None:
-    setting = choose_workers(
-        poisson(2000), WorkerOffer("g4dn", linear(0.001, 0.0003), 0.72), Slo(0.02, 95), fixed_terms={"cache": 9.0}
-    )
-    assert setting.cost_per_request == pytest.approx(setting.workers * 0.72 / 3600 / 2000)
+    setting = choose_workers(poisson(2000), WorkerOffer("g4dn", linear(0.001, 0.0003), 0.72), Slo(0.02, 95), billing=Billing())
+    assert setting.cost.per_request == pytest.approx(setting.workers * 0.72 / 3600 / 2000)
     assert setting.usd_per_month == pytest.approx(setting.workers * 0.72 * SECONDS_PER_MONTH / 3600)
-    assert setting.cost.compute == setting.cost.requests == 0 and setting.cost.fixed_per_month == 9.0
+    assert setting.cost.compute == setting.cost.requests == 0 and setting.cost.fixed_terms == default_prices().fixed_terms()
 
 
 def test_usage_is_paid_by_the_batch() -> None:
@@ -102,7 +100,7 @@ def test_usage_is_paid_by_the_batch() -> None:
     setting = choose_workers(poisson(50), offer, Slo(0.1, 95))
     assert setting.cost.compute == pytest.approx(3e-5 * 0.1 / setting.mean_batch_size)
     assert setting.cost.requests == pytest.approx(2e-7 / setting.mean_batch_size)
-    assert setting.cost_per_request == pytest.approx(setting.cost.machines + setting.cost.compute + setting.cost.requests)
+    assert setting.cost.per_request == pytest.approx(setting.cost.machines + setting.cost.compute + setting.cost.requests)
 
 
 def test_where_usage_is_paid_batches_are_held_for_longer() -> None:
@@ -120,7 +118,7 @@ def test_a_second_worker_is_bought_where_its_longer_holds_save_more_than_it_cost
     one = choose_workers(arrivals, replace(offer, max_workers=1), slo)
     two = choose_workers(arrivals, offer, slo)
     assert (one.workers, two.workers) == (1, 2)
-    assert two.cost_per_request < one.cost_per_request and two.mean_batch_size > one.mean_batch_size
+    assert two.cost.per_request < one.cost.per_request and two.mean_batch_size > one.mean_batch_size
     assert choose_workers(arrivals, replace(offer, price_per_hour=1.0), slo).workers == 1
 
 
@@ -199,6 +197,13 @@ def test_workers_too_few_for_the_slo_are_infeasible_and_carry_the_best() -> None
     best = caught.value.best
     assert best is not None and best["workers"] == 2 and 0.045 < best["latency"] < 0.06
     assert best["cost_per_request"] == pytest.approx(2 * 0.5 / 3600 / 500)
+
+
+def test_a_percentile_of_many_nines_keeps_its_name_where_the_workers_are_too_few() -> None:
+    slo = Slo(0.045, 99.99999)  # six digits would make it p100
+    with pytest.raises(Infeasible, match=r"the best reached is p99.99999 0\.\d+ s") as caught:
+        choose_workers(poisson(500), replace(BUNCHING, max_workers=2), slo)
+    assert caught.value.best is not None and caught.value.best["latency"] > 0.045
 
 
 @pytest.mark.parametrize(

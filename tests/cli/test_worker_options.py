@@ -8,9 +8,9 @@ import pytest
 
 from sluice.batching.documents import LinearServiceTime, ServiceProfile, read, write
 from sluice.batching.errors import InvalidInput
-from sluice.cli.worker_offers import provisioned_offers, read_worker
-from sluice.optimizer.billing.cost import Billing
-from sluice.optimizer.billing.prices import default_prices
+from sluice.cli.worker_options import read_worker
+from sluice.optimizer.billing import Billing, default_prices
+from sluice.optimizer.recommend import provisioned_offers
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def test_a_machine_has_the_price_of_the_list_or_the_one_given(machine: str) -> N
 def test_provisioned_concurrency_costs_its_reservation_its_duration_and_the_fee(profile: str) -> None:
     prices = default_prices()
     measured = read(ServiceProfile, Path(profile).read_bytes())
-    offers = provisioned_offers(measured, (), Billing(prices, "arm64", None, 0.0), 128)
+    offers = provisioned_offers(measured, (), Billing(prices, "arm64"), 128)
     assert [offer.service.memory_mb for offer in offers] == [512, 1769]
-    (one,) = provisioned_offers(measured, (512,), Billing(prices, "arm64", 0.1, 0.0), 128)
+    (one,) = provisioned_offers(measured, (512,), Billing(prices, "arm64", 0.1), 128)
     price = prices.provisioned(512, "arm64")
     assert (one.price_per_hour, one.price_per_second) == (price.reserved_per_hour, price.per_second)
     assert one.price_per_request == prices.function.request and one.granularity == 0.1

@@ -1,4 +1,4 @@
-"""How costs are shown: every term, as a document and as a table."""
+"""How costs are shown to people: every term, in a table."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ from rich.table import Column, Table
 
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.report.wording import named, named_part, per_million
-
-
-def cost_document(cost: BatchCost) -> dict[str, object]:
-    """USD per request, in all and by term, and USD per month of what is fixed."""
-    return {
-        "per_request": cost.per_request,
-        "beside": cost.beside,
-        "terms": cost.terms(),
-        "fixed_per_month": cost.fixed_per_month,
-        "fixed_terms": dict(cost.fixed_terms),
-    }
 
 
 def cost_table(costs: Mapping[str, BatchCost]) -> Table:

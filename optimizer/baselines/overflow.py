@@ -13,10 +13,11 @@ from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines.autoscaling import as_schedule, rates_by_period
-from sluice.optimizer.baselines.hardware import Function, largest_throughput, on_workers, seconds_in_time
-from sluice.optimizer.recommend.workers import WorkerOffer
+from sluice.optimizer.baselines.in_time import largest_throughput, seconds_in_time
+from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Deployment, Overflow
+from sluice.optimizer.simulation.function import Function
 
 _ROUNDING = 1e-9  # of the SLO: what is answered at its very end is in time
 
@@ -45,7 +46,7 @@ class Forecasting:
         require(0 <= self.lag < np.inf, "lag", self.lag, "a number of seconds >= 0")
 
 
-def hybrid(
+def with_overflow(
     offer: WorkerOffer,
     function: Function,
     slo: Slo,
@@ -84,8 +85,8 @@ def hybrid(
         expected = wanted
     table = policies.greedy(len(seconds_in_time(offer.service, slo)), 1)
     schedule = as_schedule(table, float(arrival_times[0]), first, changes)
-    spill = Overflow(last_moment_table(function.service, offer.service, slo), function.service, function.platform)
-    return on_workers(offer, schedule, overflow=spill, **function.bill)
+    rest = Overflow(last_moment_table(function.service, offer.service, slo), function.service, function.platform)
+    return offer.under(schedule, overflow=rest, billing=function.billing)
 
 
 def worth_having(offer: WorkerOffer, function: Function, slo: Slo, arrival_rate: float) -> int:
@@ -107,7 +108,7 @@ def last_moment_table(function: ServiceTimes, workers: ServiceTimes, slo: Slo) -
     """
     seconds = seconds_in_time(function, slo, cycles=1)
     largest = min(len(seconds), workers.max_batch_size)
-    slowest = np.maximum(seconds[:largest], workers.quantile(slo.percentile / 100)[:largest])
+    slowest = np.maximum(seconds[:largest], workers.quantile(slo.quantile)[:largest])
     left = np.maximum(slo.latency * (1 - _ROUNDING) - slowest, 0.0).tolist()
     return Policy([np.inf, *left[1:], left[-1]], range(largest + 1), kind="last_moment", parameters={"slo": slo.latency})
 
@@ -115,7 +116,7 @@ def last_moment_table(function: ServiceTimes, workers: ServiceTimes, slo: Slo) -
 def _usage(offer: WorkerOffer, slo: Slo) -> float:
     """USD per request that a worker costs beside its hours, in full batches."""
     size = len(seconds_in_time(offer.service, slo))
-    return (offer.price_per_second * float(offer.billed_duration[size - 1]) + offer.price_per_request) / size
+    return float(offer.usage[size - 1]) / size
 
 
 def _running(first: int, changes: list[tuple[float, int]], now: float) -> int:

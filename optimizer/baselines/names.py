@@ -1,0 +1,202 @@
+"""The baselines by name, as `sluice simulate --policy` and the studies call them: NAME, or NAME:NUMBER,...
+
+``NAMES`` says of each what makes it of a ``Situation``, which numbers it takes, and whether it goes by an SLO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from sluice.batching.documents import Plan
+from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
+from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
+from sluice.optimizer.baselines.functions import (
+    last_moment,
+    no_batching,
+    past_windows,
+    recommended,
+    reoptimised,
+    size_or_timeout,
+    with_headroom,
+)
+from sluice.optimizer.baselines.in_time import largest_throughput
+from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
+from sluice.optimizer.baselines.situation import Situation
+from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.smdp import PhaseTables
+
+FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
+STATIC = 8
+WINDOWS = 5  # of the arrivals, that reoptimised learns from
+LAG = 180.0  # s, until a new worker serves
+
+Make = Callable[..., Deployment]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A policy by name: its ``parameters`` in their order, how many of them must be given, whether it goes by an SLO.
+
+    ``in_all`` are the numbers that it has where all policies are asked for.
+    """
+
+    make: Make
+    parameters: tuple[str, ...] = ()
+    needed: int = 0
+    needs_slo: bool = True
+    in_all: tuple[float, ...] = ()
+
+    def usage(self, name: str) -> str:
+        """How it is written."""
+        given = ",".join(parameter.upper() for parameter in self.parameters)
+        return f"{name}:{given}" if self.needed else f"{name}[:{given}]" if given else name
+
+
+def _no_batching(of: Situation) -> Deployment:
+    return no_batching(of.function(lambda answer: answer.no_batching.memory_mb))
+
+
+def _size_or_timeout(of: Situation, size: float, timeout: float) -> Deployment:
+    return size_or_timeout(of.function(), _whole("batch_size", size), timeout)
+
+
+def _recommended(of: Situation, headroom: float = 0.0) -> Deployment:
+    return recommended(of.answer(headroom), of.any_function)
+
+
+def _batch(of: Situation, headroom: float = 0.0) -> Deployment:
+    return recommended(of.answer(headroom, "size-or-timeout"), of.any_function)
+
+
+def _reoptimised(of: Situation, window: float | None = None) -> Deployment:
+    times, past = of.times, of.past
+    start = float(times[0])
+    seconds = float(times[-1] - start) / WINDOWS if window is None else window
+    history = np.minimum(past - max(float(past[-1]) - start, 0.0), start)  # what was sampled comes before the run as well
+    windows = past_windows(np.concatenate([history, times]), seconds, start=start)
+    best = of.answer(policies="size-or-timeout").best
+    return reoptimised(of.any_function.at(best.memory_mb), of.slos, windows, best.policy)
+
+
+def _greedy(of: Situation, size: float | None = None) -> Deployment:
+    slo, largest = of.slo if of.slos else None, None if size is None else _whole("b", size)
+    return of.with_workers(lambda k: greedy(of.offer, k, slo, largest))
+
+
+def _static(of: Situation, size: float) -> Deployment:
+    return of.with_workers(lambda k: static(of.offer, k, _whole("b", size)))
+
+
+def _autoscaled(of: Situation, lag: float = LAG) -> Deployment:
+    tracking = TargetTracking(SAFETY * largest_throughput(of.offer.service, of.slo), lag=lag)
+    first = of.workers or tracking.wanted(of.process.arrival_rate)
+    return autoscaled(of.offer, of.slo, of.times, tracking, first)
+
+
+def _with_overflow(of: Situation, lag: float = LAG) -> Deployment:
+    return with_overflow(of.offer, of.function(), of.slo, of.times, Forecasting(lag=lag), of.process.arrival_rate)
+
+
+def _whole(name: str, value: float) -> int:
+    require(value == int(value), name, value, "an integer >= 1")
+    return int(value)
+
+
+NAMES: dict[str, Named] = {
+    "no-batching": Named(_no_batching, needs_slo=False),
+    "size-or-timeout": Named(_size_or_timeout, ("b", "seconds"), 2, False, FIXED),
+    "recommended": Named(_recommended, ("headroom",)),
+    "batch": Named(_batch, ("headroom",)),
+    "headroom": Named(lambda of: with_headroom(of.any_function, of.slos, of.process, of.past, of.memory_sizes)),
+    "reoptimised": Named(_reoptimised, ("window",)),
+    "last-moment": Named(lambda of: last_moment(of.function(), of.slos)),
+    "greedy": Named(_greedy, ("b",), needs_slo=False),
+    "static": Named(_static, ("b",), 1, False, (STATIC,)),
+    "smdp": Named(lambda of: of.with_workers(lambda k: smdp(of.offer, k, of.process.arrival_rate, of.slos))),
+    "deadline": Named(lambda of: of.with_workers(lambda k: deadline(of.offer, k, of.slo))),
+    "aimd": Named(lambda of: of.with_workers(lambda k: aimd(of.offer, k, of.slo))),
+    "early-drop": Named(lambda of: of.with_workers(lambda k: early_drop(of.offer, k, of.slo))),
+    "workers": Named(lambda of: fixed_workers(of.offer, of.process, of.slos)),
+    "autoscaling": Named(_autoscaled, ("lag",)),
+    "overflow": Named(_with_overflow, ("lag",)),
+}
+USAGE = ", ".join(named.usage(name) for name, named in NAMES.items())
+
+
+def all_names() -> list[str]:
+    """Every policy by name, those that need numbers with the usual ones."""
+    given = {name: ",".join(f"{number:g}" for number in named.in_all) for name, named in NAMES.items()}
+    return [f"{name}:{numbers}" if numbers else name for name, numbers in given.items()]
+
+
+def named(text: str, of: Situation) -> Deployment:
+    """The policy that ``text`` names, for a situation.
+
+    Raises
+    ------
+    InvalidInput
+        No policy of that name; numbers missing, too many or none; an SLO that the policy goes by and that was not given.
+    Infeasible
+        From a policy that finds nothing.
+    """
+    name, _, rest = text.partition(":")
+    require(name in NAMES, "policy", text, f"all, a file, or one of {USAGE}")
+    policy = NAMES[name]
+    try:
+        numbers = [float(part) for part in rest.split(",")] if rest else []
+    except ValueError:
+        raise InvalidInput("policy", text, policy.usage(name)) from None
+    require(policy.needed <= len(numbers) <= len(policy.parameters), "policy", text, policy.usage(name))
+    require(all(np.isfinite(numbers)), "policy", text, f"{policy.usage(name)} with finite numbers")
+    require(bool(of.slos) or not policy.needs_slo, "slo", None, f"an SLO, by which policy {name} goes")
+    return policy.make(of, *numbers)
+
+
+def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment:
+    """What a plan of one queue does, or tables by phase, which swap as the arrivals of the run have the phase guessed."""
+    if isinstance(plan, PhaseTables):
+        return of.offer.under(plan.schedule(of.times))
+    if plan.policy is None:
+        allowed = "none: a plan of one queue; fleets are `sluice fleet`'s"
+        raise InvalidInput(f"{source}: routes", len(plan.routes), allowed)
+    policy = plan.policy.policy()
+    if policy.servers is not None:
+        return of.offer.under(policy)
+    function = of.function() if plan.memory_mb is None else of.any_function.at(plan.memory_mb)
+    return function.under(policy)
+
+
+def named_deployments(
+    texts: Sequence[str], of: Situation, plans: Mapping[str, Plan | PhaseTables] = MappingProxyType({})
+) -> tuple[dict[str, Deployment], dict[str, str]]:
+    """What is named, ``all`` among the names; and why some of all policies cannot be had.
+
+    Parameters
+    ----------
+    plans : mapping of str to Plan or PhaseTables
+        What some of the names are, which are then no names of baselines.
+
+    Raises
+    ------
+    SluiceError
+        From a policy that was named by itself, or where none of all can be had.
+    """
+    deployments: dict[str, Deployment] = {}
+    refused: dict[str, str] = {}
+    errors: list[SluiceError] = []
+    for text in dict.fromkeys(text for given in texts for text in (all_names() if given == "all" else [given])):
+        try:
+            deployments[text] = written(plans[text], of, text) if text in plans else named(text, of)
+        except (Infeasible, InvalidInput, NotConverged) as error:
+            if text in texts:
+                raise
+            refused[text] = str(error)
+            errors.append(error)
+    if not deployments:
+        raise errors[0]
+    return deployments, refused

@@ -1,0 +1,139 @@
+"""What policies are made for: the arrivals as far as they are known, the function, the workers that can be had, the SLOs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from sluice.batching.documents import Slo
+from sluice.batching.errors import Infeasible, require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.baselines.sizing import MOST_WORKERS, fewest_workers
+from sluice.optimizer.fits.choice import fit_arrivals
+from sluice.optimizer.recommend import Answer, Goal, Limits, Question, WorkerOffer, provisioned_offers, recommend
+from sluice.optimizer.simulation.chunks import Arrivals, SampledArrivals, TraceArrivals
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.traces.trace import Trace
+
+N_PAST = 1 << 16  # requests sampled for policies that learn from the past
+
+
+class Workload(NamedTuple):
+    """Arrivals that are planned for, those that were seen before the run (s), and those of the run."""
+
+    process: ArrivalProcess
+    past: Array
+    run: Arrivals
+
+    @classmethod
+    def of_trace(cls, trace: Trace, past: float) -> Workload:
+        """A trace cut in two: the part ``past`` at its beginning is fitted and seen, the rest is run."""
+        require(0 < past < 1, "past", past, "a part of the trace, strictly between 0 and 1")
+        cut = past * trace.duration
+        process = fit_arrivals(trace.between(0, cut)).arrivals
+        return cls(process, trace.times[trace.times <= cut], TraceArrivals(trace.times[trace.times > cut]))
+
+    @classmethod
+    def of_process(cls, process: ArrivalProcess, run: Trace | int, seed: int) -> Workload:
+        """A process that is known, a sample of which was seen; and a trace that is run, or so many more requests of the process."""
+        seen = np.cumsum(process.sample(N_PAST, np.random.default_rng([seed, 1])))
+        return cls(process, seen, TraceArrivals(run.times) if isinstance(run, Trace) else SampledArrivals(process, run, seed))
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """What policies are made for.
+
+    Parameters
+    ----------
+    workload : Workload
+    any_function : Function
+        At whatever memory size.
+    slos : tuple of Slo
+    memory_mb : int or None
+        Of the function; ``None``: what the SLOs make cheapest.
+    worker : WorkerOffer or None
+        What workers are; ``None``: provisioned concurrency of the function.
+    workers : int or None
+        How many there are; ``None``: the fewest that keep the SLOs in the past.
+    """
+
+    workload: Workload
+    any_function: Function
+    slos: tuple[Slo, ...] = ()
+    memory_mb: int | None = None
+    worker: WorkerOffer | None = None
+    workers: int | None = None
+    _answers: dict[tuple[float, str], Answer] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(self.workers is None or self.workers >= 1, "servers", self.workers, "an integer >= 1")
+
+    @property
+    def process(self) -> ArrivalProcess:
+        """The arrivals that are planned for."""
+        return self.workload.process
+
+    @property
+    def past(self) -> Array:
+        """Arrivals that were seen before the run, s."""
+        return self.workload.past
+
+    @property
+    def slo(self) -> Slo:
+        """The SLO of least latency: what policies go by that know one deadline."""
+        return min(self.slos, key=lambda slo: slo.latency)
+
+    @property
+    def memory_sizes(self) -> tuple[int, ...]:
+        """Memory sizes considered."""
+        return (self.memory_mb,) if self.memory_mb else tuple(self.any_function.profile.memory_sizes)
+
+    @cached_property
+    def times(self) -> Array:
+        """All arrival times of the run, s."""
+        return np.concatenate(list(self.workload.run.chunks()))
+
+    def answer(self, headroom: float = 0.0, policies: str = "all") -> Answer:
+        """What `sluice recommend` answers, for the function alone where only size-or-timeout is asked for."""
+        if (headroom, policies) not in self._answers:
+            function = self.any_function
+            offers = (self.worker,) if self.worker is not None and policies == "all" else ()
+            limits = Limits(self.memory_sizes, function.max_batch_size, policies=policies)
+            goal = Goal(headroom=headroom)
+            question = Question(self.process, function.profile, self.slos, function.billing, offers, limits, goal)
+            self._answers[headroom, policies] = recommend(question)
+        return self._answers[headroom, policies]
+
+    def function(self, memory_of: Callable[[Answer], int] = lambda answer: answer.best.memory_mb) -> Function:
+        """The function at the memory size given, or at one of the recommendation's where none is."""
+        sizes = self.memory_sizes
+        if len(sizes) == 1:
+            return self.any_function.at(sizes[0])
+        require(bool(self.slos), "memory", None, "one of the profile's where no SLO chooses it: " + ", ".join(map(str, sizes)))
+        try:
+            return self.any_function.at(memory_of(self.answer()))
+        except Infeasible:
+            return self.any_function.at(sizes[-1])
+
+    @cached_property
+    def offer(self) -> WorkerOffer:
+        """The workers of the policies that need some."""
+        if self.worker is not None:
+            return self.worker
+        function = self.function()
+        return provisioned_offers(function.profile, [function.memory_mb], function.billing, function.max_batch_size)[0]
+
+    def with_workers(self, make: Callable[[int], Deployment]) -> Deployment:
+        """A policy for workers, with as many as there are or as it needs."""
+        if self.workers is not None:
+            return make(self.workers)
+        require(bool(self.slos), "servers", None, "their number, as no SLO says what is enough")
+        least = int(self.process.arrival_rate / float(self.offer.throughput[-1])) + 1
+        return make(fewest_workers(make, self.past, self.slos, least=least, most=max(MOST_WORKERS, 2 * least)))

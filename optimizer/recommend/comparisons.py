@@ -1,0 +1,137 @@
+"""What a recommended setting of the function is compared with (docs/model.md, 3.2 and 3.3).
+
+The least cost by latency (the frontier), the same setting under 20 % fewer and more arrivals, and the arrival rate from which on a
+buffer earns what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from sluice.batching.documents import Slo
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.break_even import HIGHEST, LOWEST, solve_break_even
+from sluice.optimizer.function.falling_holds import FallingHolds
+from sluice.optimizer.function.waiting_time import predict_batch_size_pmf
+from sluice.optimizer.recommend.function_choice import first_percentile
+from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.last_moment import cheapest_last_moments
+from sluice.optimizer.recommend.question import N_TIMEOUTS
+from sluice.optimizer.recommend.search import SAME, Choice
+
+N_FRONTIER = 12
+FRONTIER_TOLERANCE = 0.005  # of the cost
+SENSITIVITY = (0.8, 1.2)
+MOST_JUMPS = 4000.0  # of the phases within a timeout, for the break-even rate; more would take seconds
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """The cheapest setting found whose latency percentile is at most ``latency`` (s); USD per request.
+
+    ``kind`` is its policy's; of ``deadline`` the ``timeout`` is the longest hold.
+    """
+
+    latency: float
+    cost_per_request: float
+    memory_mb: int
+    batch_size: int
+    timeout: float
+    kind: str = "size_or_timeout"
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The recommended setting when requests come ``factor`` times as fast; percentiles (s) of the SLOs, USD per request."""
+
+    factor: float
+    arrival_rate: float
+    latency: dict[str, float]
+    mean_batch_size: float
+    cost_per_request: float
+    keeps_slos: bool
+
+
+def frontier(
+    settings: FunctionSettings, best: FunctionSetting, none: FunctionSetting, on_progress: Callable[[float], None]
+) -> tuple[FrontierPoint, ...]:
+    """Cheapest setting by latency level, from the quickest reachable to the first SLO, on a quarter of the timeouts.
+
+    Parameters
+    ----------
+    best, none : FunctionSetting
+        Whose timeout, and whose latency, is among those looked at: the recommended setting, and no batching.
+    """
+    slo, grid = settings.question.promised[0], settings.question.timeouts
+    latest = slo.latency
+    quickest = min(float(service.quantile(slo.quantile)[0]) for service in settings.services)
+    timeouts = np.union1d(grid[:: max(1, len(grid) // (N_TIMEOUTS // 16))], [best.timeout])
+    points: list[FrontierPoint] = []
+    unbatched = min(first_percentile(settings, none), latest)
+    levels = np.union1d(np.geomspace(max(quickest, latest / 1000), latest, N_FRONTIER), unbatched)
+    for k, level in enumerate(levels * (1 + 1e-9)):
+        at = Slo(float(level), slo.percentile)
+        land, _ = settings.search.landscape([at], timeouts, tolerance=FRONTIER_TOLERANCE)
+        points += _cheaper(settings, points, at, land.ranked()[:1])
+        on_progress((k + 1) / len(levels))
+    return tuple(points)
+
+
+def _cheaper(
+    settings: FunctionSettings, points: Sequence[FrontierPoint], slo: Slo, choices: Sequence[Choice]
+) -> list[FrontierPoint]:
+    """The point of the frontier at an SLO, from the cheapest choice and the tables; none where the last one is as cheap."""
+    found = [FrontierPoint(slo.latency, c.cost, settings.services[c.service].memory_mb, c.batch_size, c.timeout) for c in choices]
+    tables = cheapest_last_moments(settings.search, [slo])[0][:1] if settings.question.considers_tables else []
+    for table in tables:
+        size, hold = table.policy.max_batch_size, table.policy.hold[1]
+        memory_mb = settings.services[table.service].memory_mb
+        if not found or table.cost < found[0].cost_per_request * (1 - SAME):
+            found = [FrontierPoint(slo.latency, table.cost, memory_mb, size, hold, table.policy.kind)]
+    return [point for point in found if not points or point.cost_per_request < points[-1].cost_per_request * (1 - 1e-9)]
+
+
+def sensitivity(settings: FunctionSettings, best: FunctionSetting) -> tuple[Sensitivity, ...]:
+    """The setting when requests come more slowly or faster in the same pattern."""
+    return tuple(_at(settings, best, factor) for factor in SENSITIVITY)
+
+
+def _at(settings: FunctionSettings, best: FunctionSetting, factor: float) -> Sensitivity:
+    slos, arrivals = settings.question.slos, settings.question.arrivals.sped_up(factor)
+    setting = settings.under(best, arrivals)
+    return Sensitivity(
+        factor,
+        arrivals.arrival_rate,
+        {slo.name: setting.latency.percentile(slo.percentile) for slo in slos},
+        setting.mean_batch_size,
+        setting.cost.per_request,
+        setting.keeps(slos),
+    )
+
+
+def break_even(settings: FunctionSettings, best: FunctionSetting, none: FunctionSetting) -> float | None:
+    """Requests/s from which on the setting ``best`` earns its buffer, against ``none``; ``None`` where it never does."""
+    if best.batch_size == 1:
+        return None
+    process = settings.question.arrivals
+    here = process.arrival_rate
+    jumps = float(-process.D0.diagonal().min()) * best.timeout
+    fullest = here * max(1.0, MOST_JUMPS / jumps)  # beyond it batches, which only grow with the rate, are taken to be as there
+
+    @cache
+    def batch_sizes(rate: float) -> Array:
+        arrivals = process.sped_up(rate / here)
+        if best.table is not None:
+            return np.asarray(FallingHolds(arrivals, np.array(best.table.hold[1:-1])).batch_size_pmf[-1])
+        return predict_batch_size_pmf(arrivals, best.batch_size, best.timeout)
+
+    def saving(rate: float) -> float:
+        batched = settings.bill(batch_sizes(min(rate, fullest)), settings.service_of(best))
+        return (none.cost.per_request + none.cost.beside) - (batched.per_request + batched.beside)
+
+    fixed = best.cost.fixed_per_month - none.cost.fixed_per_month
+    return solve_break_even(saving, fixed, start=here, lowest=min(LOWEST, here), highest=max(HIGHEST, here))

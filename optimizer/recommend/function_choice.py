@@ -1,0 +1,212 @@
+"""The best setting of the function: of least cost, or the quickest within a budget (docs/model.md, 3.3).
+
+The problems of BATCH, eqs (2) and (3), over memory size x batch size x timeout; ``search`` does the searching. No other setting
+answers sooner than no batching, which is how infeasibility is known.
+
+Beside size-or-timeout, tables that wait to the last moment compete (``last_moment``): they keep the SLOs whatever the arrivals do
+and have a hold for every number waiting, but do not use up what an SLO allows to be late. Where both cost the same it is
+size-or-timeout; but the table is taken if it costs no more than a ``premium`` beyond, since its promise rests on no fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sluice.batching.documents import Slo
+from sluice.batching.errors import Infeasible
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.last_moment import cheapest_last_moments
+from sluice.optimizer.recommend.search import SAME, Choice
+
+N_RUNNERS_UP = 5
+LATENCY_TOLERANCE = 1e-6  # of the latency asked for
+DISTINCT = 0.01  # of the cost; a runner-up that costs less than this more says nothing new
+
+Report = Callable[[float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionChoice:
+    """The best setting and its runners-up, the best first; ``gap`` is what the search left open, ``n_settings`` were compared."""
+
+    settings: tuple[FunctionSetting, ...]
+    gap: float | None
+    n_settings: int
+
+
+def choose_setting(settings: FunctionSettings, on_progress: Report) -> FunctionChoice:
+    """The best setting of the function.
+
+    Raises
+    ------
+    Infeasible
+        None keeps the SLOs, or the budget; carries the nearest.
+    """
+    _refuse_infeasible(settings)
+    budget = settings.question.goal.budget
+    table, n_tables = _last_moment(settings, settings.question.goal.objective, budget)
+    try:
+        choice = _size_or_timeout(settings, on_progress)
+    except Infeasible:
+        if table is None:
+            raise
+        return FunctionChoice((table,), None, n_tables)
+    ranked = choice.settings if table is None else _with(table, choice.settings, settings)
+    return FunctionChoice(ranked, choice.gap, choice.n_settings + n_tables)
+
+
+def first_percentile(settings: FunctionSettings, setting: FunctionSetting) -> float:
+    """The percentile of the first SLO, s."""
+    return setting.latency.quantile(settings.question.slos[0].quantile)
+
+
+def _size_or_timeout(settings: FunctionSettings, on_progress: Report) -> FunctionChoice:
+    """The best setting with a timeout and its runners-up, the gap that the search left, and how many were compared."""
+    question, slos, grid = settings.question, settings.question.promised, settings.question.timeouts
+    budget = question.goal.budget
+    if question.goal.objective == "latency":
+        first, grid = _least_latency(settings)
+        slos = (first, *slos[1:])
+    n_best = min(N_RUNNERS_UP + 1, len(settings.services))
+    land, gap = settings.search.landscape(
+        slos, grid, budget=budget, n_best=n_best, refine=question.refines, on_progress=on_progress
+    )
+    ranked = land.ranked(budget)
+    if not ranked:
+        raise _too_dear(settings)
+    return FunctionChoice(tuple(_verified(settings, ranked, slos)), gap, land.n_settings)
+
+
+def _last_moment(settings: FunctionSettings, objective: str, budget: float) -> tuple[FunctionSetting | None, int]:
+    """The best table that waits to the last moment within the budget, and how many were compared."""
+    slos = settings.question.promised
+    if not settings.question.considers_tables:
+        return None, 0
+    found, compared = cheapest_last_moments(settings.search, slos)
+    if not found or found[0].cost > budget or found[0].policy.max_batch_size == 1:
+        return None, compared
+    best, first = found[0], slos[0]
+    low, high = 0.0, first.latency
+    while objective == "latency" and high - low > LATENCY_TOLERANCE * first.latency:
+        middle = (low + high) / 2
+        found, more = cheapest_last_moments(settings.search, (Slo(middle, first.percentile), *slos[1:]))
+        compared += more
+        if found and found[0].cost <= budget:
+            best, high = found[0], middle
+        else:
+            low = middle
+    return settings.held(best.service, best.policy), compared
+
+
+def _with(table: FunctionSetting, others: Sequence[FunctionSetting], settings: FunctionSettings) -> tuple[FunctionSetting, ...]:
+    """The best settings with the table among them: first where it is better, or costs no more than the premium beyond."""
+    if not others:
+        return (table,)
+    best, *rest = others
+    if settings.question.goal.objective == "latency":
+        first = first_percentile(settings, table) < first_percentile(settings, best) * (1 - SAME)
+    else:
+        first = table.cost.per_request < best.cost.per_request * (1 - SAME + settings.question.premium)
+    if first:
+        return (table, *others)[: N_RUNNERS_UP + 1]
+    if table.cost.per_request <= best.cost.per_request:
+        return tuple(others)
+    return (best, *sorted([*rest, table], key=lambda setting: setting.cost.per_request))[: N_RUNNERS_UP + 1]
+
+
+def _verified(settings: FunctionSettings, ranked: Sequence[Choice], slos: Sequence[Slo]) -> list[FunctionSetting]:
+    """The best setting and the runners-up, those of other functions first, as predictions of their own, each checked again."""
+    budget = settings.question.goal.budget
+    found: list[FunctionSetting] = []
+    for choice in [*_of_each_function(ranked), *_distinct(ranked)]:
+        setting = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
+        known = any((s.memory_mb, s.batch_size) == (setting.memory_mb, setting.batch_size) for s in found)
+        if not known and setting.keeps(slos) and setting.cost.per_request <= budget * (1 + 1e-9):
+            found.append(setting)
+        if len(found) > N_RUNNERS_UP:
+            break
+    return sorted(found, key=lambda setting: setting.cost.per_request)
+
+
+def _least_latency(settings: FunctionSettings) -> tuple[Slo, Array]:
+    """The first SLO at the least latency (s) that the budget allows, and timeouts that tell."""
+    question, budget = settings.question, settings.question.goal.budget
+    first, *others = question.promised
+    land, _ = settings.search.landscape(question.promised, question.timeouts, budget=budget, refine=question.refines)
+    if not land.ranked(budget):
+        raise _too_dear(settings)
+    low, high = 0.0, first.latency
+    timeouts = land.timeouts
+    while high - low > LATENCY_TOLERANCE * first.latency:
+        middle = Slo((low + high) / 2, first.percentile)
+        land, _ = settings.search.landscape((middle, *others), timeouts, budget=budget, refine=question.refines)
+        if land.ranked(budget):
+            high, timeouts = middle.latency, land.timeouts
+        else:
+            low = middle.latency
+    return Slo(high, first.percentile), timeouts
+
+
+def _refuse_infeasible(settings: FunctionSettings) -> None:
+    slos = settings.question.promised
+    alone, _ = settings.search.landscape(slos, np.zeros(1), n_best=len(settings.services) + 1, refine=False)
+    if alone.ranked():
+        return
+    unbatched = settings.unbatched()
+    for slo in slos:
+        quickest = min(unbatched, key=lambda setting: setting.latency.quantile(slo.quantile))
+        reached = quickest.latency.quantile(slo.quantile)
+        if not quickest.keeps([slo]):
+            raise Infeasible(
+                f"no setting keeps {slo.name} within {slo.latency:g} s: the best reachable is {reached:.4g} s "
+                f"at {quickest.memory_mb} MB without batching",
+                _reachable(settings, quickest) | {"latency": reached},
+            )
+    quickest = min(unbatched, key=lambda setting: first_percentile(settings, setting))
+    raise Infeasible("no memory size keeps all the SLOs at once", _reachable(settings, quickest))
+
+
+def _too_dear(settings: FunctionSettings) -> Infeasible:
+    """Why nothing is within the budget, with the cheapest there is."""
+    question = settings.question
+    choice = settings.search.landscape(question.promised, question.timeouts)[0].ranked()[0]
+    cheapest = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
+    table, _ = _last_moment(settings, "cost", np.inf)
+    if table is not None and table.cost.per_request < cheapest.cost.per_request:
+        cheapest = table
+    promised = " and ".join(f"{slo.name} within {slo.latency:g} s" for slo in question.promised)
+    return Infeasible(
+        f"no setting keeps {promised} for {question.goal.budget:.4g} USD per request: "
+        f"the cheapest costs {cheapest.cost.per_request:.4g} USD",
+        _reachable(settings, cheapest) | {"cost_per_request": cheapest.cost.per_request},
+    )
+
+
+def _reachable(settings: FunctionSettings, setting: FunctionSetting) -> dict[str, float]:
+    return {
+        "latency": first_percentile(settings, setting),
+        "memory_mb": setting.memory_mb,
+        "batch_size": setting.batch_size,
+        "timeout": setting.timeout,
+    }
+
+
+def _of_each_function(ranked: Sequence[Choice]) -> list[Choice]:
+    """The cheapest choice of every function."""
+    found: dict[int, Choice] = {}
+    for choice in ranked:
+        found.setdefault(choice.service, choice)
+    return list(found.values())
+
+
+def _distinct(ranked: Sequence[Choice]) -> list[Choice]:
+    """The cheapest choice of every step of ``DISTINCT`` in cost, as neighbouring batch sizes may cost the same."""
+    found = list(ranked[:1])
+    for choice in ranked:
+        if choice.cost > found[-1].cost * (1 + DISTINCT):
+            found.append(choice)
+    return found

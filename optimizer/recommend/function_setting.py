@@ -1,0 +1,159 @@
+"""A setting of the function: memory size and table, with its prediction (docs/model.md, 2 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sluice.batching import policy as policies
+from sluice.batching.documents import Slo
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cost import BatchCost, invocation_costs
+from sluice.optimizer.function.falling_holds import predict_falling_holds
+from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.search import ROUNDING, Search
+from sluice.optimizer.recommend.words import holds_by_number, milliseconds
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.function import Function
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSetting:
+    """One point of the search with its prediction: a ``Candidate``; ``batch_size`` 1 is no batching.
+
+    ``table`` waits to the last moment (``last_moment``), its longest hold being ``timeout``; without it, it is size-or-timeout.
+    """
+
+    function: str
+    memory_mb: int
+    batch_size: int
+    timeout: float
+    latency: LatencyPrediction
+    cost: BatchCost
+    table: Policy | None = None
+
+    @property
+    def name(self) -> str:
+        """What serves."""
+        return "function"
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean size of a batch."""
+        return self.latency.mean_batch_size
+
+    @property
+    def policy(self) -> Policy:
+        """The table that carries it out."""
+        if self.table is not None:
+            return self.table
+        if self.batch_size == 1:
+            return policies.no_batching()
+        return policies.size_or_timeout(self.batch_size, self.timeout)
+
+    @property
+    def confidence(self) -> float | None:
+        """The latency is predicted."""
+        return None
+
+    @property
+    def for_any_arrivals(self) -> bool:
+        """A table that waits to the last moment rests on no fit."""
+        return self.table is not None
+
+    @property
+    def runs_on(self) -> str:
+        """Its memory."""
+        return f"{self.memory_mb} MB"
+
+    @property
+    def instruction(self) -> str:
+        """What to do, in one sentence."""
+        if self.batch_size == 1:
+            return f"Call the function directly, with {self.memory_mb} MB and no buffer."
+        if self.table is not None:
+            return (
+                f"Hold requests until {self.batch_size} are there or waiting for one more would make the oldest late: "
+                f"{holds_by_number(self.table)}. Run the function with {self.memory_mb} MB."
+            )
+        return (
+            f"Hold requests until {self.batch_size} are there or the oldest has waited {milliseconds(self.timeout)}, "
+            f"and run the function with {self.memory_mb} MB."
+        )
+
+    def percentile(self, percentile: float) -> Estimate:
+        """A point, s."""
+        predicted = self.latency.percentile(percentile)
+        return Estimate(predicted, predicted, predicted)
+
+    def keeps(self, slos: Sequence[Slo]) -> bool:
+        """Whether it keeps every SLO."""
+        return all(self.latency.probability_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
+
+    def deployment(self, function: Function) -> Deployment:
+        """The function with this memory behind this table."""
+        return function.at(self.memory_mb).under(self.policy)
+
+
+class FunctionSettings:
+    """The settings that a question allows: the search over them, and the prediction of each."""
+
+    def __init__(self, question: Question) -> None:
+        self.question, self.services = question, question.services
+        largest = max(service.max_batch_size for service in self.services)
+        compute = np.zeros((len(self.services), largest))
+        per_invocation = np.zeros(len(self.services))
+        for j, service in enumerate(self.services):
+            compute[j, : service.max_batch_size], _ = invocation_costs(service, question.billing)
+            alone = self.bill(np.ones(1), service)
+            per_invocation[j] = alone.per_request - alone.compute
+        self.search = Search(question.arrivals, self.services, compute, per_invocation, question.longest_timeout)
+
+    def bill(self, batch_size_pmf: Array, service: ServiceTimes) -> BatchCost:
+        """Of a request whose batch has the sizes of ``batch_size_pmf``."""
+        return self.question.billing.cost(batch_size_pmf, service, self.question.profile)
+
+    def service_of(self, setting: FunctionSetting) -> ServiceTimes:
+        """The service times at its memory size."""
+        return self.services[self._index(setting)]
+
+    def unbatched(self) -> list[FunctionSetting]:
+        """No batching, by memory size."""
+        return [self.size_or_timeout(j, 1, 0.0) for j in range(len(self.services))]
+
+    def size_or_timeout(self, j: int, batch_size: int, timeout: float, arrivals: ArrivalProcess | None = None) -> FunctionSetting:
+        """At the ``j``-th memory size."""
+        service = self.services[j]
+        latency = predict_latency(arrivals or self.question.arrivals, service, batch_size, timeout)
+        return self._setting(service, batch_size, timeout, latency)
+
+    def held(self, j: int, table: Policy, arrivals: ArrivalProcess | None = None) -> FunctionSetting:
+        """A table that waits to the last moment, at the ``j``-th memory size."""
+        service = self.services[j]
+        counting = self.search.counting if arrivals is None else None
+        latency = predict_falling_holds(arrivals or self.question.arrivals, service, table, counting)
+        return self._setting(service, latency.batch_size, latency.timeout, latency, table)
+
+    def under(self, setting: FunctionSetting, arrivals: ArrivalProcess) -> FunctionSetting:
+        """The same setting under other arrivals."""
+        j = self._index(setting)
+        if setting.table is not None:
+            return self.held(j, setting.table, arrivals)
+        return self.size_or_timeout(j, setting.batch_size, setting.timeout, arrivals)
+
+    def _setting(
+        self, service: ServiceTimes, batch_size: int, timeout: float, latency: LatencyPrediction, table: Policy | None = None
+    ) -> FunctionSetting:
+        function = self.question.profile.function.replace("{memory_mb}", str(service.memory_mb))
+        cost = self.bill(latency.batch_size_pmf, service)
+        return FunctionSetting(function, service.memory_mb, batch_size, timeout, latency, cost, table)
+
+    def _index(self, setting: FunctionSetting) -> int:
+        return [service.memory_mb for service in self.services].index(setting.memory_mb)

@@ -1,0 +1,164 @@
+"""Workers that can be had, and their price (docs/model.md, section 7).
+
+A worker is paid by the hour, used or not. Where it is an environment of provisioned concurrency, what it runs is paid as well: by
+the second of its mean billed duration, and by the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sluice.batching.documents import ServiceProfile
+from sluice.batching.errors import require
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cost import BatchCost, Billing
+from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Overflow
+from sluice.optimizer.simulation.event_loop import SimulationResult
+from sluice.optimizer.simulation.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerOffer:
+    """Identical workers that can be had, and their price.
+
+    Parameters
+    ----------
+    name : str
+        A machine type, or what provisions the concurrency.
+    service : ServiceTimes
+        Of one worker; its ``max_batch_size`` bounds the batches.
+    price_per_hour : float
+        USD per hour of one worker, used or not.
+    max_workers : int
+        How many can be had.
+    price_per_second : float
+        USD per second that a worker runs, as provisioned concurrency costs beside its hourly price; on the mean billed duration.
+    price_per_request : float
+        USD per request to a worker, that is per batch.
+    granularity : float
+        Seconds that a billed duration is rounded up to.
+    function : str
+        Where the workers are reached: a function or an ``http://`` address, as a plan names it.
+    provisioned : bool
+        Whether they are the provisioned environments of a function and not machines.
+    """
+
+    name: str
+    service: ServiceTimes
+    price_per_hour: float
+    max_workers: int = 1000
+    price_per_second: float = 0.0
+    price_per_request: float = 0.0
+    granularity: float = 0.001
+    function: str = ""
+    provisioned: bool = False
+
+    def __post_init__(self) -> None:
+        require(bool(self.name), "name", self.name, "the name of a machine or a provisioned function")
+        for name in ("price_per_hour", "price_per_second", "price_per_request"):
+            price = getattr(self, name)
+            require(0 <= price < np.inf, name, price, "USD >= 0")
+        require(self.max_workers >= 1, "max_workers", self.max_workers, "an integer >= 1")
+        require(0 < self.granularity < np.inf, "granularity", self.granularity, "a number of seconds > 0")
+
+    @property
+    def billed_duration(self) -> Array:
+        """Mean billed seconds by batch size, (max_batch_size,)."""
+        return self.service.mean_billed(self.granularity)
+
+    @property
+    def usage(self) -> Array:
+        """USD of serving a batch of 1, 2, ..., beside the hours, (max_batch_size,)."""
+        return self.price_per_second * self.billed_duration + self.price_per_request
+
+    @property
+    def throughput(self) -> Array:
+        """Requests/s that one worker serves at most, with batches up to each size, (max_batch_size,)."""
+        sizes = np.arange(1, self.service.max_batch_size + 1)
+        return np.asarray(np.maximum.accumulate(sizes / self.service.mean_response))
+
+    def hours(self, workers: int, arrival_rate: float) -> float:
+        """USD per request of the workers' hours."""
+        return workers * self.price_per_hour / 3600 / arrival_rate
+
+    def cost(self, run: SimulationResult, workers: int, arrival_rate: float, billing: Billing | None = None) -> BatchCost:
+        """Of a request in a run; with what stands before the workers where a ``billing`` tells its prices."""
+        n_answered = int(run.batch_sizes.sum())
+        billed = self.billed_duration[run.batch_sizes - 1].sum()
+        alone = BatchCost(
+            machines=self.hours(workers, arrival_rate),
+            compute=float(self.price_per_second * billed / n_answered),
+            requests=self.price_per_request * run.n_batches / n_answered,
+        )
+        if billing is None:
+            return alone
+        prices = billing.prices
+        return replace(  # only a function's batches are logged and leave the network
+            alone,
+            logs=prices.logs_per_invocation / run.mean_batch_size if self.provisioned else 0.0,
+            cache=prices.cache_per_request(*billing.moved),
+            load_balancer=prices.load_balancer_per_request(*billing.moved),
+            network=prices.network_per_request(*billing.moved) if self.provisioned else 0.0,
+            fixed_terms=dict(prices.fixed_terms()),
+        )
+
+    def under(
+        self,
+        policy: Policy | Schedule,
+        *,
+        overflow: Overflow | None = None,
+        adaptation: Adaptation | None = None,
+        billing: Billing | None = None,
+    ) -> Deployment:
+        """The workers under tables that name their number; ``billing`` is of the function beside them, if there is one."""
+        return Deployment(
+            policy,
+            self.service,
+            overflow=overflow,
+            adaptation=adaptation,
+            price_per_worker_hour=self.price_per_hour,
+            price_per_worker_second=self.price_per_second,
+            price_per_batch=self.price_per_request,
+            billing=billing or Billing(),
+        )
+
+
+def machine_offer(name: str, profile: ServiceProfile, price_per_hour: float, max_batch_size: int) -> WorkerOffer:
+    """Machines whose service times a profile of one memory size has.
+
+    Raises
+    ------
+    InvalidInput
+        A profile of several memory sizes, as a machine has one.
+    """
+    sizes = profile.memory_sizes or [1]  # a linear law holds for all
+    require(len(sizes) == 1, "worker", name, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
+    service = service_times_up_to(profile, sizes[0], max_batch_size)
+    return WorkerOffer(name, service, price_per_hour, function=profile.function.replace("{memory_mb}", str(sizes[0])))
+
+
+def provisioned_offers(
+    profile: ServiceProfile, memory_sizes: Sequence[int], billing: Billing, max_batch_size: int
+) -> list[WorkerOffer]:
+    """Provisioned concurrency of the function, by memory size (by default all the profile's): its environments as workers."""
+    offers = []
+    for memory_mb in sorted(set(memory_sizes)) or profile.memory_sizes:
+        price = billing.prices.provisioned(memory_mb, billing.architecture)
+        offers.append(
+            WorkerOffer(
+                name=f"provisioned, {memory_mb} MB",
+                service=service_times_up_to(profile, memory_mb, max_batch_size),
+                price_per_hour=price.reserved_per_hour,
+                price_per_second=price.per_second,
+                price_per_request=billing.prices.function.request,
+                granularity=billing.step,
+                function=profile.function.replace("{memory_mb}", str(memory_mb)),
+                provisioned=True,
+            )
+        )
+    return offers

@@ -1,0 +1,203 @@
+"""What is asked: how to serve these arrivals with this function, or with workers, so that the SLOs are kept (docs/model.md, 3.3).
+
+Question    arrivals, profile, SLOs, bill, offers of workers
+Goal        what is least, at most how dear, and what is kept free
+Limits      which memory sizes, batches, timeouts and tables are considered
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from sluice.batching.documents import ServiceProfile, Slo
+from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.recommend.candidate import several
+from sluice.optimizer.recommend.offers import WorkerOffer
+from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+
+N_TIMEOUTS = 64
+LONGEST_TIMEOUT = 2.0  # of the longest latency promised
+MAX_BATCH_SIZE = 128
+OBJECTIVES = ("cost", "latency")
+POLICIES = ("all", "size-or-timeout")
+PREMIUM = 0.01  # of the cost: what fits are off by, and more than that, on the traces of docs/policy-zoo.md
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is wanted.
+
+    Parameters
+    ----------
+    objective : {"cost", "latency"}
+        ``cost``: least cost per request with the SLOs kept (and ``max_cost``, where given). ``latency``: least latency at the first
+        SLO's percentile with at most ``max_cost``; the SLOs bound the search.
+    max_cost : float or None
+        USD per request of the bill of what serves.
+    headroom : float
+        Part of the SLOs' latencies kept free for what the model does not know.
+    premium : float
+        Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout and still be taken,
+        as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
+    """
+
+    objective: str = "cost"
+    max_cost: float | None = None
+    headroom: float = 0.0
+    premium: float = PREMIUM
+
+    def __post_init__(self) -> None:
+        require(self.objective in OBJECTIVES, "objective", self.objective, " or ".join(OBJECTIVES))
+        dear = self.max_cost is not None or self.objective == "cost"
+        require(dear, "max_cost", self.max_cost, "USD per request, for objective latency")
+        require(self.max_cost is None or 0 < self.max_cost < np.inf, "max_cost", self.max_cost, "USD per request > 0")
+        require(0 <= self.headroom < 1, "headroom", self.headroom, "a fraction of the SLO, 0 <= headroom < 1")
+        require(0 <= self.premium < np.inf, "premium", self.premium, "a part of the cost >= 0")
+
+    @property
+    def budget(self) -> float:
+        """USD per request that may be spent, inf where nothing bounds them."""
+        return np.inf if self.max_cost is None else self.max_cost
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is considered.
+
+    Parameters
+    ----------
+    memory_sizes : tuple of int
+        MB; by default all the profile's. A linear profile needs them.
+    max_batch_size : int
+        Cut to what the profile measured and to what fits into one invocation.
+    timeouts : tuple of float
+        s; by default a grid up to ``max_timeout``, refined until the answer's ``gap`` is small.
+    max_timeout : float or None
+        s; by default twice the longest latency promised.
+    policies : {"all", "size-or-timeout"}
+        Whether tables that wait to the last moment compete; they do not where ``timeouts`` are given.
+    """
+
+    memory_sizes: tuple[int, ...] = ()
+    max_batch_size: int = MAX_BATCH_SIZE
+    timeouts: tuple[float, ...] = ()
+    max_timeout: float | None = None
+    policies: str = "all"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "memory_sizes", tuple(sorted(set(self.memory_sizes))))
+        object.__setattr__(self, "timeouts", tuple(sorted({float(timeout) for timeout in self.timeouts})))
+        require(self.max_batch_size >= 1, "max_batch_size", self.max_batch_size, "an integer >= 1")
+        finite = all(0 <= timeout < np.inf for timeout in self.timeouts)
+        require(finite, "timeouts", list(self.timeouts), "seconds >= 0, at least one")
+        if self.max_timeout is not None:
+            require(0 <= self.max_timeout < np.inf, "max_timeout", self.max_timeout, "a number of seconds >= 0")
+            named = "only without timeouts, which name those considered"
+            require(not self.timeouts, "max_timeout", self.max_timeout, named)
+        require(self.policies in POLICIES, "policies", self.policies, " or ".join(POLICIES))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """How to serve the requests.
+
+    Parameters
+    ----------
+    arrivals : ArrivalProcess or float
+        A number is the rate (1/s) of Poisson arrivals.
+    profile : ServiceProfile
+        Of the function.
+    slos : sequence of Slo, or one
+        All are kept; the first is the one that the frontier and objective ``latency`` speak of.
+    billing : Billing
+        How the function is billed, and what stands before it.
+    offers : sequence of WorkerOffer
+        Workers that compete with the function; their latencies are found by simulation.
+    limits : Limits
+    goal : Goal
+
+    Raises
+    ------
+    InvalidInput
+        No SLO; no memory size, or one that was not measured; a request or an answer that no invocation takes.
+    """
+
+    arrivals: ArrivalProcess
+    profile: ServiceProfile
+    slos: tuple[Slo, ...]
+    billing: Billing = field(default_factory=Billing)
+    offers: tuple[WorkerOffer, ...] = ()
+    limits: Limits = Limits()
+    goal: Goal = Goal()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arrivals, ArrivalProcess):
+            object.__setattr__(self, "arrivals", poisson(float(self.arrivals)))
+        object.__setattr__(self, "slos", several(self.slos))
+        object.__setattr__(self, "offers", tuple(self.offers))
+        none = "at least one memory size (MB), as a linear profile names none"
+        require(bool(self.memory_sizes), "memory_sizes", list(self.memory_sizes), none)
+        limit, billing = self._payload_limit, self.billing
+        fits = billing.payload_bytes is None or 1 <= billing.payload_bytes <= limit
+        require(fits, "payload_bytes", billing.payload_bytes, f"1 to {limit}, what one invocation takes")
+        fits = billing.answer_bytes <= limit
+        require(fits, "answer_bytes", billing.answer_bytes, f"0 to {limit}, what one invocation answers")
+        _ = self.services  # refuses what the profile does not have
+
+    @property
+    def memory_sizes(self) -> tuple[int, ...]:
+        """Memory sizes considered, MB, ascending."""
+        return self.limits.memory_sizes or tuple(self.profile.memory_sizes)
+
+    @property
+    def promised(self) -> tuple[Slo, ...]:
+        """The SLOs as the search keeps them, with the headroom left."""
+        return tuple(slo.within(self.goal.headroom) for slo in self.slos)
+
+    @cached_property
+    def services(self) -> tuple[ServiceTimes, ...]:
+        """The service times at every memory size considered, for batches that fit into one invocation."""
+        largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
+        most = min(self.limits.max_batch_size, largest)
+        return tuple(service_times_up_to(self.profile, memory_mb, most) for memory_mb in self.memory_sizes)
+
+    @cached_property
+    def timeouts(self) -> Array:
+        """Those given (s), or a grid: up to the longest, evenly spaced on the scale of every SLO."""
+        if self.limits.timeouts:
+            return np.array(self.limits.timeouts)
+        scales = {LONGEST_TIMEOUT * slo.latency for slo in self.promised}
+        longest = max(scales) if self.limits.max_timeout is None else self.limits.max_timeout
+        scales = {min(scale, longest) for scale in scales} | {longest}
+        return np.unique(np.concatenate([np.linspace(0, scale, N_TIMEOUTS + 1) for scale in scales]))
+
+    @property
+    def longest_timeout(self) -> float:
+        """s."""
+        return float(self.timeouts[-1])
+
+    @property
+    def refines(self) -> bool:
+        """Whether timeouts between those of the grid are considered."""
+        return not self.limits.timeouts
+
+    @property
+    def considers_tables(self) -> bool:
+        """Whether those compete that wait to the last moment."""
+        return self.limits.policies == "all" and not self.limits.timeouts
+
+    @property
+    def premium(self) -> float:
+        """What such a table is worth; nothing where its hold is capped, as it has then lost what it is preferred for."""
+        return self.goal.premium if self.limits.max_timeout is None else 0.0
+
+    @property
+    def _payload_limit(self) -> int:
+        return self.billing.prices.function.payload_limit_bytes

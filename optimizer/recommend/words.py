@@ -1,0 +1,30 @@
+"""How a latency and a table are said, to people."""
+
+from __future__ import annotations
+
+from sluice.batching.policy import INF, Policy
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as people read latencies: four significant digits of milliseconds."""
+    return f"{1e3 * seconds:.4g} ms"
+
+
+def leaves(policy: Policy) -> str:
+    """With how many requests, or after how long, a batch leaves."""
+    if policy.max_batch_size == 1:
+        return "one by one"
+    timeouts = [hold for hold in policy.hold if 0 < hold < INF]
+    if not timeouts:
+        return f"up to {policy.max_batch_size}, at once"
+    shortest, longest = min(timeouts), max(timeouts)
+    after = milliseconds(longest) if shortest == longest else f"{1e3 * longest:.3g} to {1e3 * shortest:.3g} ms"
+    return f"{policy.max_batch_size} or {after}"
+
+
+def holds_by_number(table: Policy) -> str:
+    """The holds with one waiting and some others: ``190 ms with one waiting, 180 ms with 8``."""
+    numbers = [n for n in (1, table.max_batch_size // 4, table.max_batch_size - 1) if n > 0]
+    holds = {milliseconds(table.hold[n]): n for n in sorted(numbers, reverse=True)}
+    named = [f"{hold} with {'one waiting' if n == 1 else n}" for hold, n in reversed(holds.items())]
+    return ", ".join(named)

@@ -1,0 +1,132 @@
+"""What commands print with ``--json``: an answer, a run, a cost and an estimate as plain data, in seconds and USD.
+
+An estimate that is infinite or unknown is ``null``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from sluice.batching.documents import Plan, PolicyDocument, Slo, percentile_name
+from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.recommend import Answer, FunctionSetting, WorkerSetting
+from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
+from sluice.optimizer.report import wording
+from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.statistics import RunStatistics, Series
+
+RUN_PERCENTILES = (50.0, 95.0, 99.0)
+
+Document = dict[str, object]
+
+
+def answer_document(answer: Answer, plan: Plan) -> Document:
+    """An answer, with the plan made of it."""
+    return {
+        "version": 1,
+        "plan": plan,
+        "slos": list(answer.slos),
+        "arrival_rate": answer.arrival_rate,
+        "best": _setting(answer.best, answer),
+        "no_batching": _setting(answer.no_batching, answer) | {"keeps_slos": answer.no_batching_keeps_slo},
+        "winner": answer.winner.name,
+        "feasible": answer.feasible,
+        "workers": [_workers(setting) for setting in answer.workers],
+        "refused_workers": dict(answer.refused_workers),
+        "runners_up": [_setting(runner_up, answer) for runner_up in answer.runners_up],
+        "frontier": list(answer.frontier),
+        "sensitivity": list(answer.sensitivity),
+        "break_even_arrival_rate": answer.break_even_arrival_rate,
+        "buffer_pays": wording.pays(answer),
+        "gap": answer.gap,
+        "at_longest_timeout": answer.at_longest_timeout,
+        "settings_compared": answer.n_settings,
+        "prices": prices_document(answer.question.billing.prices),
+    }
+
+
+def _setting(setting: FunctionSetting, answer: Answer) -> Document:
+    return {
+        "memory_mb": setting.memory_mb,
+        "batch_size": setting.batch_size,
+        "timeout": setting.timeout,
+        "policy": PolicyDocument.of(setting.policy),
+        "latency": prediction_of(setting, shown_percentiles(answer.slos)).latency,
+        "mean_batch_size": setting.mean_batch_size,
+        "cost": cost_document(setting.cost, answer.arrival_rate),
+    }
+
+
+def _workers(setting: WorkerSetting) -> Document:
+    return {
+        "name": setting.name,
+        "workers": setting.workers,
+        "policy": PolicyDocument.of(setting.policy),
+        "latency": {name: estimate_document(estimate) for name, estimate in setting.latency.items()},
+        "violations": [estimate_document(share) for share in setting.violations],
+        "keeps_slos": setting.keeps_slos,
+        "utilisation": setting.utilisation,
+        "load": setting.load,
+        "mean_batch_size": setting.mean_batch_size,
+        "cost": cost_document(setting.cost, setting.arrival_rate),
+        "usd_per_month": setting.usd_per_month,
+        "requests_simulated": setting.n_requests,
+        "confidence": setting.confidence,
+    }
+
+
+def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
+    """What a deployment did, under SLOs whose latencies were asked for; with its series, if it has one."""
+    percentiles = sorted({*RUN_PERCENTILES, *(slo.percentile for slo in slos)})
+    tables = run.deployment.schedule.tables
+    document: Document = {
+        "policy": {"kind": tables[-1].kind, "parameters": dict(tables[-1].parameters), "tables": len(tables)},
+        "memory_mb": None if run.deployment.function is None else run.deployment.function.memory_mb,
+        "latency": {percentile_name(p): estimate_document(run.percentile(p)) for p in percentiles},
+        "mean_latency": estimate_document(run.mean_latency),
+        "violations": [estimate_document(run.violations(k)) for k in range(len(slos))],
+        "violation_ratios": [run.violation_ratio(k) for k in range(len(slos))],
+        "keeps_slos": run.keeps(slos),
+        "answered": run.answered,
+        "dropped": run.dropped,
+        "unanswered": run.unanswered,
+        "batches": run.n_batches,
+        "cold_starts": run.cold_starts,
+        "mean_batch_size": run.mean_batch_size,
+        "batch_size_pmf": run.batch_size_pmf.tolist(),
+        "by_function": run.by_function,
+        "mean_servers": run.worker_seconds / run.span,
+        "utilisation": run.utilisation,
+        "energy_per_request": run.energy_per_request,
+        "cost": cost_document(run.cost),
+    }
+    return document if run.series is None else document | {"series": _series(run.series)}
+
+
+def _series(series: Series) -> Document:
+    names = ("edges", "arrivals", "answered", "in_time", "mean_latency")
+    return {name: getattr(series, name).tolist() for name in names}
+
+
+def cost_document(cost: BatchCost, arrival_rate: float | None = None) -> Document:
+    """USD per request, in all and by term, and USD per month of what is fixed; with all of it at a rate (requests/s) told."""
+    document: Document = {
+        "per_request": cost.per_request,
+        "beside": cost.beside,
+        "terms": cost.terms(),
+        "fixed_per_month": cost.fixed_per_month,
+        "fixed_terms": dict(cost.fixed_terms),
+    }
+    return document if arrival_rate is None else document | {"in_all": cost.in_all(arrival_rate)}
+
+
+def estimate_document(estimate: Estimate) -> dict[str, float | None]:
+    """Its value and the ends of its interval."""
+    return {name: value if isfinite(value) else None for name, value in estimate._asdict().items()}
+
+
+def prices_document(prices: Prices) -> Document:
+    """Where and when the prices were read."""
+    return {"region": prices.region, "read_on": prices.read_on}

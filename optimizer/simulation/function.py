@@ -1,0 +1,65 @@
+"""A function that batches are sent to, as a platform runs and bills it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from sluice.batching.documents import ServiceProfile
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cost import Billing, invocation_costs
+from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.simulation.deployment import Deployment, Environments
+from sluice.optimizer.simulation.schedule import Schedule
+
+LARGEST_BATCH = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function at one memory size.
+
+    Parameters
+    ----------
+    profile : ServiceProfile
+    memory_mb : int
+    billing : Billing
+    environments : Environments or None
+        ``None``: one for every batch, warm. A cold start takes the INIT of the profile where that was measured at the memory size.
+    max_batch_size : int
+        Cut to what the profile speaks of.
+    """
+
+    profile: ServiceProfile
+    memory_mb: int
+    billing: Billing = field(default_factory=Billing)
+    environments: Environments | None = None
+    max_batch_size: int = LARGEST_BATCH
+
+    @cached_property
+    def service(self) -> ServiceTimes:
+        """Its service times."""
+        return service_times_up_to(self.profile, self.memory_mb, self.max_batch_size)
+
+    @property
+    def cost_by_batch(self) -> Array:
+        """USD of an invocation with a batch of 1, 2, ..., (max_batch_size,)."""
+        compute, fee = invocation_costs(self.service, self.billing)
+        return compute + fee
+
+    def at(self, memory_mb: int) -> Function:
+        """The same function with another memory size."""
+        return replace(self, memory_mb=memory_mb)
+
+    @property
+    def platform(self) -> Environments | None:
+        """How its environments run, with the INIT of its memory size."""
+        init = self.profile.init.get(self.memory_mb)
+        if self.environments is None or init is None:
+            return self.environments
+        return replace(self.environments, init_duration=init.mean)
+
+    def under(self, policy: Policy | Schedule) -> Deployment:
+        """The function behind a buffer with elastic tables."""
+        return Deployment(policy, self.service, environments=self.platform, billing=self.billing)

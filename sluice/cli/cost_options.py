@@ -1,0 +1,75 @@
+"""How a command is told what is billed: the price list, and what the function is billed by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import click
+
+from sluice.cli.output import read_file
+from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
+
+Command = Callable[..., Any]
+
+
+def price_options(command: Command) -> Command:
+    """Price list, architecture, granularity; the command gets ``billing: Billing``."""
+
+    @click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
+    @click.option("--architecture", default="x86_64", show_default=True, help="Of the function: x86_64 or arm64.")
+    @click.option(
+        "--granularity",
+        type=float,
+        metavar="SECONDS",
+        help="Billing granularity, 0.1 in BATCH's year  [default: the price list's]",
+    )
+    @wraps(command)
+    def with_billing(*, prices: str | None, architecture: str, granularity: float | None, **others: Any) -> Any:
+        return command(billing=Billing(_price_list(prices), architecture, granularity), **others)
+
+    return with_billing
+
+
+def cost_options(command: Command) -> Command:
+    """The same with cold starts and the bytes that are moved."""
+
+    @price_options
+    @click.option(
+        "--cold-start-probability",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="Share of the invocations that start cold, and are billed the profile's INIT.",
+    )
+    @click.option("--snap-start", is_flag=True, help="A cold start restores a snapshot, which is kept and restored for a price.")
+    @click.option(
+        "--payload-bytes", type=int, help="Size of one request: a batch must fit into one invocation, and moving it costs."
+    )
+    @click.option("--answer-bytes", type=int, default=0, show_default=True, help="Size of the answer to one request.")
+    @wraps(command)
+    def with_cold_starts(
+        *,
+        billing: Billing,
+        cold_start_probability: float,
+        snap_start: bool,
+        payload_bytes: int | None,
+        answer_bytes: int,
+        **others: Any,
+    ) -> Any:
+        told = replace(
+            billing,
+            cold_start_probability=cold_start_probability,
+            payload_bytes=payload_bytes,
+            answer_bytes=answer_bytes,
+            snap_start=snap_start,
+        )
+        return command(billing=told, **others)
+
+    return with_cold_starts
+
+
+def _price_list(path: str | None) -> Prices:
+    return default_prices() if path is None else read_prices(read_file(path), path)

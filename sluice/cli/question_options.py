@@ -1,0 +1,114 @@
+"""How a command is asked a question: the arrivals, the function, the SLOs, the bill, and what competes within which limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
+from sluice.cli.arrival_options import arrival_options, profile_option
+from sluice.cli.cost_options import cost_options
+from sluice.cli.slo_options import slo_options
+from sluice.cli.worker_options import read_worker
+from sluice.optimizer.arrivals import ArrivalProcess
+from sluice.optimizer.billing import Billing
+from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
+from sluice.optimizer.recommend.question import MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+
+Command = Callable[..., Any]
+
+
+def question_options(command: Command) -> Command:
+    """All of a question; the command gets ``question: Question``, and ``arrivals: ArrivalDocument`` as it was told."""
+
+    @arrival_options
+    @profile_option
+    @slo_options()
+    @goal_options
+    @limit_options
+    @click.option(
+        "--worker",
+        "worker_texts",
+        multiple=True,
+        metavar="PROFILE:PRICE",
+        help="Workers that compete: their profile, and a machine of the price list or USD per hour; may be repeated.",
+    )
+    @click.option("--provisioned", is_flag=True, help="Provisioned concurrency competes, at every memory size considered.")
+    @cost_options
+    @wraps(command)
+    def with_question(
+        *,
+        arrivals: ArrivalDocument,
+        profile: ServiceProfile,
+        slos: tuple[Slo, ...],
+        goal: Goal,
+        limits: Limits,
+        worker_texts: tuple[str, ...],
+        provisioned: bool,
+        billing: Billing,
+        **others: Any,
+    ) -> Any:
+        offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
+        if provisioned:
+            offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
+        question = Question(ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal)
+        return command(question=question, arrivals=arrivals, **others)
+
+    return with_question
+
+
+def goal_options(command: Command) -> Command:
+    """What is wanted; the command gets ``goal: Goal``."""
+
+    @click.option("--objective", type=click.Choice(OBJECTIVES), default="cost", show_default=True, help="What to minimise.")
+    @click.option("--max-cost", type=float, metavar="USD", help="Most USD per request (1e-6: 1 USD per million).")
+    @click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of the SLOs' latencies kept free.")
+    @click.option(
+        "--premium",
+        type=float,
+        default=PREMIUM,
+        show_default=True,
+        metavar="PART",
+        help="Part of the cost that a table which waits to the last moment may cost more and still be taken.",
+    )
+    @wraps(command)
+    def with_goal(*, objective: str, max_cost: float | None, headroom: float, premium: float, **others: Any) -> Any:
+        return command(goal=Goal(objective, max_cost, headroom, premium), **others)
+
+    return with_goal
+
+
+def limit_options(command: Command) -> Command:
+    """What is considered; the command gets ``limits: Limits``."""
+
+    @click.option("--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this size; repeatable.")
+    @click.option("--max-batch-size", type=int, default=MAX_BATCH_SIZE, show_default=True, help="Largest batch considered.")
+    @click.option(
+        "--max-timeout", type=float, metavar="SECONDS", help="Longest considered  [default: twice the longest latency promised]"
+    )
+    @click.option(
+        "--timeout", "timeouts", type=float, multiple=True, metavar="SECONDS", help="Consider only this one; may be repeated."
+    )
+    @click.option(
+        "--policies",
+        type=click.Choice(POLICIES),
+        default="all",
+        show_default=True,
+        help="Whether tables compete that wait to the last moment, which keeps the SLOs whatever the arrivals do.",
+    )
+    @wraps(command)
+    def with_limits(
+        *,
+        memory_sizes: tuple[int, ...],
+        max_batch_size: int,
+        max_timeout: float | None,
+        timeouts: tuple[float, ...],
+        policies: str,
+        **others: Any,
+    ) -> Any:
+        return command(limits=Limits(memory_sizes, max_batch_size, timeouts, max_timeout, policies), **others)
+
+    return with_limits

@@ -1,0 +1,176 @@
+"""How a command is told what policies are made for: arrivals, a function and its platform, workers, SLOs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import click
+import numpy as np
+from msgspec.structs import replace as replace_in_document
+
+from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
+from sluice.batching.errors import require
+from sluice.cli.arrival_options import perhaps_arrivals, profile_option
+from sluice.cli.cost_options import price_options
+from sluice.cli.slo_options import slo_options
+from sluice.cli.worker_options import read_worker
+from sluice.optimizer.arrivals import ArrivalProcess
+from sluice.optimizer.baselines import Situation, Workload
+from sluice.optimizer.billing import Billing
+from sluice.optimizer.simulation import Environments, Function
+from sluice.optimizer.simulation.function import LARGEST_BATCH
+from sluice.optimizer.traces.trace import read_trace
+
+N_REQUESTS = 200_000
+PAST = 0.5
+KEEP_ALIVE, SCALING_RATE, BURST = 300.0, 100.0, 1000  # as AWS Lambda's
+
+Command = Callable[..., Any]
+
+
+def situation_options(command: Command) -> Command:
+    """All of a situation; the command gets ``situation: Situation``, and ``seed``."""
+
+    @workload_options
+    @function_options
+    @click.option(
+        "--worker",
+        "worker_text",
+        metavar="PROFILE:PRICE",
+        help="What serves the policies of workers: a profile, and a machine of the price list or USD per hour"
+        "  [default: provisioned concurrency]",
+    )
+    @click.option(
+        "--servers", type=int, metavar="K", help="How many they are  [default: the fewest that keep the SLOs in the past]"
+    )
+    @slo_options(required=False)
+    @wraps(command)
+    def with_situation(
+        *,
+        workload: Workload,
+        any_function: Function,
+        memory_mb: int | None,
+        worker_text: str | None,
+        servers: int | None,
+        slos: tuple[Slo, ...],
+        **others: Any,
+    ) -> Any:
+        prices, largest = any_function.billing.prices, any_function.max_batch_size
+        worker = None if worker_text is None else read_worker(worker_text, prices, largest)
+        return command(situation=Situation(workload, any_function, slos, memory_mb, worker, servers), **others)
+
+    return with_situation
+
+
+def workload_options(command: Command) -> Command:
+    """A model of the arrivals, a trace, or both; the command gets ``workload: Workload``, and ``seed``."""
+
+    @perhaps_arrivals
+    @click.option("--trace", metavar="FILE", help="A trace to run on; beside a model, policies are made for the model.")
+    @click.option(
+        "--past",
+        type=float,
+        metavar="PART",
+        help=f"Of a trace alone: policies learn from this part at its beginning and run on the rest  [default: {PAST:g}]",
+    )
+    @click.option(
+        "--speed", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
+    )
+    @click.option("--requests", "n_requests", type=int, metavar="N", help=f"How many, of a model  [default: {N_REQUESTS}]")
+    @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same answer.")
+    @wraps(command)
+    def with_workload(
+        *,
+        arrivals: ArrivalDocument | None,
+        trace: str | None,
+        past: float | None,
+        speed: float,
+        n_requests: int | None,
+        seed: int,
+        **others: Any,
+    ) -> Any:
+        require(seed >= 0, "seed", seed, "an integer >= 0")
+        if trace is None:
+            require(arrivals is not None, "arrivals", None, "one of --arrivals, --poisson, --mmpp2 and --trace")
+            require(speed == 1, "speed", speed, "only with --trace")
+        else:
+            require(n_requests is None, "requests", n_requests, "only without --trace")
+        cut = trace is not None and arrivals is None
+        require(past is None or cut, "past", past, "only with --trace and no model beside it")
+        require(n_requests is None or n_requests >= 1, "requests", n_requests, "an integer >= 1")
+        whole = None if trace is None else read_trace(trace).sped_up(speed)
+        if arrivals is not None:
+            run = n_requests or N_REQUESTS if whole is None else whole
+            workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed)
+        else:
+            assert whole is not None
+            workload = Workload.of_trace(whole, PAST if past is None else past)
+        return command(workload=workload, seed=seed, **others)
+
+    return with_workload
+
+
+def function_options(command: Command) -> Command:
+    """A function and how its platform runs and bills it; the command gets ``any_function: Function``, and ``memory_mb``."""
+
+    @profile_option
+    @click.option(
+        "--memory", "memory_mb", type=int, metavar="MB", help="Memory size of the function  [default: what the SLOs choose]"
+    )
+    @click.option("--max-batch-size", type=int, default=LARGEST_BATCH, show_default=True, help="Largest batch considered.")
+    @platform_options
+    @price_options
+    @wraps(command)
+    def with_function(
+        *,
+        profile: ServiceProfile,
+        memory_mb: int | None,
+        max_batch_size: int,
+        environments: Environments,
+        init_duration: float | None,
+        billing: Billing,
+        **others: Any,
+    ) -> Any:
+        require(max_batch_size >= 1, "max_batch_size", max_batch_size, "an integer >= 1")
+        if init_duration is not None:
+            profile = replace_in_document(profile, init={})
+            environments = replace(environments, init_duration=init_duration)
+        sizes = profile.memory_sizes if memory_mb is None else [memory_mb]
+        require(bool(sizes), "memory", None, "a memory size (MB), as a linear profile names none")
+        any_function = Function(profile, sizes[-1], billing, environments, max_batch_size)
+        return command(any_function=any_function, memory_mb=memory_mb, **others)
+
+    return with_function
+
+
+def platform_options(command: Command) -> Command:
+    """How environments run; the command gets ``environments: Environments``, and ``init_duration`` where it was told."""
+
+    @click.option(
+        "--keep-alive", type=float, default=KEEP_ALIVE, show_default=True, help="Seconds that an idle environment is kept."
+    )
+    @click.option("--init", "init_duration", type=float, help="Seconds of a cold start  [default: the profile's INIT]")
+    @click.option("--concurrency", type=int, help="Invocations at once at most  [default: any number]")
+    @click.option(
+        "--scaling-rate", type=float, default=SCALING_RATE, show_default=True, help="New environments per second, in the long run."
+    )
+    @click.option("--burst", type=int, default=BURST, show_default=True, help="New environments at once.")
+    @wraps(command)
+    def with_platform(
+        *,
+        keep_alive: float,
+        init_duration: float | None,
+        concurrency: int | None,
+        scaling_rate: float,
+        burst: int,
+        **others: Any,
+    ) -> Any:
+        told = init_duration is None or 0 <= init_duration < np.inf
+        require(told, "init", init_duration, "a number of seconds >= 0")
+        environments = Environments(0.0, keep_alive, concurrency, scaling_rate, burst)
+        return command(environments=environments, init_duration=init_duration, **others)
+
+    return with_platform

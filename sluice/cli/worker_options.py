@@ -1,0 +1,28 @@
+"""How a command is told of workers: ``PROFILE.json:MACHINE`` or ``PROFILE.json:USD_PER_HOUR``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sluice.batching.errors import InvalidInput
+from sluice.cli.arrival_options import read_profile
+from sluice.optimizer.billing import Prices
+from sluice.optimizer.recommend import WorkerOffer, machine_offer
+
+
+def read_worker(text: str, prices: Prices, max_batch_size: int) -> WorkerOffer:
+    """The offer that is meant.
+
+    Raises
+    ------
+    InvalidInput
+        Another form; a machine without a price; a profile of more than one memory size, as a machine has one.
+    """
+    path, separator, price = text.rpartition(":")
+    if not separator or not path or not price:
+        raise InvalidInput("worker", text, "PROFILE.json:MACHINE or PROFILE.json:USD_PER_HOUR")
+    try:
+        per_hour = float(price)
+    except ValueError:
+        per_hour = prices.machine(price)
+    return machine_offer(f"{Path(path).stem}:{price}", read_profile(path), per_hour, max_batch_size)

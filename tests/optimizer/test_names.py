@@ -1,0 +1,80 @@
+"""Baselines by name: what they are made for, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sluice.batching import policy as policies
+from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, Route, ServiceProfile, Slo
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.baselines import NAMES, Situation, Workload, all_names, named, named_deployments, written
+from sluice.optimizer.recommend import WorkerOffer
+from sluice.optimizer.simulation import Function, cheapest_kept, poisson, service_times, simulate_deployments
+from sluice.optimizer.traces.trace import Trace
+
+PROFILE = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.002), max_batch_size=8)
+SLO = Slo(0.2, 95)
+
+
+def situation(*slos: Slo, workers: int | None = 2) -> Situation:
+    worker = WorkerOffer("worker", service_times(PROFILE, 1769), 0.04)
+    return Situation(Workload.of_process(poisson(50), 5000, 0), Function(PROFILE, 1769), slos, 1769, worker, workers)
+
+
+def test_every_policy_can_be_had_by_name() -> None:
+    deployments, refused = named_deployments(["all"], situation(SLO))
+    assert list(deployments) == all_names() and refused == {}
+    assert {name.partition(":")[0] for name in deployments} == set(NAMES)
+
+
+def test_what_goes_by_no_slo_needs_none() -> None:
+    free = [name for name in all_names() if not NAMES[name.partition(":")[0]].needs_slo]
+    assert list(named_deployments(free, situation())[0]) == free
+    with pytest.raises(InvalidInput, match="slo: None is not allowed; allowed: an SLO, by which policy aimd goes"):
+        named("aimd", situation())
+
+
+def test_of_all_those_that_cannot_be_had_are_told() -> None:
+    deployments, refused = named_deployments(["all"], situation(Slo(0.02, 95)))  # one request alone takes 12 ms
+    assert "at least twice the service time of one request" in refused["early-drop"] and "no-batching" in deployments
+    with pytest.raises(InvalidInput, match="at least twice the service time"):
+        named_deployments(["all", "early-drop"], situation(Slo(0.02, 95)))
+
+
+def test_a_plan_runs_on_what_its_table_names() -> None:
+    elastic = Plan(model="m", function="f", policy=PolicyDocument.of(policies.size_or_timeout(4, 0.05)), memory_mb=512)
+    assert written(elastic, situation()).service.memory_mb == 512
+    held = Plan(model="m", function="f", policy=PolicyDocument.of(policies.greedy(8, 2)))
+    assert named_deployments(["p"], situation(), {"p": held})[0]["p"].price_per_worker_hour == 0.04
+    routed = Plan(model="m", routes=[Route("r", "f", PolicyDocument.of(policies.greedy(8, 2)), 1.0)])
+    with pytest.raises(InvalidInput, match="p: routes: 1 is not allowed; allowed: none: a plan of one queue"):
+        written(routed, situation(), "p")
+
+
+def test_a_trace_is_cut_where_it_is_told_and_planned_by_its_first_part() -> None:
+    rng = np.random.default_rng(0)
+    gaps = np.concatenate([rng.exponential(1 / 20, 1000), rng.exponential(1 / 80, 1000)])
+    trace = Trace(gaps, "a trace that speeds up")
+    workload = Workload.of_trace(trace, 0.5)
+    assert workload.process.arrival_rate == pytest.approx(20, rel=0.1)
+    assert len(workload.past) + workload.run.n_requests == len(trace.times)
+    assert workload.past[-1] <= trace.duration / 2 < next(workload.run.chunks())[0]
+    with pytest.raises(InvalidInput, match="past: 1.0 is not allowed; allowed: a part of the trace"):
+        Workload.of_trace(trace, 1.0)
+
+
+def test_the_cheapest_that_keeps_the_slo_is_none_where_none_does() -> None:
+    of = situation(SLO)
+    deployments, _ = named_deployments(["no-batching", "size-or-timeout:8,0.1", "size-or-timeout:8,3"], of)
+    runs = simulate_deployments(deployments, of.workload.run, [SLO.latency])
+    assert [run.keeps([SLO]) for run in runs.values()] == [True, True, False]
+    cost = {name: run.cost.per_request for name, run in runs.items()}
+    assert cheapest_kept(runs, [SLO]) == "size-or-timeout:8,0.1" and cost["size-or-timeout:8,3"] < cost["size-or-timeout:8,0.1"]
+    late = simulate_deployments(deployments, of.workload.run, [0.005])
+    assert cheapest_kept(late, [Slo(0.005, 95)]) is None and cheapest_kept(late, []) is None
+
+
+def test_a_number_of_workers_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="servers: 0 is not allowed; allowed: an integer >= 1"):
+        situation(SLO, workers=0)

@@ -1,0 +1,23 @@
+"""The examples of docs/simulation.md and docs/recommendation.md are run."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize(("name", "n_examples"), [("simulation.md", 2), ("recommendation.md", 1)])
+def test_the_page_prints_what_its_examples_print(name: str, n_examples: int) -> None:
+    page = (DOCS / name).read_text()
+    examples = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == page.count("```python") == n_examples
+    names: dict[str, Any] = {}
+    for code, printed in examples:  # each goes on with the names of those before
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(code, names)
+        assert out.getvalue() == printed
