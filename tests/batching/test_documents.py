@@ -259,7 +259,8 @@ def test_a_percentile_is_named_by_all_its_digits(percentile, name):
 
 def test_an_slo_knows_its_quantile_its_error_budget_and_itself_with_headroom() -> None:
     slo = Slo(0.2, 99.9)
-    assert slo.quantile == quantile_of(99.9) == pytest.approx(0.999) and slo.error_budget == 1 - slo.quantile
+    assert slo.quantile == quantile_of(99.9) == pytest.approx(0.999)
+    assert slo.error_budget == pytest.approx(1 - slo.quantile) and Slo(0.2, 95).error_budget == 0.05
     assert slo.within(0.25) == Slo(0.2 * 0.75, 99.9) and slo.within(0) == slo
     with pytest.raises(InvalidInput, match="headroom: 1 is not allowed; allowed: a fraction of the SLO, 0 <= headroom < 1"):
         slo.within(1)
