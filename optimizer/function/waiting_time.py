@@ -26,6 +26,7 @@ between levels, it is uniform on each piece, and the mean of ``M_n(t - S)`` over
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +36,47 @@ from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import CountingProcess
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
-from sluice.optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled, inlined
 
 # Moments in time that agree to this part of the timeout are one: an atom must not be missed by rounding.
 _SAME = 1e-9
 _NARROW = 1e-6  # of the timeout: a piece of the response's law that is no wider is one moment
 _NO_WEIGHT = 1e-18
 _SMALL = 1e-12  # requests per batch; a Chebyshev series ends where no coefficient is larger
+
+
+class _Members(NamedTuple):
+    """``M_n`` at one timeout, by n, for every batch size allowed.
+
+    ``series`` and ``integrated`` are Chebyshev series over (0, ``timeout``) of its two sums and their integrals, (largest, n_terms,
+    2 n_rows); ``exactly`` and ``at_least`` are c_{n-1}(T) and F_{n-1}(T), (largest, n_rows).
+    """
+
+    timeout: float
+    series: Array
+    integrated: Array
+    exactly: Array
+    at_least: Array
+
+
+class _Factors(NamedTuple):
+    """What v_i is multiplied by in the sums of (2.4) and (2.5) at one w, (n_phases, largest) each, by k = n - i."""
+
+    early: Array
+    full: Array
+    between: Array
+
+
+class _Work(NamedTuple):
+    """Room for one batch size: ``waits``, (n_levels,), at the quantile levels; ``values``, (2 n_rows, n_levels), the integrals of
+    M_n to there; ``one``, (2 n_rows, 1); its two sums, ``early`` and ``full``, (n_rows,), in the mean over the response.
+    """
+
+    waits: Array
+    values: Array
+    one: Array
+    early: Array
+    full: Array
 
 
 class SizeOrTimeout:
@@ -160,11 +195,13 @@ class SizeOrTimeout:
             np.ascontiguousarray(response, dtype=np.float64),
             np.ascontiguousarray(np.diff(levels), dtype=np.float64),
             np.ascontiguousarray(times, dtype=np.float64),
-            self.timeout,
-            self._series if apart else none,
-            self._integrated_series if apart and len(levels) > 1 else none,
-            exactly,
-            at_least,
+            _Members(
+                self.timeout,
+                self._series if apart else none,
+                self._integrated_series if apart and len(levels) > 1 else none,
+                exactly,
+                at_least,
+            ),
             self._openings,
         )
         return np.asarray(np.clip(expected / self.mean_batch_size[:, None], 0.0, 1.0))
@@ -218,37 +255,57 @@ def _expected_in_time(here: Array, there: Array, exactly: Array, at_least: Array
     """
     n_nodes, largest, n_rows, n_phases = here.shape
     result = np.zeros((n_nodes, largest, 2 * n_rows))
-    some, late, between = np.empty((n_phases, largest)), np.empty((n_phases, largest)), np.empty((n_phases, largest))
-    early, full, middle = np.empty(largest), np.empty(largest), np.empty(largest)
+    factors = _Factors(np.empty((n_phases, largest)), np.empty((n_phases, largest)), np.empty((n_phases, largest)))
+    early, full, between = np.empty(largest), np.empty(largest), np.empty(largest)
     for node in range(n_nodes):
-        for phase in range(n_phases):
-            for k in range(largest):
-                some[phase, k] = k * exactly[node, k, phase]
-                between[phase, k] = at_least[node, k, phase] if k else 0.0
-                late[phase, k] = (k - 1) * between[phase, k]
+        _fill(factors, exactly[node], at_least[node])
         for row in range(n_rows):
-            early[:], full[:], middle[:] = 0.0, 0.0, 0.0
-            full[1:] = at_least[node, 1:, rows[row]]  # the request that opened it
-            for i in range(largest):
-                for phase in range(n_phases):
-                    weight, before = here[node, i, row, phase], there[node, i, row, phase]
-                    if weight + before > _NO_WEIGHT:
-                        for k in range(largest - i):
-                            early[i + k] += weight * some[phase, k]
-                            full[i + k] += weight * late[phase, k]
-                            middle[i + k] += before * between[phase, k]
-            full[1:] += middle[:-1]
-            result[node, :, row], result[node, :, n_rows + row] = early, full
+            early[:], full[:], between[:] = 0.0, 0.0, 0.0
+            for k in range(1, largest):
+                full[k] = at_least[node, k, rows[row]]  # the request that opened it
+            _convolve(here[node, :, row], there[node, :, row], factors, early, full, between)
+            for k in range(largest):
+                result[node, k, row] = early[k]
+                result[node, k, n_rows + row] = full[k] + (
+                    between[k - 1] if k else 0.0
+                )  # i + k is n - 1 in the third term of (2.5)
     return result
+
+
+@inlined
+def _fill(factors: _Factors, exactly: Array, at_least: Array) -> None:
+    """At one node: k c_k, F_k and (k - 1) F_k, the last two for k > 0."""
+    early, full, between = factors
+    for phase in range(early.shape[0]):
+        for k in range(early.shape[1]):
+            early[phase, k] = k * exactly[k, phase]
+            between[phase, k] = at_least[k, phase] if k else 0.0
+            full[phase, k] = (k - 1) * between[phase, k]
+
+
+@inlined
+def _convolve(here: Array, there: Array, factors: _Factors, early: Array, full: Array, between: Array) -> None:
+    """Add the three sums over i, from one phase at the opening: ``here`` and ``there`` are (largest, n_phases)."""
+    largest, n_phases = here.shape
+    to_early, to_full, to_between = factors
+    for i in range(largest):
+        for phase in range(n_phases):
+            weight, before = here[i, phase], there[i, phase]
+            if weight + before <= _NO_WEIGHT:
+                continue
+            for k in range(largest - i):
+                early[i + k] += weight * to_early[phase, k]
+                full[i + k] += weight * to_full[phase, k]
+                between[i + k] += before * to_between[phase, k]
 
 
 @compiled
 def _series_at(series: Array, waits: Array, timeout: float, into: Array) -> None:
-    """Chebyshev series over (0, timeout), (n_terms, n), at ``waits`` within it: ``into`` is (n, len(waits))."""
+    """Chebyshev series over (0, timeout), (n_terms, n), at ``waits`` or the nearer end: ``into`` is (n, len(waits))."""
     n = len(waits)
     x, here, before = np.empty(n), np.empty(n), np.ones(n)
     for p in range(n):
-        here[p] = x[p] = 2 * waits[p] / timeout - 1
+        here[p] = x[p] = 2 * min(max(waits[p], 0.0), timeout) / timeout - 1
     for j in range(series.shape[1]):
         constant, slope = series[0, j], (series[1, j] if len(series) > 1 else 0.0)
         for p in range(n):
@@ -265,88 +322,112 @@ def _series_at(series: Array, waits: Array, timeout: float, into: Array) -> None
 
 
 @compiled
-def _requests_within(
-    response: Array,
-    shares: Array,
-    times: Array,
-    timeout: float,
-    series: Array,
-    integrated: Array,
-    exactly: Array,
-    at_least: Array,
-    openings: Array,
-) -> Array:
+def _requests_within(response: Array, shares: Array, times: Array, members: _Members, openings: Array) -> Array:
     """Expected requests per batch whose latency is at most ``times``, for every batch size allowed (docs/model.md, (2.6), (2.7)).
 
     ``shares`` are the probabilities of the pieces between the quantile levels; other arguments as in ``fraction_within``.
     """
     n_services, largest, n_levels = response.shape
-    n_times, n_rows = len(times), exactly.shape[1]
-    result = np.zeros((n_services, largest, n_times))
-    waits, values, one = np.empty(n_levels), np.empty((2 * n_rows, n_levels)), np.empty((2 * n_rows, 1))
+    n_rows = members.exactly.shape[1]
+    result = np.zeros((n_services, largest, len(times)))
+    smaller = np.empty(n_rows)
+    work = _Work(
+        np.empty(n_levels), np.empty((2 * n_rows, n_levels)), np.empty((2 * n_rows, 1)), np.empty(n_rows), np.empty(n_rows)
+    )
     for service in range(n_services):
-        for time in range(n_times):
-            smaller = np.zeros(n_rows)
+        for time in range(len(times)):
+            smaller[:] = 0.0
             for n in range(largest):
-                for level in range(n_levels):
-                    waits[level] = times[time] - response[service, n, level]
-                early, full = np.zeros(n_rows), np.zeros(n_rows)
-                if waits[0] - waits[-1] <= _NARROW * timeout:
-                    _within_at(waits[:1], timeout, series[n], exactly[n], at_least[n], n + 1, one)
-                    for row in range(n_rows):
-                        early[row], full[row] = one[row, 0], one[n_rows + row, 0]
-                elif waits[-1] >= timeout:
-                    for row in range(n_rows):
-                        early[row], full[row] = (n + 1) * exactly[n, row], (n + 1) * at_least[n, row]
-                elif waits[0] >= -_SAME * max(timeout, 1e-6):
-                    _integrals_to(waits, timeout, integrated[n], exactly[n], at_least[n], n + 1, values)
-                    for piece in range(n_levels - 1):
-                        width = waits[piece] - waits[piece + 1]
-                        if width > _NARROW * timeout:
-                            for j in range(2 * n_rows):
-                                one[j, 0] = (values[j, piece] - values[j, piece + 1]) / width
-                        else:
-                            _within_at(waits[piece : piece + 1], timeout, series[n], exactly[n], at_least[n], n + 1, one)
-                        for row in range(n_rows):
-                            early[row] += shares[piece] * one[row, 0]
-                            full[row] += shares[piece] * one[n_rows + row, 0]
-                for row in range(n_rows):
-                    result[service, n, time] += openings[n, row] * (smaller[row] + full[row])
-                    smaller[row] += early[row]
+                _of_size_within(n, times[time], response[service, n], shares, members, work)
+                result[service, n, time] = _expected(openings[n], smaller, work)
     return result
 
 
+@inlined
+def _expected(openings: Array, smaller: Array, work: _Work) -> float:
+    """(2.6) where this size is the most allowed; its ``early`` is then added to that of ``smaller`` sizes."""
+    early, full = work.early, work.full
+    total = 0.0
+    for row in range(len(openings)):
+        total += openings[row] * (smaller[row] + full[row])
+        smaller[row] += early[row]
+    return total
+
+
+@inlined
+def _of_size_within(n: int, time: float, response: Array, shares: Array, members: _Members, work: _Work) -> None:
+    """``M_{n+1}`` at ``time`` less the response, in the mean: ``work.early`` and ``work.full``."""
+    waits, values, one, early, full = work
+    timeout, n_levels = members.timeout, len(response)
+    for level in range(n_levels):
+        waits[level] = time - response[level]
+    early[:], full[:] = 0.0, 0.0
+    if waits[0] - waits[-1] <= _NARROW * timeout:
+        _within_at(waits[:1], n, members, one)
+        _add_share(1.0, one, early, full)
+    elif waits[-1] >= timeout:
+        exactly, at_least = members.exactly, members.at_least
+        for row in range(len(early)):
+            early[row], full[row] = (n + 1) * exactly[n, row], (n + 1) * at_least[n, row]
+    elif waits[0] >= -_SAME * max(timeout, 1e-6):
+        _integrals_to(waits, n, members, values)
+        for piece in range(n_levels - 1):
+            width = waits[piece] - waits[piece + 1]
+            if width > _NARROW * timeout:
+                _difference(values, piece, width, one)
+            else:
+                _within_at(waits[piece : piece + 1], n, members, one)
+            _add_share(shares[piece], one, early, full)
+
+
+@inlined
+def _difference(integrals: Array, piece: int, width: float, into: Array) -> None:
+    """The mean over a piece of the response's law, from the integrals to its ends."""
+    for j in range(len(into)):
+        into[j, 0] = (integrals[j, piece] - integrals[j, piece + 1]) / width
+
+
+@inlined
+def _add_share(share: float, one: Array, early: Array, full: Array) -> None:
+    n_rows = len(early)
+    for row in range(n_rows):
+        early[row] += share * one[row, 0]
+        full[row] += share * one[n_rows + row, 0]
+
+
 @compiled
-def _within_at(wait: Array, timeout: float, series: Array, exactly: Array, at_least: Array, size: int, into: Array) -> None:
-    """``M_n`` at one wait, (1,), early and full: ``into`` is (2 n_rows, 1)."""
+def _within_at(wait: Array, n: int, members: _Members, into: Array) -> None:
+    """``M_{n+1}`` at one wait, (1,), early and full: ``into`` is (2 n_rows, 1)."""
+    timeout, exactly, at_least = members.timeout, members.exactly[n], members.at_least[n]
     n_rows = len(exactly)
     slack = _SAME * max(timeout, 1e-6)
     if wait[0] < -slack:
         into[:] = 0.0
     elif wait[0] >= timeout - slack:
         for row in range(n_rows):
-            into[row, 0], into[n_rows + row, 0] = size * exactly[row], size * at_least[row]
+            into[row, 0], into[n_rows + row, 0] = (n + 1) * exactly[row], (n + 1) * at_least[row]
     else:
-        _series_at(series, np.maximum(wait, 0.0), timeout, into)
+        _series_at(members.series[n], wait, timeout, into)
         for row in range(n_rows):
             into[row, 0] = max(0.0, into[row, 0])
             into[n_rows + row, 0] = max(0.0, into[n_rows + row, 0]) + at_least[row]  # and the request that fills the batch
 
 
 @compiled
-def _integrals_to(waits: Array, timeout: float, integrated: Array, exactly: Array, at_least: Array, size: int, into: Array) -> None:
-    """Integrals of ``M_n`` from 0 to ``waits``, early and full: ``into`` is (2 n_rows, len(waits))."""
+def _integrals_to(waits: Array, n: int, members: _Members, into: Array) -> None:
+    """Integrals of ``M_{n+1}`` from 0 to ``waits``, early and full: ``into`` is (2 n_rows, len(waits))."""
+    timeout, exactly, at_least = members.timeout, members.exactly[n], members.at_least[n]
     n_rows = len(exactly)
     if timeout > 0:
-        _series_at(integrated, np.minimum(np.maximum(waits, 0.0), timeout), timeout, into)
+        _series_at(members.integrated[n], waits, timeout, into)
     else:
         into[:] = 0.0
     for p in range(len(waits)):
         within = min(max(waits[p], 0.0), timeout)
         beyond = max(0.0, waits[p] - timeout)
         for row in range(n_rows):
-            into[row, p] += beyond * size * exactly[row]
-            into[n_rows + row, p] += (within + beyond * size) * at_least[row]
+            into[row, p] += beyond * (n + 1) * exactly[row]
+            into[n_rows + row, p] += (within + beyond * (n + 1)) * at_least[row]
 
 
 def _chebyshev_series(values: Array) -> Array:

@@ -31,7 +31,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from sluice.batching.errors import InvalidInput, NotConverged, require
 from sluice.optimizer.arrays import Array, Indices
-from sluice.optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.service.law import ServiceLaw
 
 _NO_WEIGHT = 1e-18
@@ -298,16 +298,13 @@ def _stationary(to: Array) -> Array:
             system[i, j] = to[j, i] - (1.0 if i == j else 0.0) if i < n - 1 else 1.0
         system[i, n] = 1.0 if i == n - 1 else 0.0
     for k in range(n):
-        pivot = k + np.argmax(np.abs(system[k:, k]))
-        if pivot != k:
-            swapped = system[k].copy()
-            system[k] = system[pivot]
-            system[pivot] = swapped
+        _to_the_top(system, k)
         for i in range(k + 1, n):
             factor = system[i, k] / system[k, k]
-            if factor != 0:
-                for j in range(k + 1, n + 1):
-                    system[i, j] -= factor * system[k, j]
+            if factor == 0:
+                continue
+            for j in range(k + 1, n + 1):
+                system[i, j] -= factor * system[k, j]
     law = np.empty(n)
     for k in range(n - 1, -1, -1):
         value = system[k, n]
@@ -315,3 +312,14 @@ def _stationary(to: Array) -> Array:
             value -= system[k, j] * law[j]
         law[k] = value / system[k, k]
     return law
+
+
+@inlined
+def _to_the_top(system: Array, k: int) -> None:
+    """Of the rows from ``k`` on, change the one with the largest number in column ``k`` for row ``k``."""
+    pivot = k
+    for i in range(k + 1, len(system)):
+        if abs(system[i, k]) > abs(system[pivot, k]):
+            pivot = i
+    for j in range(system.shape[1]):
+        system[k, j], system[pivot, j] = system[pivot, j], system[k, j]

@@ -15,8 +15,8 @@ What becomes of it depends on the i ahead of it and the n behind it wherever the
 
 While i >= Q every decision is A whatever n is, so the time until i < Q depends on the services alone, and n is then Poisson over
 that time. So the latency is that time, and what (4.24) makes of (i, n), with i < Q and as many n as tell one row from another.
-Fixed service times give a mixture of sums of service times and Erlang waits (``server_latency_fixed``), phase-type ones a Markov
-chain (``server_latency_phases``).
+Fixed service times give a mixture of sums of service times and Erlang waits (``fixed``), phase-type ones a Markov
+chain (``phases``).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from sluice.batching.documents import quantile_of
-from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.server.epochs import decision_epochs
 from sluice.optimizer.server.fixed import FixedServiceLatency
+from sluice.optimizer.server.fixed_outcomes import BeyondTheExactLaw
 from sluice.optimizer.server.phases import PhaseTypeLatency
 from sluice.optimizer.service.law import EmpiricalLaw, ScaledLaw, ServiceLaw
 
@@ -110,8 +110,10 @@ def server_latency(arrival_rate: float, service: ServiceLaw, actions: Sequence[i
 
     Raises
     ------
+    BeyondTheExactLaw
+        A law that is neither; fixed service times that partial batches add up in too many ways.
     InvalidInput
-        A law that is neither; a table that the law or the load does not allow.
+        A table that the law or the load does not allow.
     NotConverged
         A load too close to 1, or time scales too far apart.
 
@@ -139,6 +141,6 @@ def _phases(service: ServiceLaw) -> tuple[Array, Array] | None:
             if phases is not None and len(phases[0]) <= _MOST_PHASES:
                 return phases
     shown = service.shape if isinstance(service, ScaledLaw) else type(service).__name__
-    raise InvalidInput(
+    raise BeyondTheExactLaw(
         "service", shown, f"fixed service times, or of phase type with at most {_MOST_PHASES} phases; others can be simulated"
     )

@@ -1,7 +1,9 @@
 """Percentiles of the latency under a solved table: exact where the service law allows it, else simulated.
 
 Deterministic and phase-type service have an exact law (``sluice.optimizer.server.latency``). Any other service law is simulated,
-and what counts of a percentile is then the upper end of its confidence interval, so that an SLO said to be kept is kept.
+and so are tables from the first on whose law cannot be followed: the load is next to 1, or partial batches lead to too many sums of
+service times. ``exact`` says so, and what counts of a percentile is then the upper end of its confidence interval, so that an SLO
+said to be kept is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import numpy as np
 
 from sluice.batching.errors import NotConverged
 from sluice.batching.policy import smdp
+from sluice.optimizer.server.fixed_outcomes import BeyondTheExactLaw
 from sluice.optimizer.server.latency import ServerLatency, server_latency
 from sluice.optimizer.service.law import EmpiricalLaw, ScaledLaw
 from sluice.optimizer.simulation.batch_means import Estimate
@@ -62,7 +65,7 @@ class LatencyPercentiles:
         if self.exact:
             try:
                 return server_latency(self.problem.arrival_rate, self.problem.service, actions.tolist())
-            except NotConverged:  # a load next to 1
+            except (NotConverged, BeyondTheExactLaw):
                 self.exact = False
         return self._run(actions)
 

@@ -33,7 +33,7 @@ from scipy.linalg import lu_factor, lu_solve
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import stationary_distribution
-from sluice.optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.smdp.modulated_ladder import first_descents
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import Actions, Performance
@@ -362,28 +362,46 @@ def _mixed(jumps: Array, silent: Array, arrival: Array, n_counts: int) -> Array:
     for m in range(n_jumps):
         flat = level.reshape((n_counts + 1) * width)
         for b in range(n_batches):
-            weight = jumps[b, m]
-            if weight > _LOST:
-                for x in range(first * width, (last + 1) * width):
-                    result[b, x] += weight * flat[x]
-        for k in range(first, last + 2):
-            for i in range(n):
-                for j in range(n):
-                    moved = 0.0
-                    for between in range(n):
-                        moved += level[k, i, between] * silent[between, j]
-                        if k > first:
-                            moved += level[k - 1, i, between] * arrival[between, j]
-                    following[k, i, j] = moved
+            if jumps[b, m] > _LOST:
+                _add_times(jumps[b, m], flat, first * width, (last + 1) * width, result[b])
+        _jump(level, silent, arrival, first, last, following)
         level, following = following, level
         last = min(last + 1, n_counts - 1)
         while last > first and level[last].max() < _LOST:
             last -= 1
         while first < last and level[first].max() < _LOST:
             first += 1
+        # the next jump reads one count beyond the last, from either array
         level[last + 1] = 0.0
         following[last + 1] = 0.0
     return result.reshape(n_batches, n_counts, n, n)
+
+
+@inlined
+def _add_times(weight: float, values: Array, first: int, end: int, result: Array) -> None:
+    """``weight`` times the ``values`` from ``first`` to before ``end``."""
+    for x in range(first, end):
+        result[x] += weight * values[x]
+
+
+@inlined
+def _jump(level: Array, silent: Array, arrival: Array, first: int, last: int, following: Array) -> None:
+    """U_{m+1,k} = U_{m,k} (I + D0 / r) + U_{m,k-1} D1 / r, up to one more than the ``last`` k."""
+    n = len(silent)
+    for k in range(first, last + 2):
+        for i in range(n):
+            for j in range(n):
+                following[k, i, j] = _moved(level, k, i, j, silent, arrival, first)
+
+
+@inlined
+def _moved(level: Array, k: int, i: int, j: int, silent: Array, arrival: Array, first: int) -> float:
+    moved = 0.0
+    for between in range(len(silent)):
+        moved += level[k, i, between] * silent[between, j]
+        if k > first:
+            moved += level[k - 1, i, between] * arrival[between, j]
+    return moved
 
 
 @compiled
@@ -420,32 +438,41 @@ def _moves_above(counts: Array, actions: Actions, above: int) -> Array:
 
 @compiled
 def _weights(descents: Array, n_above: int) -> Array:
-    """How the values above a row hang on the ``b`` values up to it, ascending: (n_above, b, n, n)."""
+    """How the values above a row hang on the ``b`` values up to it, ascending: (n_above, b, n, n).
+
+    A value is the sum of ``descents[d - 1]`` times that ``d`` below it, which is one of the b or has weights itself.
+    """
     b, n = descents.shape[:2]
     weights = np.zeros((n_above, b, n, n))
     for above in range(n_above):
         for d in range(1, b + 1):
-            below = above - d
-            for i in range(n):
-                for j in range(n):
-                    descent = descents[d - 1, i, j]
-                    if below < 0:
-                        weights[above, b + below, i, j] += descent
-                    else:
-                        for x in range(b):
-                            for end in range(n):
-                                weights[above, x, i, end] += descent * weights[below, x, j, end]
+            if above < d:
+                _add(descents[d - 1], weights[above, b + above - d])
+            else:
+                for x in range(b):
+                    _add_product(descents[d - 1], weights[above - d, x], weights[above, x])
     return weights
+
+
+@inlined
+def _add(a: Array, result: Array) -> None:
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            result[i, j] += a[i, j]
+
+
+@inlined
+def _add_product(a: Array, b: Array, result: Array) -> None:
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            for x in range(b.shape[1]):
+                result[i, x] += a[i, j] * b[j, x]
 
 
 @compiled
 def _extend(rest: Array, first: int, descents: Array) -> None:
     """Fill ``rest`` (n_rows, n_phases, n) from row ``first`` on."""
-    b, n = descents.shape[:2]
     rest[first:] = 0.0
     for s in range(first, len(rest)):
-        for d in range(1, b + 1):
-            for i in range(n):
-                for j in range(n):
-                    for x in range(rest.shape[2]):
-                        rest[s, i, x] += descents[d - 1, i, j] * rest[s - d, j, x]
+        for d in range(1, len(descents) + 1):
+            _add_product(descents[d - 1], rest[s - d], rest[s])

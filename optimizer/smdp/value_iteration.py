@@ -28,11 +28,13 @@ Heyman, Regenerative analysis and steady state distributions for Markov chains (
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from sluice.batching.errors import InvalidInput, NotConverged, require
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution
 
@@ -96,10 +98,8 @@ def solve_by_value_iteration(
     fixed = chain.fixed_costs()
     values = np.zeros(len(holding))
     actions = np.zeros(len(holding), dtype=np.int64)
-    iterations, span = _iterate(
-        chain.counts, chain.reach, chain.beyond, eta / chain.sojourn, fixed, holding, problem.min_batch_size,
-        epsilon, max_iterations, values, actions,
-    )  # fmt: skip
+    step = _Step(chain.counts, chain.reach, chain.beyond, eta / chain.sojourn, fixed, holding, problem.min_batch_size)
+    iterations, span = _iterate(step, epsilon, max_iterations, values, actions)
     performance, gain, from_overflow = chain.evaluate(actions, overflow_cost)
     table, bias = actions[None, :-1], eta * values[None, :-1]
     return SmdpSolution(problem, METHOD, table, gain, bias, performance, iterations, span < epsilon, span, from_overflow)
@@ -172,6 +172,34 @@ def smallest_max_state(
     return enough
 
 
+class _Step(NamedTuple):
+    """What an iteration asks for.
+
+    Parameters
+    ----------
+    counts : array, shape (max_batch_size, n_counts)
+        p_k^[a].
+    reach : array of int, shape (max_batch_size,)
+        How many of them matter.
+    beyond : array, shape (max_batch_size, max_state + 1)
+        Probability of more than 0, 1, ... ``max_state`` arrivals.
+    speed, fixed : array, shape (max_batch_size + 1,)
+        eta / y, and c~ but for the holding cost, by action, 0 being to wait.
+    holding : array, shape (n_states,)
+        The holding cost, per second.
+    smallest : int
+        The smallest batch.
+    """
+
+    counts: Array
+    reach: Actions
+    beyond: Array
+    speed: Array
+    fixed: Array
+    holding: Array
+    smallest: int
+
+
 class _FiniteChain:
     """The states 0 to ``max_state`` and S_o; the last axis of what hangs on an action is 0 (wait), then the batch sizes."""
 
@@ -217,38 +245,24 @@ class _FiniteChain:
 
 
 @compiled
-def _iterate(
-    counts: Array, reach: Actions, beyond: Array, speed: Array, fixed: Array, holding: Array, smallest: int,
-    epsilon: float, max_iterations: int, values: Array, actions: Actions,
-) -> tuple[int, float]:  # fmt: skip
+def _iterate(step: _Step, epsilon: float, max_iterations: int, values: Array, actions: Actions) -> tuple[int, float]:
     """Iterate (29) in place from ``values`` (n_states,), with the ``actions`` that attain it; the iterations and the last span."""
     n_states = len(values)
-    max_state = n_states - 2
-    expected = np.empty(max_state + 1)
+    expected = np.empty(n_states - 1)
     best = np.empty(n_states)
     iterations = 0
     span = np.inf
     while iterations < max_iterations and not span < epsilon:
         iterations += 1
         for s in range(n_states):
-            best[s] = speed[0] * (values[min(s + 1, n_states - 1)] - values[s])
+            best[s] = step.speed[0] * (values[min(s + 1, n_states - 1)] - values[s])
             actions[s] = 0
-        for a in range(smallest, len(counts) + 1):
-            n_left = max_state - a + 1
-            for x in range(n_left):
-                expected[x] = beyond[a - 1, max_state - x] * values[n_states - 1]
-            for k in range(reach[a - 1]):
-                p = counts[a - 1, k]
-                for x in range(min(n_left, max_state + 1 - k)):
-                    expected[x] += p * values[x + k]
-            for s in range(a, n_states):
-                value = fixed[a] + speed[a] * (expected[min(s, max_state) - a] - values[s])
-                if value < best[s]:
-                    best[s] = value
-                    actions[s] = a
+        for a in range(step.smallest, len(step.counts) + 1):
+            _expect(step, a, values, expected)
+            _improve(step, a, values, expected, best, actions)
         least, most = np.inf, -np.inf
         for s in range(n_states):
-            best[s] += holding[s]
+            best[s] += step.holding[s]
             least, most = min(least, best[s]), max(most, best[s])
         at_zero = best[0]
         for s in range(n_states):
@@ -257,11 +271,36 @@ def _iterate(
     return iterations, span
 
 
+@inlined
+def _expect(step: _Step, a: int, values: Array, expected: Array) -> None:
+    """E_a(x) for every x that a batch of ``a`` may leave behind."""
+    counts, beyond = step.counts, step.beyond
+    max_state = len(values) - 2
+    n_left = max_state - a + 1
+    for x in range(n_left):
+        expected[x] = beyond[a - 1, max_state - x] * values[max_state + 1]
+    for k in range(step.reach[a - 1]):
+        p = counts[a - 1, k]
+        for x in range(min(n_left, max_state + 1 - k)):
+            expected[x] += p * values[x + k]
+
+
+@inlined
+def _improve(step: _Step, a: int, values: Array, expected: Array, best: Array, actions: Actions) -> None:
+    """Take batches of ``a`` wherever they come to less than the ``best`` so far."""
+    fixed, speed = step.fixed[a], step.speed[a]
+    for s in range(a, len(values)):
+        # S_o, the last, leaves as many behind as the state before it
+        value = fixed + speed * (expected[min(s, len(values) - 2) - a] - values[s])
+        if value < best[s]:
+            best[s] = value
+            actions[s] = a
+
+
 @compiled
 def _stationary(counts: Array, beyond: Array, actions: Actions) -> Array:
     """Stationary distribution of the decisions under a table that ends with the action in S_o, (n_states,)."""
     n_states = len(actions)
-    max_state = n_states - 2
     width = len(counts) + 1  # S_o leads one further down than any other
     rows = np.zeros((width + 1, n_states))  # those from the state eliminated upwards, in turn
     down = np.zeros((n_states, width))  # probability of a move to a state from the next ones, all below it left out
@@ -269,15 +308,7 @@ def _stationary(counts: Array, beyond: Array, actions: Actions) -> Array:
     made = 0
     for i in range(n_states - 1):
         while made < n_states and made <= i + width:
-            row = rows[made % (width + 1)]
-            row[:] = 0.0
-            a = actions[made]
-            if a == 0:
-                row[min(made + 1, n_states - 1)] = 1.0
-            else:
-                first = min(made, max_state) - a
-                row[first : max_state + 1] = counts[a - 1, : max_state + 1 - first]
-                row[n_states - 1] = beyond[a - 1, max_state - first]
+            _fill_row(made, actions[made], counts, beyond, rows[made % (width + 1)])
             made += 1
         row = rows[i % (width + 1)]
         for j in range(i + 1, n_states):
@@ -285,9 +316,10 @@ def _stationary(counts: Array, beyond: Array, actions: Actions) -> Array:
         for r in range(i + 1, min(i + width, n_states - 1) + 1):
             above = rows[r % (width + 1)]
             down[i, r - i - 1] = above[i]
-            if above[i] > 0 and up[i] > 0:
-                for j in range(i + 1, n_states):
-                    above[j] += above[i] * row[j] / up[i]
+            if above[i] <= 0 or up[i] <= 0:
+                continue
+            for j in range(i + 1, n_states):
+                above[j] += above[i] * row[j] / up[i]
     result = np.zeros(n_states)
     result[n_states - 1] = 1.0
     for i in range(n_states - 2, -1, -1):
@@ -301,3 +333,17 @@ def _stationary(counts: Array, beyond: Array, actions: Actions) -> Array:
             result[i] = inflow / up[i]
     result /= result.sum()
     return result
+
+
+@inlined
+def _fill_row(s: int, a: int, counts: Array, beyond: Array, row: Array) -> None:
+    """Probabilities of the moves from ``s`` by the action ``a`` to every state."""
+    max_state = len(row) - 2
+    row[:] = 0.0
+    if a == 0:
+        row[min(s + 1, max_state + 1)] = 1.0
+    else:
+        first = min(s, max_state) - a
+        for k in range(max_state + 1 - first):
+            row[first + k] = counts[a - 1, k]
+        row[max_state + 1] = beyond[a - 1, max_state - first]

@@ -19,7 +19,7 @@ from scipy.stats import gamma as gamma_law
 from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.batching.policy import smdp
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.server import fixed as server_latency_fixed
+from sluice.optimizer.server import fixed_outcomes
 from sluice.optimizer.server.epochs import decision_epochs
 from sluice.optimizer.server.latency import server_latency
 from sluice.optimizer.service.law import (
@@ -449,7 +449,7 @@ def test_a_percentile_outside_is_refused(percentile: float) -> None:
 
 
 def test_partial_batches_that_add_up_in_too_many_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_latency_fixed, "_MOST_OUTCOMES", 1000)
+    monkeypatch.setattr(fixed_outcomes, "_MOST_OUTCOMES", 1000)
     means = np.arange(1, 33) ** 0.6
     actions = [0] + [1 + q * 7 % min(q, 5) for q in range(1, 60)] + [32]
     with pytest.raises(InvalidInput, match="fewer ways in which batches that leave requests behind add up"):

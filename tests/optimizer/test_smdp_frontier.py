@@ -9,6 +9,7 @@ import pytest
 
 from sluice.batching.documents import Slo
 from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.server import fixed_outcomes
 from sluice.optimizer.service.law import erlang, exponential, gamma
 from sluice.optimizer.smdp import SmdpProblem, SmdpSolution, evaluate, solve
 from sluice.optimizer.smdp.frontier import choose_weight, solve_frontier, solve_weights
@@ -95,6 +96,17 @@ def test_exact_and_simulated_percentiles_agree() -> None:
     estimate = simulated.estimate(table, 95)
     assert exact.low == exact.value == exact.high
     assert estimate.low < exact.value < estimate.high
+
+
+def test_a_table_whose_batches_add_up_in_too_many_ways_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = googlenet(0.6, 1.0, 8)
+    table = np.array([0, 1, 1, 2, 1, 2, 3, 1, 2, 3, 8])
+    exact = LatencyPercentiles(problem).estimate(table, 95)
+    monkeypatch.setattr(fixed_outcomes, "_MOST_OUTCOMES", 10)
+    percentiles = LatencyPercentiles(problem)
+    simulated = percentiles.estimate(table, 95)
+    assert not percentiles.exact
+    assert simulated.low < exact.value < simulated.high
 
 
 def test_the_upper_end_of_a_simulated_percentile_counts() -> None:
