@@ -19,7 +19,7 @@ import uvloop
 
 from sluice.batching import Policy
 from sluice.buffer_service.app import BufferService, open_store, server
-from sluice.buffer_service.dispatcher import decode_member
+from sluice.buffer_service.members import decode_member
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, Store
 

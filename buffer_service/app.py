@@ -8,7 +8,8 @@ import math
 import resource
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -38,10 +39,18 @@ _log = logging.getLogger(__name__)
 
 
 class BufferService:
-    """One process of the buffer; parts that are given replace those that the settings would choose."""
+    """One process of the buffer; parts that are given replace those that the settings would choose.
+
+    ``clock`` (s, monotonic) is the one by which requests are served.
+    """
 
     def __init__(
-        self, settings: Settings, store: Store | None = None, invoker: Invoker | None = None, plans: PlanSource | None = None
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        invoker: Invoker | None = None,
+        plans: PlanSource | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.settings = settings
         self.telemetry = Telemetry()
@@ -51,6 +60,7 @@ class BufferService:
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self.telemetry.plan_refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
         self._models: dict[str, ServedModel] = {}
+        self._clock = clock
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -59,7 +69,7 @@ class BufferService:
         """Open the store, take the plans in force, follow what comes."""
         if self._store is None:
             self._store = open_store(self.settings.redis_url)
-        self._callers = Callers(self._store.process, self.settings.request_timeout)
+        self._callers = Callers(self._store.process, self.settings.request_timeout, self._clock)
         await self._follower.look()
         for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
             self._tasks.append(asyncio.create_task(work))

@@ -22,11 +22,10 @@ recorded (the buffer or Redis was away) looks like time without arrivals.
 
 from __future__ import annotations
 
-import math
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import cast
 from urllib.parse import parse_qsl, urlencode
 
 import redis
@@ -35,19 +34,12 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.buffer_service.arrival_record import Call, arrival_times
 from sluice.buffer_service.settings import without_password
 
 FIELD = b"call"
 PAGE = 2000  # entries one read takes: some milliseconds of the server's time
 TIMEOUT = 10.0  # seconds a connection, or one read, may take
-
-
-class Call(NamedTuple):
-    """An entry: when a call was made (s since 1970), how old its arrivals were then (s), how many were recorded before them."""
-
-    made_at: float
-    ages: Sequence[float]
-    before: int
 
 
 def stream_key(model: str) -> str:
@@ -65,21 +57,6 @@ def unpack_call(entry_id: bytes, entry: bytes) -> Call:
     n = (len(entry) - 8) // 4
     values = struct.unpack(f"<d{n}f", entry)
     return Call(values[0], values[1:], int(entry_id.partition(b"-")[0]) - n)
-
-
-def arrival_times(newest_first: Iterable[Call]) -> array[float]:
-    """When the arrivals of successive calls came, ascending: array of doubles, shape (n,), seconds since 1970.
-
-    Where calls before the oldest are missing, these may have brought arrivals up to its time: nothing before that time is returned,
-    so that from there on the arrivals are complete.
-    """
-    times = array("d")
-    oldest = None
-    for oldest in newest_first:
-        made_at, ages, _ = oldest
-        times.extend([made_at - age for age in ages])
-    complete_from = oldest.made_at if oldest is not None and oldest.before else -math.inf
-    return array("d", sorted(time for time in times if time >= complete_from))
 
 
 def read_arrivals(url: str, model: str) -> array[float]:

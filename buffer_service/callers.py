@@ -1,4 +1,4 @@
-"""Who waits at this process for an answer: request ids, their futures, their deadlines.
+"""Who waits at this process for an answer: request ids, their futures, their deadlines, by the one clock of the process.
 
 An id is the process's name and a serial number, 16 characters; an answer for another process's id belongs into that process's list.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
 from sluice.batching.errors import DeadlinePassed
+from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.store import PROCESS_LENGTH
 from sluice.lambda_fn.contract import Answer, Item
 
@@ -23,22 +25,23 @@ def new_process_name() -> str:
 
 
 @dataclass(slots=True)
-class Waiting:
-    """One caller; ``queue`` is the name of the queue that the request is in."""
+class Waiting(Caller):
+    """One caller, and what he waits for."""
 
-    queue: str
-    item: Item
-    deadline: float
     answered: asyncio.Future[Answer]
 
 
 class Callers:
-    """The callers of one process; the first answer to a request is the one that counts."""
+    """The callers of one process; the first answer to a request is the one that counts.
 
-    def __init__(self, process: str, request_timeout: float) -> None:
+    ``clock`` (s, monotonic) is the only one that is read for requests; the loop's own, by which timers ring, ticks in milliseconds.
+    """
+
+    def __init__(self, process: str, request_timeout: float, clock: Callable[[], float]) -> None:
         self.process = process
         self.waiting: dict[str, Waiting] = {}  # in the order of arrival, hence of deadlines
         self.request_timeout = request_timeout
+        self.clock = clock
         self._serials = count()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -47,15 +50,14 @@ class Callers:
         """An id for a request of this process."""
         return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
 
-    def add(self, queue: str, item: Item) -> asyncio.Future[Answer]:
+    def add(self, queue: str, item: Item, came: float) -> asyncio.Future[Answer]:
         """Wait for the answer to ``item``; the future fails with ``DeadlinePassed`` when its time is over."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        loop = self._loop
-        answered: asyncio.Future[Answer] = loop.create_future()
-        self.waiting[item.id] = Waiting(queue, item, loop.time() + self.request_timeout, answered)
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+        self.waiting[item.id] = Waiting(queue, item, came, answered)
         if self._timer is None:
-            self._timer = loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
+            self._timer = self._loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return answered
 
     def answer(self, answer: Answer) -> None:
@@ -80,13 +82,12 @@ class Callers:
         self.waiting.pop(request_id, None)
 
     def _check_deadlines(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        came_by = self.clock() - self.request_timeout
         late = []
         for request_id, waiting in self.waiting.items():
-            if waiting.deadline > now:
+            if waiting.came > came_by:
                 break
             late.append(request_id)
         for request_id in late:
             self.fail(request_id, DeadlinePassed(f"no answer within {self.request_timeout:g} s"))
-        self._timer = loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines) if self.waiting else None
+        self._timer = asyncio.get_running_loop().call_later(DEADLINE_RESOLUTION, self._check_deadlines) if self.waiting else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from sluice.batching.documents import Plan, Route
@@ -35,7 +36,8 @@ class ServedModel:
         self._callers = callers
         self._invoker = invoker
         self._dispatchers: dict[str, Dispatcher] = {}  # of the routes in force and of those that are retired
-        self._retiring: dict[str, asyncio.Task[None]] = {}
+        self._closing: dict[str, asyncio.Task[None]] = {}
+        self._in_force = {route.name for route in plan.ways}
         for route in plan.ways:
             self._open(route)
         self._router = Router({route.name: route.share for route in plan.ways})
@@ -43,8 +45,10 @@ class ServedModel:
     async def follow(self, plan: Plan) -> None:
         """Another plan is in force, also for those who wait already."""
         ways = {route.name: route for route in plan.ways}
-        for name in self._retiring.keys() & ways.keys():
-            await self._keep(name)
+        while closing := [task for name, task in self._closing.items() if name in ways]:
+            await asyncio.wait(closing)  # a new one follows when it has closed; others may begin to close meanwhile
+        # From here on one breath: what another plan finds is this one or the last.
+        gone = [name for name in self._dispatchers if name not in ways and name in self._in_force]
         self.plan = plan
         self.telemetry.follow(plan)
         for name, route in ways.items():
@@ -53,9 +57,9 @@ class ServedModel:
             else:
                 self._open(route)
         self._router.follow({name: route.share for name, route in ways.items()})
-        for name in self._dispatchers.keys() - ways.keys() - self._retiring.keys():
+        self._in_force = set(ways)
+        for name in gone:
             self._dispatchers[name].retire()
-            self._retiring[name] = asyncio.create_task(self._retire(name))
 
     def submit(self, content_type: str, headers: dict[str, str], body: bytes) -> Coroutine[Any, Any, Answer]:
         """``Dispatcher.submit`` of the route whose turn it is."""
@@ -78,20 +82,16 @@ class ServedModel:
 
     async def close(self) -> None:
         """Take no new batches and finish those under way; retired routes first, since they give theirs to the others."""
-        retired = []
-        for name in self._retiring.keys() & self._dispatchers.keys():
-            self._retiring.pop(name).cancel()
-            retired.append(self._dispatchers.pop(name))
-        await asyncio.gather(*self._retiring.values(), *(dispatcher.close() for dispatcher in retired))
+        retired = [self._dispatchers.pop(name) for name in list(self._dispatchers) if name not in self._in_force]
+        await asyncio.gather(*self._closing.values(), *(dispatcher.close() for dispatcher in retired))
         await asyncio.gather(*(dispatcher.close() for dispatcher in self._dispatchers.values()))
 
     def _open(self, route: Route) -> None:
         telemetry = self.telemetry.route(route.name) if route.name else self.telemetry
-        dispatcher = Dispatcher(
-            self.plan.model, route, self._store, self._limits, self._callers, self._invoker, telemetry, self._move
-        )
-        dispatcher.start()
+        parts = self._store, self._limits, self._callers, self._invoker, telemetry
+        dispatcher = Dispatcher(self.plan.model, route, *parts, elsewhere=self._move, drained=partial(self._close, route.name))
         self._dispatchers[route.name] = dispatcher
+        dispatcher.start()
 
     async def _move(self, members: list[bytes]) -> None:
         """What waited at a retired route, to those in force."""
@@ -104,17 +104,12 @@ class ServedModel:
             else:  # gone since they were dealt
                 await self._move(theirs)
 
-    async def _retire(self, name: str) -> None:
-        dispatcher = self._dispatchers[name]
-        await dispatcher.drained()
-        del self._dispatchers[name]  # from here on it does not return
+    def _close(self, name: str) -> None:
+        """Nobody waits at a retired route any more: from here on it does not return."""
+        if (dispatcher := self._dispatchers.pop(name, None)) is not None:
+            self._closing[name] = asyncio.get_running_loop().create_task(self._close_one(name, dispatcher))
+
+    async def _close_one(self, name: str, dispatcher: Dispatcher) -> None:
         await dispatcher.close()
         self.telemetry.forget(name)
-        del self._retiring[name]
-
-    async def _keep(self, name: str) -> None:
-        """A route that is being retired is wanted again; where it is closing already, a new one follows when it has closed."""
-        if name in self._dispatchers:
-            self._retiring.pop(name).cancel()
-        elif (closing := self._retiring.get(name)) is not None:
-            await closing
+        del self._closing[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route, Slo, write
-from sluice.buffer_service.app import BufferService, server
+from sluice.buffer_service.app import Application, BufferService, server
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.settings import Settings
 from sluice.lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
+from tests.buffer_service.virtual_time import VirtualLoop
 
 NO_BATCHING = constructors.no_batching()
 
@@ -50,6 +52,12 @@ class Function:
         return encode_answers(await self.answer(batch))
 
 
+def memory() -> MemoryBackend:
+    """What memory stores share, by the clock of the running loop where that is virtual."""
+    loop = asyncio.get_running_loop()
+    return MemoryBackend(loop.time) if isinstance(loop, VirtualLoop) else MemoryBackend()
+
+
 def plan(policy: Policy, model: str = "m", function: str = "f") -> Plan:
     return Plan(model=model, function=function, policy=PolicyDocument.of(policy), slo=Slo(0.5))
 
@@ -60,7 +68,7 @@ def routed(*routes: tuple[str, float], policy: Policy = NO_BATCHING, model: str 
 
 
 class Running:
-    """A running buffer and a client for it."""
+    """A running buffer and a client for it, over HTTP."""
 
     def __init__(self, service: BufferService, url: str, http: aiohttp.ClientSession, stop: Callable[[], Awaitable[None]]) -> None:
         self.service, self.url, self.http, self.stop = service, url, http, stop
@@ -74,15 +82,90 @@ class Running:
             return response.status, response.headers, await response.read()
 
 
+class RunningVirtually:
+    """A running buffer in virtual time and a client for it, past HTTP: requests go to the application as the server gives them."""
+
+    def __init__(self, service: BufferService) -> None:
+        self.service = service
+        self._application = Application(service)
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    async def post(self, path: str, body: bytes, content_type: str = "application/json", **headers: str) -> tuple[int, Any, bytes]:
+        return await self._ask("POST", path, body, {"content-type": content_type, **headers})
+
+    async def get(self, path: str) -> tuple[int, Any, bytes]:
+        return await self._ask("GET", path, b"", {})
+
+    async def stop(self) -> None:
+        """As the server: answers that are due are waited for, then the service stops."""
+        self.service.begin_drain()
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=self.service.settings.drain_timeout)
+        await self.service.stop()
+
+    async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
+        sent: list[dict[str, Any]] = []
+        done = asyncio.get_running_loop().create_future()
+        self._under_way.add(done)
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+        try:
+            await self._application({"type": "http", "method": method, "path": path, "headers": fields}, receive, send)
+        finally:
+            done.set_result(None)
+            self._under_way.discard(done)
+        start, *rest = sent
+        answered = {name.decode(): value.decode() for name, value in start["headers"]}
+        return start["status"], answered, b"".join(message["body"] for message in rest)
+
+
+@asynccontextmanager
+async def _serving_virtually(service: BufferService) -> AsyncIterator[RunningVirtually]:
+    await service.start()
+    buffer = RunningVirtually(service)
+    stopping: list[asyncio.Future[None]] = []
+    stop = buffer.stop
+
+    async def stop_once() -> None:
+        if not stopping:
+            stopping.append(asyncio.ensure_future(stop()))
+        await stopping[0]
+
+    buffer.stop = stop_once  # type: ignore[method-assign]
+    try:
+        yield buffer
+    finally:
+        await buffer.stop()
+
+
 @asynccontextmanager
 async def serving(
-    function: Function, policy: Policy, store: Any = None, plans: Plans | None = None, invoker: Any = None, **settings: Any
-) -> AsyncIterator[Running]:
-    """Serve ``function`` under ``policy`` as model ``m``, or what is given instead, on a port of its own."""
-    store = store if store is not None else MemoryStore(MemoryBackend(), "tttttttt")
+    function: Function,
+    policy: Policy,
+    store: Any = None,
+    plans: Plans | None = None,
+    invoker: Any = None,
+    clock: Any = time.perf_counter,
+    **settings: Any,
+) -> AsyncIterator[Any]:
+    """Serve ``function`` under ``policy`` as model ``m``, or what is given instead: on a port of its own, or in virtual time."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        clock = loop.time
+    store = store if store is not None else MemoryStore(memory(), "tttttttt")
     source = plans if plans is not None else Plans(plan(policy))
     invoker = invoker if invoker is not None else LocalInvoker({"f": function})
-    service = BufferService(Settings(port=0, log_level="error", **settings), store, invoker, source)
+    service = BufferService(Settings(port=0, log_level="error", **settings), store, invoker, source, clock)
+    if isinstance(loop, VirtualLoop):
+        async with _serving_virtually(service) as buffer:
+            yield buffer
+        return
     running = server(service)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "capture_signals", _no_signals)

@@ -8,8 +8,13 @@ from sluice.batching.errors import DeadlinePassed, StoreUnavailable
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH
 from sluice.lambda_fn.contract import Answer, Item
+from tests.buffer_service.virtual_time import in_virtual_time
 
 PATIENCE = 5.0
+
+
+def clock():
+    return asyncio.get_running_loop().time()
 
 
 def item(callers):
@@ -21,17 +26,21 @@ def answer(request, body=b"2"):
 
 
 def test_ids_are_unique_and_16_characters_and_begin_with_their_process():
-    first, second = Callers(new_process_name(), PATIENCE), Callers(new_process_name(), PATIENCE)
+    first, second = (
+        Callers(new_process_name(), PATIENCE, clock),
+        Callers(new_process_name(), PATIENCE, clock),
+    )
     ids = [callers.new_id() for callers in (first, second) for _ in range(10_000)]
     assert len(set(ids)) == len(ids)
     assert {len(request_id) for request_id in ids} == {16} == {ID_LENGTH}
     assert {request_id[:PROCESS_LENGTH] for request_id in ids} == {first.process, second.process}
 
 
+@in_virtual_time
 async def test_the_first_answer_is_the_one_that_counts():
-    callers = Callers("pppppppp", PATIENCE)
+    callers = Callers("pppppppp", PATIENCE, clock)
     request = item(callers)
-    answered = callers.add("m", request)
+    answered = callers.add("m", request, callers.clock())
     callers.answer(answer(request, b"first"))
     callers.answer(answer(request, b"second"))
     callers.fail(request.id, StoreUnavailable("too late as well"))
@@ -39,37 +48,41 @@ async def test_the_first_answer_is_the_one_that_counts():
     assert callers.waiting == {}
 
 
+@in_virtual_time
 async def test_an_answer_goes_to_the_one_who_asked():
-    callers = Callers("pppppppp", PATIENCE)
+    callers = Callers("pppppppp", PATIENCE, clock)
     requests = [item(callers) for _ in range(3)]
-    answered = [callers.add("m", request) for request in requests]
+    answered = [callers.add("m", request, callers.clock()) for request in requests]
     for request in reversed(requests):
         callers.answer(answer(request, request.id.encode()))
     assert [got.body.decode() for got in await asyncio.gather(*answered)] == [request.id for request in requests]
 
 
+@in_virtual_time
 async def test_an_answer_for_nobody_is_dropped():
-    callers = Callers("pppppppp", PATIENCE)
+    callers = Callers("pppppppp", PATIENCE, clock)
     request = item(callers)
-    answered = callers.add("m", request)
+    answered = callers.add("m", request, callers.clock())
     callers.answer(answer(item(callers)))
     assert list(callers.waiting) == [request.id] and not answered.done()
 
 
+@in_virtual_time
 async def test_a_failure_reaches_the_caller_and_no_answer_after_it():
-    callers = Callers("pppppppp", PATIENCE)
+    callers = Callers("pppppppp", PATIENCE, clock)
     request = item(callers)
-    answered = callers.add("m", request)
+    answered = callers.add("m", request, callers.clock())
     callers.fail(request.id, StoreUnavailable("Redis does not answer"))
     callers.answer(answer(request))
     with pytest.raises(StoreUnavailable, match="Redis does not answer"):
         await answered
 
 
+@in_virtual_time
 async def test_who_is_gone_or_cancelled_is_answered_no_more():
-    callers = Callers("pppppppp", PATIENCE)
+    callers = Callers("pppppppp", PATIENCE, clock)
     gone, cancelled = item(callers), item(callers)
-    futures = [callers.add("m", gone), callers.add("m", cancelled)]
+    futures = [callers.add("m", waiting, callers.clock()) for waiting in (gone, cancelled)]
     callers.forget(gone.id)
     callers.forget(gone.id)
     futures[1].cancel()
@@ -79,19 +92,21 @@ async def test_who_is_gone_or_cancelled_is_answered_no_more():
     assert callers.waiting == {}
 
 
+@in_virtual_time
 async def test_a_deadline_that_passes_fails_its_caller_and_names_the_time():
-    answered = (callers := Callers("pppppppp", 0.02)).add("m", item(callers))
+    answered = (callers := Callers("pppppppp", 0.02, clock)).add("m", item(callers), callers.clock())
     with pytest.raises(DeadlinePassed, match=r"no answer within 0\.02 s"):
         async with asyncio.timeout(PATIENCE):
             await answered
     assert callers.waiting == {}
 
 
+@in_virtual_time
 async def test_deadlines_pass_in_the_order_of_arrival_and_not_before_their_time():
     loop = asyncio.get_running_loop()
-    callers, order = Callers("pppppppp", 0.05), []
+    callers, order = Callers("pppppppp", 0.05, clock), []
     started = loop.time()
-    futures = [callers.add("m", item(callers)) for _ in range(5)]
+    futures = [callers.add("m", item(callers), callers.clock()) for _ in range(5)]
     for i, future in enumerate(futures):
         future.add_done_callback(lambda _, i=i: order.append((i, loop.time() - started)))
     async with asyncio.timeout(PATIENCE):
@@ -101,9 +116,10 @@ async def test_deadlines_pass_in_the_order_of_arrival_and_not_before_their_time(
     assert {type(failure) for failure in failures} == {DeadlinePassed}
 
 
+@in_virtual_time
 async def test_who_comes_after_a_deadline_passed_has_a_deadline_too():
-    callers = Callers("pppppppp", 0.01)
+    callers = Callers("pppppppp", 0.01, clock)
     for _ in range(2):
         with pytest.raises(DeadlinePassed):
             async with asyncio.timeout(PATIENCE):
-                await callers.add("m", item(callers))
+                await callers.add("m", item(callers), callers.clock())

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from sluice.batching import policy as constructors
 from sluice.batching.errors import FunctionFailed, StoreUnavailable
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.dispatcher import decode_member, encode_member
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, LocalInvoker
-from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.members import decode_member, encode_member
+from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.lambda_fn.contract import Answer, Item, decode_batch
 from sluice.local.redis_server import RedisServer
-from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
+from tests.buffer_service.conftest import NO_BATCHING, Plans, memory, plan, serving
+from tests.buffer_service.virtual_time import in_virtual_time
 
 EIGHT = constructors.size_or_timeout(8, 10.0)
 
@@ -27,6 +28,7 @@ def test_a_member_survives_the_queue(body, content_type, headers):
     assert decode_member(encode_member(item)) == item
 
 
+@in_virtual_time
 async def test_one_poisonous_item_fails_alone(function):
     async def fragile(batch):
         if any(item.body == b'"poison"' for item in batch.items):
@@ -42,6 +44,7 @@ async def test_one_poisonous_item_fails_alone(function):
     assert b"the function choked" in answers[3][2]
 
 
+@in_virtual_time
 async def test_a_batch_that_is_too_large_is_halved_and_an_item_that_is_too_large_gets_413(function):
     async def narrow(batch):
         if sum(len(item.body) for item in batch.items) > 4:
@@ -55,6 +58,7 @@ async def test_a_batch_that_is_too_large_is_halved_and_an_item_that_is_too_large
     assert b"at most 4 bytes" in answers[3][2]
 
 
+@in_virtual_time
 async def test_a_defect_is_told_to_the_callers_and_holds_no_server(function):
     async def defect(batch):
         raise KeyError("nobody expected this")
@@ -67,6 +71,7 @@ async def test_a_defect_is_told_to_the_callers_and_holds_no_server(function):
         assert (await buffer.post("/models/m", b"2"))[2] == b"2"
 
 
+@in_virtual_time
 async def test_a_function_that_is_away_fails_the_batch_at_once(function):
     async def away(batch):
         raise FunctionUnavailable("throttled, and went on")
@@ -79,6 +84,7 @@ async def test_a_function_that_is_away_fails_the_batch_at_once(function):
     assert len(function.batches) == 1
 
 
+@in_virtual_time
 async def test_a_function_that_answers_somebody_elses_items_is_not_believed(function):
     async def wrong(batch):
         return [Answer("somebody-else", 200, "text/plain", b"x")]
@@ -92,7 +98,7 @@ async def test_a_function_that_answers_somebody_elses_items_is_not_believed(func
 
 @pytest.fixture(params=["memory", "redis"])
 async def two_stores(request, redis_server):
-    backend = MemoryBackend()
+    backend = memory()
     names = new_process_name(), new_process_name()
     return [MemoryStore(backend, n) if request.param == "memory" else RedisStore(redis_server.url, n) for n in names]
 
@@ -159,8 +165,9 @@ class _DeafStore(MemoryStore):
         return queue
 
 
+@in_virtual_time
 async def test_a_batch_whose_announcement_was_lost_does_not_hold_its_server(function):
-    store = _DeafStore(MemoryBackend(), new_process_name())
+    store = _DeafStore(memory(), new_process_name())
     async with serving(function, constructors.greedy(4, servers=1), store, lease=0.1) as buffer:
         store.deaf = True
         assert (await buffer.post("/models/m", b"1"))[0] == 503
@@ -183,14 +190,16 @@ class _ForgetfulStore(MemoryStore):
         return queue
 
 
+@in_virtual_time
 async def test_who_is_about_to_be_answered_is_not_submitted_again_when_the_store_lost_the_queue(function):
-    store = _ForgetfulStore(MemoryBackend(), new_process_name())
+    store = _ForgetfulStore(memory(), new_process_name())
     async with serving(function, constructors.static(32), store) as buffer:
         answers = await asyncio.gather(*(buffer.post("/models/m", b"%d" % i) for i in range(32)))
     assert [body for _, _, body in answers] == [b"%d" % i for i in range(32)]
     assert [len(batch.items) for batch in function.batches] == [32]
 
 
+@in_virtual_time
 async def test_a_batch_whose_function_went_with_its_plan_is_answered_by_the_one_that_came(function, monkeypatch):
     monkeypatch.setattr("sluice.buffer_service.app.CHECK_TIMEOUT", 0.05)
     asked, followed = asyncio.Event(), asyncio.Event()
@@ -210,6 +219,7 @@ async def test_a_batch_whose_function_went_with_its_plan_is_answered_by_the_one_
         assert [(await answer)[2] for answer in waiting] == [b"0", b"1", b"2"]
 
 
+@in_virtual_time
 async def test_a_plan_that_comes_while_another_is_being_installed_is_installed_too(function):
     gate, installing = asyncio.Event(), asyncio.Event()
 
@@ -226,7 +236,7 @@ async def test_a_plan_that_comes_while_another_is_being_installed_is_installed_t
             queue.install = slowly
             return queue
 
-    store = SlowStore(MemoryBackend(), new_process_name())
+    store = SlowStore(memory(), new_process_name())
     async with serving(function, constructors.static(100), store) as buffer:
         await installing.wait()
         await buffer.service.model("m").follow(plan(NO_BATCHING))
@@ -234,6 +244,7 @@ async def test_a_plan_that_comes_while_another_is_being_installed_is_installed_t
         assert (await buffer.post("/models/m", b"1"))[2] == b"1"
 
 
+@in_virtual_time
 async def test_draining_answers_who_waits_here_and_elsewhere_and_frees_the_server(function):
     release = asyncio.Event()
 
@@ -242,7 +253,7 @@ async def test_draining_answers_who_waits_here_and_elsewhere_and_frees_the_serve
         return await function.echo(batch)
 
     function.answer = slow
-    backend, pairs = MemoryBackend(), constructors.static(2)
+    backend, pairs = memory(), constructors.static(2)
     elsewhere = MemoryStore(backend, "ssssssss")
     async with serving(function, pairs, MemoryStore(backend, new_process_name())) as buffer:
         stranger = Item("ssssssss00000001", "application/json", b"2")
@@ -259,6 +270,7 @@ async def test_draining_answers_who_waits_here_and_elsewhere_and_frees_the_serve
     assert backend.queues["m"].batcher.in_flight == 0
 
 
+@in_virtual_time
 async def test_a_drain_keeps_its_lease_until_its_batches_are_finished(function):
     release = asyncio.Event()
 
@@ -267,7 +279,7 @@ async def test_a_drain_keeps_its_lease_until_its_batches_are_finished(function):
         return await function.echo(batch)
 
     function.answer = slow
-    backend = MemoryBackend()
+    backend = memory()
     elsewhere = MemoryStore(backend, "ssssssss").queue("m", Limits(lease=0.2))
     async with serving(function, constructors.greedy(4, servers=1), MemoryStore(backend, new_process_name()), lease=0.2) as buffer:
         own = asyncio.create_task(buffer.post("/models/m", b"1"))
@@ -286,6 +298,7 @@ async def test_a_drain_keeps_its_lease_until_its_batches_are_finished(function):
     assert [item.id for batch in function.batches for item in batch.items].count("ssssssss00000001") == 1
 
 
+@in_virtual_time
 async def test_who_was_answered_504_is_not_served_before_those_who_wait(function):
     async def tenth(batch):
         await asyncio.sleep(0.05)
@@ -308,7 +321,7 @@ async def test_every_process_submits_again_what_a_redis_lost(function):
         async with one as first, two as second:
             waiting = [asyncio.create_task((first, second)[i % 2].post("/models/m", b"%d" % i)) for i in range(4)]
             queue_length = second.service.telemetry.registry.get_sample_value
-            await asyncio.gather(*(_until_waiting(buffer, 2) for buffer in (first, second)))
+            await asyncio.gather(*(_until_told(buffer, 2) for buffer in (first, second)))
             redis.kill()
             redis.start()
             # The second is the first to notice; the others learn of it from what the queue says of itself.
@@ -321,6 +334,13 @@ async def test_every_process_submits_again_what_a_redis_lost(function):
             assert final[2] == b"5"
             assert [(await answer)[2] for answer in waiting] == [b"0", b"1", b"2", b"3"]
             assert (await last)[2] == b"4"
+
+
+async def _until_told(buffer, n):
+    """Until the buffer has been told that so many of its own requests wait."""
+    dispatcher = buffer.service.model("m")._dispatchers[""]
+    while len(dispatcher._callers.waiting) < n or dispatcher._next_turn is not None or dispatcher._state.asking:
+        await asyncio.sleep(0.001)
 
 
 async def _until_waiting(buffer, at_least):
@@ -355,6 +375,7 @@ async def test_a_drain_ends_in_time_and_tells_who_still_waits(function):
         assert asyncio.get_running_loop().time() - started < 1.9  # it was twice the time once
 
 
+@in_virtual_time
 async def test_a_function_slow_to_say_what_it_serves_holds_up_neither_the_start_nor_other_plans(function, monkeypatch):
     monkeypatch.setattr("sluice.buffer_service.app.CHECK_TIMEOUT", 0.1)
     hang = asyncio.Event()

@@ -9,6 +9,7 @@ from sluice.batching.errors import SluiceError
 from sluice.buffer_service.routes import STATUS_CODES, status_code
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
+from tests.buffer_service.virtual_time import in_virtual_time
 
 
 async def test_any_body_comes_back_untouched_with_its_type(function):
@@ -131,6 +132,7 @@ async def test_a_full_queue_refuses_with_429_and_says_when_to_come_back(function
         assert [answer[2] for answer in await asyncio.gather(*waiting)] == [b"0", b"1", b"2"]
 
 
+@in_virtual_time
 async def test_a_request_that_is_not_answered_in_time_gets_504(function):
     async with serving(function, constructors.static(4), request_timeout=0.05) as buffer:
         status, _, body = await buffer.post("/models/m", b"1")

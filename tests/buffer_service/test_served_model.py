@@ -1,6 +1,7 @@
 """A model with several routes: dealt by shares, each with its queue; routes that come and go cost nobody his answer."""
 
 import asyncio
+import functools
 import json
 import uuid
 from collections import Counter
@@ -20,7 +21,8 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.settings import Settings
 from sluice.lambda_fn.contract import encode_metadata
 from sluice.local.redis_server import RedisServer
-from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, plan, routed, serving
+from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, memory, plan, routed, serving
+from tests.buffer_service.virtual_time import in_virtual_time
 
 HELD = constructors.static(100)  # nobody leaves by himself
 
@@ -29,14 +31,26 @@ class Backend:
     """One backend in memory or one Redis: opens stores, and reads the record of arrivals."""
 
     def __init__(self, url=None):
-        self._url, self._memory = url, MemoryBackend()
+        self.url, self._memory = url, MemoryBackend(lambda: asyncio.get_running_loop().time())
 
     def store(self):
         name = new_process_name()
-        return MemoryStore(self._memory, name) if self._url is None else RedisStore(self._url, name)
+        return MemoryStore(self._memory, name) if self.url is None else RedisStore(self.url, name)
 
     def arrivals(self, model):
-        return self._memory.arrival_times(model) if self._url is None else read_arrivals(self._url, model)
+        return self._memory.arrival_times(model) if self.url is None else read_arrivals(self.url, model)
+
+
+def in_its_time(test):
+    """A test of a backend: in virtual time where that is in memory."""
+
+    @functools.wraps(test)
+    def run_test(backend, **fixtures):
+        if backend.url is None:
+            return in_virtual_time(test)(backend, **fixtures)
+        return asyncio.run(test(backend, **fixtures))
+
+    return run_test
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -57,7 +71,7 @@ def functions():
 @asynccontextmanager
 async def serving_plan(document, functions, store=None, lease=0.2, **settings):
     """Serve a plan; its model and how to post to it come with the buffer."""
-    store = store if store is not None else MemoryStore(MemoryBackend(), new_process_name())
+    store = store if store is not None else MemoryStore(memory(), new_process_name())
     async with serving(None, None, store, Plans(document), LocalInvoker(functions), lease=lease, **settings) as buffer:
         buffer.model = buffer.service.model(document.model)
         yield buffer
@@ -94,6 +108,7 @@ async def until_gone(buffer, route):
     await until(lambda: sample(buffer, "sluice_route_share", route=route) is None)
 
 
+@in_its_time
 async def test_requests_are_split_by_the_shares_and_each_answer_names_its_route(backend, functions, name):
     document = routed(("a", 0.75), ("b", 0.25), policy=constructors.size_or_timeout(4, 0.01), model=name)
     async with serving_plan(document, functions, backend.store()) as buffer:
@@ -103,6 +118,7 @@ async def test_requests_are_split_by_the_shares_and_each_answer_names_its_route(
     assert {n: sum(len(batch.items) for batch in functions[n].batches) for n in "ab"} == {"a": 60, "b": 20}
 
 
+@in_its_time
 async def test_every_process_deals_its_own_requests_by_the_shares(backend, functions, name):
     document = routed(("a", 0.75), ("b", 0.25), model=name)
     one, two = (serving_plan(document, functions, backend.store()) for _ in range(2))
@@ -111,6 +127,7 @@ async def test_every_process_deals_its_own_requests_by_the_shares(backend, funct
         assert await asyncio.gather(*answers) == [{"a": 31, "b": 10}, {"a": 14, "b": 4}]
 
 
+@in_its_time
 async def test_every_route_forms_batches_of_its_own_by_its_own_table(backend, functions, name):
     tables = {"a": constructors.static(6), "b": constructors.static(2)}
     ways = [Route(n, n, PolicyDocument.of(table), share) for (n, table), share in zip(tables.items(), (0.75, 0.25), strict=True)]
@@ -120,6 +137,7 @@ async def test_every_route_forms_batches_of_its_own_by_its_own_table(backend, fu
     assert {n: {len(batch.items) for batch in functions[n].batches} for n in "ab"} == {"a": {6}, "b": {2}}
 
 
+@in_its_time
 async def test_shares_that_change_while_running_count_from_then_on(backend, functions, name):
     async with serving_plan(routed(("a", 0.75), ("b", 0.25), model=name), functions, backend.store()) as buffer:
         await answered_by(ask(buffer, 10))
@@ -128,6 +146,7 @@ async def test_shares_that_change_while_running_count_from_then_on(backend, func
         assert sample(buffer, "sluice_route_share", route="c") == 0.7
 
 
+@in_its_time
 async def test_who_waits_at_a_route_that_is_removed_is_answered_by_those_that_remain(backend, functions, name):
     document = routed(("a", 0.5), ("b", 0.25), ("c", 0.25), policy=HELD, model=name)
     async with serving_plan(document, functions, backend.store()) as buffer:
@@ -142,6 +161,7 @@ async def test_who_waits_at_a_route_that_is_removed_is_answered_by_those_that_re
     assert len(backend.arrivals(name)) == 44  # what moved is recorded once
 
 
+@in_its_time
 async def test_a_plan_gains_and_loses_its_routes_with_who_waits(backend, functions, name):
     async with serving_plan(plan(HELD, name), functions, backend.store()) as buffer:
         waiting = ask(buffer, 8)
@@ -157,6 +177,7 @@ async def test_a_plan_gains_and_loses_its_routes_with_who_waits(backend, functio
     assert len(backend.arrivals(name)) == 11
 
 
+@in_virtual_time
 async def test_a_batch_under_way_at_a_route_that_is_removed_ends_there(functions):
     release = asyncio.Event()
 
@@ -176,6 +197,7 @@ async def test_a_batch_under_way_at_a_route_that_is_removed_ends_there(functions
         await until_gone(buffer, "a")
 
 
+@in_virtual_time
 async def test_a_batch_under_way_at_a_function_that_is_gone_with_its_route_is_answered_by_another(functions):
     removed = asyncio.Event()
 
@@ -195,6 +217,7 @@ async def test_a_batch_under_way_at_a_function_that_is_gone_with_its_route_is_an
         await until_gone(buffer, "a")
 
 
+@in_virtual_time
 async def test_a_route_that_returns_while_it_is_being_left_goes_on(functions):
     release = asyncio.Event()
 
@@ -219,6 +242,7 @@ async def test_a_route_that_returns_while_it_is_being_left_goes_on(functions):
         assert await answered_by(ask(buffer, 2, 2), 2) == await answered_by(waiting) == {"a": 1, "b": 1}
 
 
+@in_virtual_time
 async def test_a_route_that_returns_while_it_closes_is_opened_again_when_it_has_closed(functions):
     async with serving_plan(routed(("a", 0.5), ("b", 0.5)), functions) as buffer:
         for i in range(20):  # the looks at whether it is drained, and its closing, lie anywhere between
@@ -230,6 +254,7 @@ async def test_a_route_that_returns_while_it_closes_is_opened_again_when_it_has_
             assert sample(buffer, "sluice_route_share", route="a") == 0.5
 
 
+@in_its_time
 async def test_who_waits_at_another_process_is_moved_and_answered_too(backend, functions, name):
     before = routed(("a", 0.5), ("b", 0.5), policy=HELD, model=name)
     after = routed(("b", 1.0), policy=NO_BATCHING, model=name)
@@ -248,6 +273,7 @@ async def test_who_waits_at_another_process_is_moved_and_answered_too(backend, f
         assert await answered_by(ask(second, 4)) == {"b": 4}
 
 
+@in_virtual_time
 async def test_what_finds_no_room_where_it_is_moved_is_refused_and_not_forgotten(functions):
     document = routed(("a", 0.5), ("b", 0.5), policy=HELD)
     async with serving_plan(document, functions, max_queue_length=3) as buffer:
@@ -276,6 +302,7 @@ async def test_every_route_submits_again_what_its_queue_lost(functions):
             assert await answered_by(waiting) == {"a": 3, "b": 3}
 
 
+@in_virtual_time
 async def test_a_stop_while_a_route_is_being_left_leaves_no_lease(functions):
     release = asyncio.Event()
 
@@ -284,7 +311,7 @@ async def test_a_stop_while_a_route_is_being_left_leaves_no_lease(functions):
         return await functions["a"].echo(batch)
 
     functions["a"].answer = slow
-    backend = MemoryBackend()
+    backend = memory()
     document = routed(("a", 1.0), policy=constructors.greedy(1))
     async with serving_plan(document, functions, MemoryStore(backend, new_process_name())) as buffer:
         under_way = ask(buffer, 1)
@@ -300,6 +327,7 @@ async def test_a_stop_while_a_route_is_being_left_leaves_no_lease(functions):
     }
 
 
+@in_virtual_time
 async def test_the_metadata_of_a_model_comes_from_a_route_that_answers_and_bears_the_models_name(functions):
     async def away(payload):
         raise FunctionUnavailable("away")
@@ -317,6 +345,7 @@ async def test_the_metadata_of_a_model_comes_from_a_route_that_answers_and_bears
         assert (await buffer.get("/v2/models/m"))[0] == 502
 
 
+@in_virtual_time
 async def test_a_function_is_asked_for_the_variant_of_its_route(functions):
     policy = PolicyDocument.of(NO_BATCHING)
     document = Plan(model="m", routes=[Route("x", "a", policy, 0.5, "small"), Route("y", "b", policy, 0.5)])
@@ -347,6 +376,7 @@ async def test_a_route_whose_worker_serves_something_else_is_refused_by_name(var
         await service._check_functions(document)
 
 
+@in_virtual_time
 async def test_a_plan_without_routes_has_neither_the_header_nor_the_metrics_of_routes(functions):
     document = plan(NO_BATCHING)
     async with serving_plan(document, functions) as buffer:
@@ -375,7 +405,7 @@ class HookedStore(MemoryStore):
     """A memory store whose calls wait for, or fail by, what a test says of the route."""
 
     def __init__(self):
-        super().__init__(MemoryBackend(), new_process_name())
+        super().__init__(memory(), new_process_name())
         self.hooks = {}
 
     def queue(self, model, limits, route=""):
@@ -386,6 +416,7 @@ class HookedStore(MemoryStore):
         return HookedQueue(super().queue(model, limits, route), hook)
 
 
+@in_virtual_time
 async def test_who_could_not_be_moved_at_once_is_moved_later_though_other_batches_end_meanwhile(functions):
     store, ends = HookedStore(), asyncio.Event()
 
@@ -410,6 +441,7 @@ async def test_who_could_not_be_moved_at_once_is_moved_later_though_other_batche
         assert await answered_by(requests) == {"a": 4, "b": 3}
 
 
+@in_virtual_time
 async def test_who_is_dealt_to_a_route_that_goes_is_dealt_again(functions):
     store, goes_on = HookedStore(), asyncio.Event()
 
@@ -429,6 +461,7 @@ async def test_who_is_dealt_to_a_route_that_goes_is_dealt_again(functions):
             assert await answered_by(requests) == {"b": 4}
 
 
+@in_virtual_time
 async def test_routes_that_return_while_several_close_are_served_again(functions):
     store = HookedStore()
 

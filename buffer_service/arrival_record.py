@@ -1,0 +1,54 @@
+"""When the requests of a model came, as calls to its queues noted it. What may live here: the record and how it is read, no store.
+
+A call notes when it was made and how old each of its accepted arrivals was then; ``arrival_stream.py`` has the same in Redis.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Call(NamedTuple):
+    """An entry: when a call was made (s), how old its arrivals were then (s), how many were recorded before them."""
+
+    made_at: float
+    ages: Sequence[float]
+    before: int
+
+
+class ArrivalRecord:
+    """The newest calls of a model, oldest first."""
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()
+
+    def note(self, now: float, ages: Sequence[float], kept: int) -> None:
+        """Note the arrivals of a call; forget the oldest calls without which ``kept`` arrivals remain."""
+        calls = self.calls
+        before = calls[-1].before + len(calls[-1].ages) if calls else 0
+        calls.append(Call(now, ages, before))
+        while calls[0].before + len(calls[0].ages) <= before + len(ages) - kept:
+            calls.popleft()
+
+    def arrival_times(self) -> array[float]:
+        """When they came, ascending, on the clock of the calls."""
+        return arrival_times(reversed(self.calls))
+
+
+def arrival_times(newest_first: Iterable[Call]) -> array[float]:
+    """When the arrivals of successive calls came, ascending: array of doubles, shape (n,), seconds.
+
+    Where calls before the oldest are missing, these may have brought arrivals up to its time: nothing before that time is returned,
+    so that from there on the arrivals are complete.
+    """
+    times = array("d")
+    oldest = None
+    for oldest in newest_first:
+        made_at, ages, _ = oldest
+        times.extend([made_at - age for age in ages])
+    complete_from = oldest.made_at if oldest is not None and oldest.before else -math.inf
+    return array("d", sorted(time for time in times if time >= complete_from))

@@ -1,0 +1,123 @@
+"""The state of one queue, shared by all processes: the executable specification of ``lua/advance.lua``.
+
+What may live here: the members that wait, the batches in flight and whose they are, who was heard of when, how often a member was
+lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) is an argument and does not run backwards.
+
+    events                          the queue
+    ------                          ---------
+    completed                       the batch is in flight no more; its members' losses are forgotten; unknown ids are ignored
+    serving (a sweep)               the process was heard of now; every batch of a process not heard of for longer than the lease,
+                                    and every batch of this process that it does not name, is lost: its members return to the head,
+                                    with the age they had, or are put aside when they were lost ``max_attempts`` times
+    arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
+    then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes
+
+in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
+nothing to serve he is forgotten. A process that was never heard of counts as lost. Ties: a lease that ends now still holds; of
+members lost together the oldest is first, of those equally old the one whose batch left first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from sluice.batching import Batcher, Policy
+from sluice.buffer_service.arrival_record import ArrivalRecord
+from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released
+
+Dated = tuple[float, bytes]
+"""A member with its arrival time (s), which a lost batch keeps."""
+
+DEAD_KEPT = 1000  # members that were lost too often, the last so many
+
+
+class QueueState:
+    """One queue of a model; all queues of the model share its ``record`` of arrivals."""
+
+    def __init__(self, record: ArrivalRecord) -> None:
+        self.record = record
+        self.epoch = ""
+        self.batcher: Batcher[Dated] | None = None
+        self.in_flight: dict[str, tuple[Dated, ...]] = {}
+        self.seen: dict[str, float] = {}  # by process
+        self.attempts: dict[bytes, int] = {}  # by member id
+        self.dead: deque[bytes] = deque(maxlen=DEAD_KEPT)
+
+    def install(self, policy: Policy, epoch: str) -> None:
+        """This table rules from now on; a queue that had none begins its life as ``epoch``."""
+        if self.batcher is None:
+            self.epoch, self.batcher = epoch, Batcher(policy)
+        self.batcher.policy = policy
+
+    def advance(self, process: str, call: int, events: Events, limits: Limits, now: float) -> Outcome:
+        """Everything that happened on ``process`` since its last call; ``call`` is a number that it uses once.
+
+        Raises ``QueueLost`` where no table is installed.
+        """
+        batcher = self.batcher
+        if batcher is None:
+            raise QueueLost("no policy is installed for this queue")
+        completed = self._complete(events.completed)
+        batcher.accept(now, completed=completed)
+        dead = self._sweep(batcher, process, events.serving, limits, now) if events.serving is not None else []
+        accepted = max(0, min(len(events.arrivals), limits.max_queue_length - len(batcher)))
+        arrivals = [(now, member) for member in events.arrivals[:accepted]]
+        if accepted and limits.arrivals_kept and not events.recorded:
+            self.record.note(now, events.ages[:accepted] or (0.0,) * accepted, limits.arrivals_kept)
+        if events.leaving:
+            batcher.accept(now, arrivals)
+            if events.serving is not None and not events.serving:
+                del self.seen[process]
+            return Outcome(accepted, dead=dead, queue_length=len(batcher), epoch=self.epoch)
+        step = batcher.advance(now, arrivals)
+        released = [self._release(f"{process}:{call}:{i}", members) for i, members in enumerate(step.batches)]
+        dropped = [member for _, member in step.dropped]
+        wake_in = None if step.wake_at is None else step.wake_at - now
+        return Outcome(accepted, released, dropped, dead, wake_in, len(batcher), self.epoch)
+
+    def _complete(self, batch_ids: Sequence[str]) -> int:
+        """How many of these were in flight, and are no more."""
+        batches = [self.in_flight.pop(batch_id) for batch_id in batch_ids if batch_id in self.in_flight]
+        if self.attempts:
+            for batch in batches:
+                for _, member in batch:
+                    self.attempts.pop(member[:ID_LENGTH], None)
+        return len(batches)
+
+    def _release(self, batch_id: str, members: tuple[Dated, ...]) -> Released:
+        self.in_flight[batch_id] = members
+        return Released(batch_id, [member for _, member in members])
+
+    def _sweep(self, batcher: Batcher[Dated], process: str, serving: Sequence[str], limits: Limits, now: float) -> list[bytes]:
+        """Renew the lease of ``process``; put what nobody serves back to the head; return what was lost too often."""
+        self.seen[process] = now
+        held = set(serving)
+        batches = [batch_id for batch_id in self.in_flight if not self._leased(batch_id, process, held, limits.lease, now)]
+        lost: list[Dated] = []
+        dead: list[bytes] = []
+        for batch_id in batches:
+            for arrived, member in self.in_flight.pop(batch_id):
+                if self._lost_too_often(member, limits.max_attempts):
+                    dead.append(member)
+                else:
+                    lost.append((arrived, member))
+        lost.sort(key=lambda dated: dated[0])
+        batcher.take_back(len(batches), [(dated[0], dated) for dated in lost])
+        self.dead.extend(dead)
+        return dead
+
+    def _leased(self, batch_id: str, process: str, held: set[str], lease: float, now: float) -> bool:
+        owner = batch_id[:PROCESS_LENGTH]
+        if owner == process:
+            return batch_id in held
+        return owner in self.seen and now <= self.seen[owner] + lease
+
+    def _lost_too_often(self, member: bytes, max_attempts: int) -> bool:
+        """Count one more loss; whether it was the last that is allowed."""
+        request = member[:ID_LENGTH]
+        self.attempts[request] = self.attempts.get(request, 0) + 1
+        if self.attempts[request] < max_attempts:
+            return False
+        del self.attempts[request]
+        return True

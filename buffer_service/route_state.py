@@ -1,0 +1,621 @@
+"""The state of one route of a model on one process: facts in, instructions out.
+
+What may live here: what this process knows of the route's queue, of its batches under way and of who waits, and every decision
+about them but those about batching, which the queue's rule makes. What may not: a clock, I/O, a task, a random source. Every fact
+comes with ``now``, seconds on the one clock of the process; facts only note what happened, and ``turn(now)`` says once for all of
+them what is to be done. The same facts give the same instructions.
+
+    came, adopt                   requests of callers here; members that another route gives up
+    called                        what the queue answered to the call that was asked for, or how it failed
+    served                        what the function answered to a batch, or how it failed
+    sent, moved                   how a message to another process, and a move to another route, ended
+    follow, retire, leave         the plan has another table or function; has this route no more; the process ends
+
+The life of a route is this table; a fact that is not in the row of the state is an error, all others leave the state as it is.
+
+    state       retire      nobody waits    follow      leave       said goodbye    meanwhile
+    --------    --------    ------------    --------    --------    ------------    --------------------------------------------
+    SERVING     RETIRING    -               SERVING     LEAVING     -               batches are served
+    RETIRING    -           DRAINED         SERVING     CLEARING    -               the queue holds nobody, batches are moved
+    DRAINED     -           -               -           CLEARING    -               nobody waits at it; it only has to leave
+    LEAVING     -           -               -           -           CLOSED          no new batches, those under way are served
+    CLEARING    -           -               -           -           CLOSED          no new batches, those under way are moved
+    CLOSED      -           -               -           -           -               the lease is given up
+
+``nobody waits`` and ``said goodbye`` are facts that the state finds itself: the first when the queue is empty, no caller here is at
+it, and nothing of it is under way here; the second when a call that names no batch was answered, or failed, while leaving.
+
+Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
+shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
+named, the next sweep (three in a lease). After a failed call it is due at once where somebody waits for the answer, else after
+``RETRY``; and it sweeps, since batches may have been released to an answer that got lost.
+
+Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
+former are called first. In one turn completions and arrivals go in one call; answers to callers here are told after the call that
+completes their batch has been asked for.
+
+Guarantees. Answers for callers at other processes are sent before their batch is declared complete; whoever dies in between leaves
+a lease that expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer,
+the first. Callers at this process end with it, and are told right after. Members move the same way: their batch is complete when
+the other queue has taken them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import NamedTuple
+
+from msgspec import structs
+
+from sluice.batching import Policy
+from sluice.batching.documents import Route
+from sluice.batching.errors import DispatchFailed, QueueFull, StoreUnavailable
+from sluice.batching.policy import greedy
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure
+from sluice.buffer_service.members import decode_member, encode_member, member_id
+from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
+from sluice.lambda_fn.contract import Answer, Item, failed
+
+ROUTE_HEADER = "sluice-route"
+"""The header of an answer that names the route whose function was asked; a plan without routes has none."""
+RETRY = 0.1  # seconds until a store that was away is asked again
+SENDINGS = 10  # times a message is tried
+LARGEST_CALL = 512  # arrivals that one call carries at most: bounds the time a script holds the server
+SWEEPS = 3  # in a lease
+TOLD = ""
+"""The queue of a caller whose answer is at hand; no queue has this name."""
+AT_ONCE, NEVER = -math.inf, math.inf
+
+
+class Life(Enum):
+    """The states of a route; the table is in this module's opening."""
+
+    SERVING = auto()
+    RETIRING = auto()
+    DRAINED = auto()
+    LEAVING = auto()
+    CLEARING = auto()
+    CLOSED = auto()
+
+
+class Fact(Enum):
+    """What moves a route from one state of its life to another."""
+
+    RETIRE = auto()
+    NOBODY_WAITS = auto()
+    FOLLOW = auto()
+    LEAVE = auto()
+    SAID_GOODBYE = auto()
+
+
+LIVES: dict[Life, dict[Fact, Life]] = {
+    Life.SERVING: {Fact.RETIRE: Life.RETIRING, Fact.FOLLOW: Life.SERVING, Fact.LEAVE: Life.LEAVING},
+    Life.RETIRING: {Fact.NOBODY_WAITS: Life.DRAINED, Fact.FOLLOW: Life.SERVING, Fact.LEAVE: Life.CLEARING},
+    Life.DRAINED: {Fact.LEAVE: Life.CLEARING},
+    Life.LEAVING: {Fact.SAID_GOODBYE: Life.CLOSED},
+    Life.CLEARING: {Fact.SAID_GOODBYE: Life.CLOSED},
+    Life.CLOSED: {},
+}
+RETIRED = (Life.RETIRING, Life.DRAINED, Life.CLEARING)
+ENDING = (Life.LEAVING, Life.CLEARING)
+
+
+@dataclass(slots=True)
+class Caller:
+    """Who waits at this process for an answer to ``item``; ``queue`` is where, ``came`` is when (s)."""
+
+    queue: str
+    item: Item
+    came: float
+
+
+class Call(NamedTuple):
+    """Tell the queue these events, after installing a table where one is given."""
+
+    install: Policy | None
+    events: Events
+
+
+class Invocation(NamedTuple):
+    """Ask a function for the answers to these items of a batch; ``model`` is what it calls them."""
+
+    batch_id: str
+    function: str
+    model: str
+    items: list[Item]
+
+
+class Refusal(NamedTuple):
+    """An error for a caller here."""
+
+    request_id: str
+    error: DispatchFailed
+
+
+class Message(NamedTuple):
+    """Answers for callers at another process, to be sent at ``due``; ``batch_id`` is ``""`` where no batch waits for that."""
+
+    process: str
+    answers: list[Answer]
+    batch_id: str
+    due: float = AT_ONCE
+    tried: int = 0
+
+
+class Move(NamedTuple):
+    """Members of a batch for other routes of the model."""
+
+    batch_id: str
+    members: list[bytes]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Adoption:
+    """Members that another route gives up; equal to itself alone, as one route may give the same members twice."""
+
+    members: list[bytes]
+
+
+class Adopted(NamedTuple):
+    """How an adoption ended: taken, but for those that were refused for want of room; or with an error, and some may be taken."""
+
+    adoption: Adoption
+    error: StoreUnavailable | None
+
+
+class Instructions(NamedTuple):
+    """What is to be done now, in this order.
+
+    ``tell`` are answers for callers here, ``log`` are lines with their level. A turn is due again at ``wake_at`` (s; ``inf``: at a
+    fact). ``drained``: nobody waits at the retired route any more; ``closed``: its lease is given up. ``queue_length`` is what the
+    queue said, if it was heard of since the last turn.
+    """
+
+    call: Call | None
+    invoke: Sequence[Invocation]
+    send: Sequence[Message]
+    move: Sequence[Move]
+    adopted: Sequence[Adopted]
+    refuse: Sequence[Refusal]
+    tell: Sequence[Answer]
+    log: Sequence[tuple[int, str]]
+    wake_at: float
+    drained: bool
+    closed: bool
+    queue_length: int | None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The call under way: what it brought, to be brought again where that is needed."""
+
+    install: Policy | None
+    arrivals: list[tuple[float, bytes]]
+    completed: list[str]
+    adoption: Adoption | None
+    swept: list[str] | None  # batches given up that this call's sweep takes back; None: it is no sweep
+    goodbye: bool
+
+
+class RouteState:
+    """One route of ``model`` on ``process``.
+
+    ``waiting`` are the callers here, at whatever queue, by request id; who is answered, refused or gone leaves it.
+    ``patience`` (s) is how long a caller waits for his answer.
+    """
+
+    def __init__(
+        self, model: str, route: Route, limits: Limits, process: str, waiting: Mapping[str, Caller], patience: float
+    ) -> None:
+        self.name = queue_name(model, route.name)
+        self.life = Life.SERVING
+        self._model = model
+        self._route = route
+        self._limits = limits
+        self._process = process
+        self._waiting = waiting
+        self._patience = patience
+        self._to_install: Policy | None = self._table()
+        self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._adoptions: list[Adoption] = []
+        self._completed: list[str] = []
+        self._batches: dict[str, BatchState] = {}  # under way
+        self._given_up: list[str] = []  # batches that no sweep has taken back yet
+        self._messages: list[Message] = []  # of these, those that are not under way
+        self._sending = 0
+        self._asked: _Asked | None = None
+        self._epoch: str | None = None
+        self._failures = 0  # calls that failed, since the last that did not
+        self._ask_at = AT_ONCE
+        self._sweep_at = AT_ONCE  # the first call announces this process
+        self._clear()
+
+    # -- facts
+
+    @property
+    def asking(self) -> bool:
+        """Whether a call to the queue is under way; what comes meanwhile waits for its answer, and needs no turn."""
+        return self._asked is not None
+
+    @property
+    def route(self) -> Route:
+        """The route as the plan in force has it, or had it when it was retired."""
+        return self._route
+
+    @property
+    def asked_for(self) -> str:
+        """The model as the function knows it."""
+        return self._route.variant or self._model
+
+    def came(self, now: float, item: Item) -> None:
+        """A request of a caller here."""
+        self._arrivals.append((now, encode_member(item)))
+        self._ask_at = AT_ONCE
+
+    def adopt(self, now: float, members: list[bytes]) -> Adoption:
+        """Take over what waited at another route; ``Instructions.adopted`` says how that ended."""
+        adoption = Adoption(members)
+        self._adoptions.append(adoption)
+        self._ask_at = AT_ONCE
+        return adoption
+
+    def called(self, now: float, answer: Outcome | QueueLost | StoreUnavailable) -> None:
+        """The call under way ended so."""
+        asked, self._asked = self._asked, None
+        assert asked is not None, "no call is under way"
+        if isinstance(answer, Outcome):
+            self._answered(now, asked, answer)
+        elif isinstance(answer, QueueLost):
+            self._lost(asked)
+        else:
+            self._failed(now, asked, answer)
+        if asked.goodbye and not isinstance(answer, QueueLost):
+            self._live(Fact.SAID_GOODBYE)
+            self._ask_at, self._sweep_at = AT_ONCE if self._arrivals else NEVER, NEVER
+
+    def served(self, now: float, batch_id: str, answers: list[Answer] | Failure) -> None:
+        """The function answered the part of a batch that it was asked for, in its order; or it failed."""
+        batch = self._batches[batch_id]
+        if isinstance(answers, Failure):
+            self._part_failed(batch, answers)
+        else:
+            batch.answered(answers)
+        self._go_on(batch_id, batch)
+
+    def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
+        """A message is in the other process's list, or the store was away; it is tried ``SENDINGS`` times."""
+        self._sending -= 1
+        if error is not None and message.tried + 1 < SENDINGS:
+            self._messages.append(message._replace(due=now + RETRY, tried=message.tried + 1))
+            return
+        if error is not None:
+            self._log.append((logging.ERROR, f"{self.name}: {error}"))
+        if message.batch_id:
+            self._settle(message.batch_id, error)
+
+    def moved(self, now: float, move: Move, error: StoreUnavailable | None = None) -> None:
+        """Other routes have taken these members, or could not."""
+        if error is not None:
+            self._log.append((logging.ERROR, f"{self.name}: {error}"))
+        self._settle(move.batch_id, error)
+
+    def follow(self, now: float, route: Route) -> None:
+        """Another table or function is in force, also for those who wait already; a retired route is back."""
+        changed = self.life is not Life.SERVING or route.policy != self._route.policy
+        self._live(Fact.FOLLOW)
+        self._route = route
+        if changed:
+            self._to_install = self._table()
+            self._ask_at = AT_ONCE
+
+    def retire(self, now: float) -> None:
+        """The plan in force has this route no more."""
+        self._live(Fact.RETIRE)
+        self._to_install = self._table()
+        self._ask_at = AT_ONCE
+
+    def leave(self, now: float) -> None:
+        """This process ends: no new batches; when those under way are finished, its lease is given up."""
+        self._live(Fact.LEAVE)
+        self._ask_at = min(self._ask_at, self._sweep_at)
+
+    # -- instructions
+
+    def turn(self, now: float) -> Instructions:
+        """What follows from the facts since the last turn, and from the time."""
+        call = self._next_call(now) if self._asked is None else None  # first: it changes when to wake
+        instructions = Instructions(
+            call,
+            self._invoke,
+            self._due_messages(now) if self._messages else (),
+            self._move,
+            self._adopted,
+            self._refuse,
+            self._tell,
+            self._log,
+            self._wake_at(),
+            self.life is Life.DRAINED,
+            self.life is Life.CLOSED,
+            self._queue_length,
+        )
+        self._clear()
+        return instructions
+
+    def _clear(self) -> None:
+        """Begin the next instructions."""
+        self._invoke: list[Invocation] = []
+        self._move: list[Move] = []
+        self._adopted: list[Adopted] = []
+        self._refuse: list[Refusal] = []
+        self._tell: list[Answer] = []
+        self._log: list[tuple[int, str]] = []
+        self._queue_length: int | None = None
+
+    def _next_call(self, now: float) -> Call | None:
+        """The call that is due, with everything that happened since the last; it is under way from here on."""
+        goodbye = self.life in ENDING and not self._busy()
+        if now < self._ask_at and not goodbye:
+            return None
+        swept = None
+        if goodbye or now >= self._sweep_at:
+            swept, self._given_up = self._given_up, []
+            self._sweep_at = now + self._limits.lease / SWEEPS
+        # Members that move are recorded already, and requests are not: they go in calls of their own.
+        adoption = self._adoptions.pop(0) if self._adoptions else None
+        arrivals = self._next_arrivals() if adoption is None else []
+        self._asked = _Asked(self._to_install, arrivals, self._completed, adoption, swept, goodbye)
+        call = Call(self._to_install, self._events(now, self._asked))
+        self._to_install, self._completed = None, []
+        self._ask_at = AT_ONCE if self._arrivals or self._adoptions else NEVER
+        return call
+
+    def _next_arrivals(self) -> list[tuple[float, bytes]]:
+        arrivals, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
+        return arrivals
+
+    def _events(self, now: float, asked: _Asked) -> Events:
+        serving = sorted(self._batches) if asked.swept is not None else None
+        leaving = self.life in ENDING or self.life is Life.CLOSED
+        if asked.adoption is not None:
+            return Events(asked.adoption.members, asked.completed, serving, leaving, recorded=True)
+        members = [member for _, member in asked.arrivals]
+        return Events(members, asked.completed, serving, leaving, [now - came for came, _ in asked.arrivals])
+
+    def _due_messages(self, now: float) -> list[Message]:
+        due = [message for message in self._messages if message.due <= now]
+        self._messages = [message for message in self._messages if message.due > now]
+        self._sending += len(due)
+        return due
+
+    def _wake_at(self) -> float:
+        asks_at = NEVER if self._asked is not None else self._ask_at
+        return min(asks_at, *(message.due for message in self._messages)) if self._messages else asks_at
+
+    # -- what the queue answered
+
+    def _answered(self, now: float, asked: _Asked, outcome: Outcome) -> None:
+        self._failures = 0
+        self._queue_length = outcome.queue_length
+        if self._epoch not in (None, outcome.epoch):
+            self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
+            self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
+        self._epoch = outcome.epoch
+        if asked.adoption is not None:
+            self._settle_adoption(asked.adoption, outcome.accepted)
+        elif outcome.accepted < len(asked.arrivals):
+            full = QueueFull(self._model, self._limits.max_queue_length)
+            self._refuse += [Refusal(member_id(member), full) for _, member in asked.arrivals[outcome.accepted :]]
+        for batch in outcome.batches:
+            self._take(batch)
+        if outcome.dropped or outcome.dead:
+            late, lost = "it waited longer than the policy serves", "its batch was lost too often; it is put aside"
+            self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
+            self._hand_out(_failures(outcome.dead, 502, "Function failed", lost))
+        wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
+        self._ask_at = min(self._ask_at, wake_at, self._sweep_at)
+        if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
+            self._live(Fact.NOBODY_WAITS)
+
+    def _settle_adoption(self, adoption: Adoption, accepted: int) -> None:
+        """The queue has taken the first ``accepted`` members; the others hear that there was no room for them.
+
+        Only now do their callers wait here: had the call failed, the other route would still answer for them.
+        """
+        for member in adoption.members[:accepted]:
+            caller = self._waiting.get(member_id(member))
+            if caller is not None and caller.queue != TOLD:
+                caller.queue = self.name
+        full = str(QueueFull(self._model, self._limits.max_queue_length))
+        self._hand_out(_failures(adoption.members[accepted:], 429, "Too many requests", full))
+        self._adopted.append(Adopted(adoption, None))
+
+    def _failed(self, now: float, asked: _Asked, error: StoreUnavailable) -> None:
+        """Whether the call was executed is not known: callers are told, completions are repeated.
+
+        A sweep takes back batches that were released to an answer that got lost.
+        """
+        if not self._failures:
+            self._log.append((logging.WARNING, f"{self.name}: {error}"))
+        self._failures += 1
+        self._completed = asked.completed + self._completed
+        self._given_up += asked.swept or ()
+        self._to_install = self._to_install or asked.install
+        self._refuse += [Refusal(member_id(member), error) for _, member in asked.arrivals]
+        if asked.adoption is not None:
+            self._adopted.append(Adopted(asked.adoption, error))
+        ending = self.life in ENDING
+        # Who ends does not ask again and again: what he holds is served when his lease is over.
+        self._sweep_at = now + self._limits.lease / SWEEPS if ending else AT_ONCE
+        somebody_waits = self._arrivals or self._adoptions
+        self._ask_at = AT_ONCE if somebody_waits else self._sweep_at if ending else now + RETRY
+
+    def _lost(self, asked: _Asked) -> None:
+        """The store does not know the queue: install its table, and submit again what waits here."""
+        if asked.adoption is not None:
+            self._adoptions.insert(0, asked.adoption)
+        self._arrivals = asked.arrivals + self._arrivals
+        self._given_up.clear()
+        self._to_install = self._table()
+        self._ask_at = self._sweep_at = AT_ONCE
+        if self._epoch is not None:
+            self._epoch = None
+            self._submit_again(besides=set())
+
+    def _submit_again(self, besides: set[str]) -> None:
+        """The store lost the queue: what waits here, but for what is computed, told or was submitted since, comes again."""
+        self._log.append((logging.WARNING, f"{self.name}: the store lost the queue; submitting what waits here again"))
+        besides = besides | {member_id(member) for batch in self._batches.values() for member in batch.members}
+        besides |= {member_id(member) for _, member in self._arrivals}
+        besides |= {member_id(member) for adoption in self._adoptions for member in adoption.members}
+        self._arrive_again([request_id for request_id in self._waiting if request_id not in besides])
+
+    def _arrive_again(self, request_ids: Iterable[str]) -> None:
+        """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
+        callers = [caller for caller in map(self._waiting.get, request_ids) if caller is not None and caller.queue == self.name]
+        self._arrivals = [(caller.came, encode_member(caller.item)) for caller in callers] + self._arrivals
+        self._ask_at = AT_ONCE
+
+    # -- batches under way
+
+    def _take(self, batch: Released) -> None:
+        """A batch that the queue released to this process."""
+        if self.life in RETIRED:
+            state = BatchState(batch.members, [], self._epoch)
+            state.moving = [member for member in batch.members if self._wanted(member_id(member))]
+        else:
+            state = BatchState(batch.members, self._items(batch.members), self._epoch)
+        self._batches[batch.batch_id] = state
+        self._go_on(batch.batch_id, state)
+
+    def _items(self, members: list[bytes]) -> list[Item]:
+        """The requests among ``members`` that somebody waits for."""
+        items = []
+        for member in members:
+            request_id = member_id(member)
+            if (caller := self._waiting.get(request_id)) is not None:
+                items.append(caller.item)
+            elif self._wanted(request_id):
+                items.append(decode_member(member))
+        return items
+
+    def _wanted(self, request_id: str) -> bool:
+        """Whether somebody may still wait for an answer: of another process's callers only that process knows."""
+        caller = self._waiting.get(request_id)
+        return caller.queue != TOLD if caller is not None else request_id[:PROCESS_LENGTH] != self._process
+
+    def _go_on(self, batch_id: str, batch: BatchState) -> None:
+        """Ask for the next part of a batch, or hand out what came of all of them."""
+        part = batch.next_part(self._wanted)
+        if part is not None:
+            batch.function = self._route.function
+            self._invoke.append(Invocation(batch_id, batch.function, self.asked_for, part))
+            return
+        batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
+        self._messages += [Message(process, theirs, batch_id) for process, theirs in elsewhere.items()]
+        if batch.moving:
+            self._move.append(Move(batch_id, batch.moving))
+        batch.outstanding = len(elsewhere) + bool(batch.moving)
+        if not batch.outstanding:
+            self._end(batch_id, batch)
+
+    def _part_failed(self, batch: BatchState, failure: Failure) -> None:
+        cause, detail = failure
+        part = batch.parts[-1]
+        if cause is Cause.DEFECT:
+            batch.refuse_all(500, "Internal error", detail)
+        elif cause is Cause.UNAVAILABLE and self.life in RETIRED:
+            batch.moving += [encode_member(item) for item in batch.parts.pop() if self._wanted(item.id)]
+        elif cause is Cause.UNAVAILABLE and batch.function != self._route.function:
+            pass  # another plan came meanwhile, and this function may have gone with it: the new one is asked
+        elif cause is Cause.UNAVAILABLE or len(part) == 1:
+            self._log.append((logging.WARNING, f"{self.name}: {len(part)} items failed: {detail}"))
+            batch.refuse(*((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
+        else:
+            batch.halve()
+
+    def _settle(self, batch_id: str, error: StoreUnavailable | None) -> None:
+        """One message or move of a batch ended."""
+        batch = self._batches[batch_id]
+        batch.outstanding -= 1
+        batch.given_up += error is not None
+        if not batch.outstanding:
+            self._end(batch_id, batch)
+
+    def _end(self, batch_id: str, batch: BatchState) -> None:
+        """A batch is complete, or given up; either way its callers here have their answers."""
+        del self._batches[batch_id]
+        if not batch.given_up:
+            self._completed.append(batch_id)
+            self._ask_at = AT_ONCE
+        elif batch.epoch == self._epoch:
+            self._given_up.append(batch_id)
+        else:  # the queue that would take it back is lost
+            self._arrive_again(map(member_id, batch.members))
+        self._tell += batch.answers
+
+    # -- answers
+
+    def _named(self, answers: list[Answer]) -> list[Answer]:
+        """The answers with the name of their route, if it has one."""
+        if not self._route.name:
+            return answers
+        named = {ROUTE_HEADER: self._route.name}
+        return [structs.replace(answer, headers=answer.headers | named) for answer in answers]
+
+    def _hand_out(self, answers: list[Answer]) -> None:
+        """Answers that complete no batch."""
+        here, elsewhere = self._at_hand(answers)
+        self._tell += here
+        self._messages += [Message(process, theirs, "") for process, theirs in elsewhere.items()]
+
+    def _at_hand(self, answers: list[Answer]) -> tuple[list[Answer], dict[str, list[Answer]]]:
+        """The answers whose callers wait here, and the others by the process where they do.
+
+        Nobody who has his answer at hand is computed for again, nor gets another.
+        """
+        here: list[Answer] = []
+        elsewhere: defaultdict[str, list[Answer]] = defaultdict(list)
+        for answer in answers:
+            caller = self._waiting.get(answer.id)
+            if caller is None:
+                elsewhere[answer.id[:PROCESS_LENGTH]].append(answer)
+            elif caller.queue != TOLD:
+                caller.queue = TOLD
+                here.append(answer)
+        elsewhere.pop(self._process, None)  # they have gone
+        return here, elsewhere
+
+    # -- the life of the route
+
+    def _live(self, fact: Fact) -> None:
+        self.life = LIVES[self.life][fact]
+
+    def _table(self) -> Policy:
+        """The route's table, which gives up nobody later than this process does: who got 504 must not be served before others.
+
+        A retired route holds nobody, in batches that its function would take: another process may not know yet that it is retired.
+        """
+        policy = self._route.policy.policy()
+        if self.life in RETIRED:
+            policy = greedy(policy.max_batch_size, servers=None)
+        drop_after = self._patience if policy.drop_after is None else min(self._patience, policy.drop_after)
+        return replace(policy, drop_after=drop_after)
+
+    def _busy(self) -> bool:
+        """Whether something of this route is under way here that has an end, besides a call."""
+        return bool(self._batches or self._adoptions or self._messages or self._sending)
+
+    def _nobody_waits(self) -> bool:
+        """Whether a queue that is empty is all there is of this route."""
+        if self._busy() or self._arrivals or self._completed or self._given_up:
+            return False
+        return all(caller.queue != self.name for caller in self._waiting.values())
+
+
+def _failures(members: list[bytes], status: int, title: str, detail: str) -> list[Answer]:
+    return [failed(member_id(member), status, title, detail) for member in members]

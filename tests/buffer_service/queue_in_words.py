@@ -1,0 +1,120 @@
+"""What a queue must answer to a call, written from ``lua/advance.lua``'s opening without a line of the code that serves.
+
+It keeps its own account of who waits and what is in flight, and says where an answer differs from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sluice.batching import Policy
+from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome
+
+
+@dataclass(slots=True)
+class TakenBack:
+    """A batch that a sweep of ``by`` took from its owner; ``heard`` is when that was heard of last (``None``: never)."""
+
+    batch_id: str
+    members: list[bytes]
+    by: str
+    heard: float | None
+
+
+@dataclass(slots=True)
+class QueueInWords:
+    """One life of one queue."""
+
+    policy: Policy
+    waiting: list[tuple[float, bytes]] = field(default_factory=list)  # (when it first came, member), as they wait
+    in_flight: dict[str, list[tuple[float, bytes]]] = field(default_factory=dict)
+    heard: dict[str, float] = field(default_factory=dict)
+    losses: dict[bytes, int] = field(default_factory=dict)
+    taken_back: list[TakenBack] = field(default_factory=list)  # by the last call
+    open_order: bool = False  # whether it lost several batches with members of one age, which come back in any order
+
+    def check(self, process: str, events: Events, outcome: Outcome, limits: Limits, now: float) -> list[str]:
+        """Take a call into account; what is wrong with its outcome."""
+        wrong: list[str] = []
+
+        def expect(what: str, got: object, wanted: object) -> None:
+            if got != wanted:
+                wrong.append(f"{what}: {got!r} instead of {wanted!r}")
+
+        for batch_id in events.completed:
+            for _, member in self.in_flight.pop(batch_id, []):
+                self.losses.pop(member[:ID_LENGTH], None)
+        self.taken_back, self.open_order = [], False
+        dead = self._sweep(process, events, limits, now) if events.serving is not None else []
+        expect("put aside", outcome.dead, dead)
+        room = max(0, limits.max_queue_length - len(self.waiting))
+        expect("accepted", outcome.accepted, min(room, len(events.arrivals)))
+        self.waiting += [(now, member) for member in events.arrivals[:room]]
+        if events.leaving:
+            if events.serving is not None and not events.serving:
+                del self.heard[process]
+            expect("released to one who leaves", outcome.batches, [])
+        else:
+            self._check_rule(process, outcome, now, expect)
+        expect("queue length", outcome.queue_length, len(self.waiting))
+        return wrong
+
+    def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
+        self.heard[process] = now
+        back: list[tuple[float, bytes]] = []
+        lost: list[list[tuple[float, bytes]]] = []
+        dead = []
+        for batch_id, members in list(self.in_flight.items()):
+            owner = batch_id[:PROCESS_LENGTH]
+            heard = self.heard.get(owner)
+            kept = batch_id in events.serving if owner == process else heard is not None and now - heard <= limits.lease
+            if kept:
+                continue
+            self.taken_back.append(TakenBack(batch_id, [member for _, member in members], process, heard))
+            lost.append(members)
+            for came, member in self.in_flight.pop(batch_id):
+                self.losses[member[:ID_LENGTH]] = self.losses.get(member[:ID_LENGTH], 0) + 1
+                if self.losses[member[:ID_LENGTH]] == limits.max_attempts:
+                    del self.losses[member[:ID_LENGTH]]
+                    dead.append(member)
+                else:
+                    back.append((came, member))
+        ages = [{came for came, _ in members} for members in lost]
+        self.open_order = sum(map(len, ages)) > len(set().union(*ages)) or (len(lost) > 1 and len(dead) > 1)
+        self.waiting[:0] = sorted(back, key=lambda entry: entry[0])
+        return dead
+
+    def _check_rule(self, process, outcome, now, expect) -> None:  # type: ignore[no-untyped-def]
+        """Batches and drops, one by one as the table says; and nothing is due any more."""
+        policy, released, dropped = self.policy, list(outcome.batches), list(outcome.dropped)
+        while self.waiting:
+            oldest = self.waiting[0][0]
+            if policy.drop_after is not None and now > oldest + policy.drop_after:
+                expect("dropped", dropped.pop(0) if dropped else None, self.waiting.pop(0)[1])
+                continue
+            row = min(len(self.waiting), len(policy.hold) - 1)
+            busy = policy.servers is not None and len(self.in_flight) >= policy.servers
+            if busy or now < oldest + policy.hold[row]:
+                break
+            take = policy.take[row]
+            batch = released.pop(0) if released else None
+            members, self.waiting = self.waiting[:take], self.waiting[take:]
+            expect("batch", batch and batch.members, [member for _, member in members])
+            if batch is None:
+                break
+            expect("owner", batch.batch_id[:PROCESS_LENGTH], process)
+            expect("in flight already", batch.batch_id in self.in_flight, False)
+            self.in_flight[batch.batch_id] = members
+            if policy.servers is not None and len(self.in_flight) > policy.servers:
+                expect("servers", len(self.in_flight), policy.servers)
+            if len(batch.members) > policy.max_batch_size:
+                expect("batch size", len(batch.members), policy.max_batch_size)
+        expect("released beyond the table", [batch.members for batch in released], [])
+        expect("dropped beyond the table", dropped, [])
+        expect("wakes in", outcome.wake_in, self._wake_in(now))
+
+    def _wake_in(self, now: float) -> float | None:
+        if not self.waiting or (self.policy.servers is not None and len(self.in_flight) >= self.policy.servers):
+            return None
+        due = self.waiting[0][0] + self.policy.hold[min(len(self.waiting), len(self.policy.hold) - 1)]
+        return due - now if due < float("inf") else None

@@ -1,0 +1,385 @@
+"""The state of a route, fact by fact: no loop, no store, no function, and the time is a number."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from sluice.batching import policy as constructors
+from sluice.batching.documents import PolicyDocument, Route
+from sluice.batching.errors import QueueFull, StoreUnavailable
+from sluice.buffer_service import route_state
+from sluice.buffer_service.batch_state import Cause, Failure
+from sluice.buffer_service.members import encode_member, member_id
+from sluice.buffer_service.route_state import LIVES, NEVER, RETRY, SENDINGS, TOLD, Caller, Fact, Life, RouteState
+from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
+from sluice.lambda_fn.contract import Answer, Item
+
+HERE, THERE = "hereeeee", "thereeee"
+LIMITS = Limits(max_queue_length=100, lease=6.0)
+PATIENCE = 30.0
+AWAY = StoreUnavailable("away")
+
+
+class Bench:
+    """A state, and whoever tells it facts."""
+
+    def __init__(self, policy=None, route="", function="f"):
+        self.waiting: dict[str, Caller] = {}
+        self.route = Route(route, function, PolicyDocument.of(policy or constructors.greedy(4, servers=1)), 1.0)
+        self.state = RouteState("m", self.route, LIMITS, HERE, self.waiting, PATIENCE)
+
+    def come(self, now, n=1):
+        """So many requests; their ids."""
+        ids = [f"{HERE}{len(self.waiting) + i:08x}" for i in range(n)]
+        for request_id in ids:
+            item = Item(request_id, "application/json", b"1")
+            self.waiting[request_id] = Caller(self.state.name, item, now)
+            self.state.came(now, item)
+        return ids
+
+    def call(self, now):
+        """The call of this turn, which there must be."""
+        call = self.state.turn(now).call
+        assert call is not None
+        return call
+
+    def begun(self):
+        """Announced, at time 0, with nothing to do before the next sweep."""
+        self.call(0.0)
+        self.state.called(0.0, Outcome(epoch="1"))
+        assert self.state.turn(0.0).call is None
+        return self
+
+    def batch(self, now, n=2, batch_id="b1"):
+        """So many requests come and leave as a batch; their ids, and the instructions."""
+        ids = self.come(now, n)
+        members = list(self.call(now).events.arrivals)
+        self.state.called(now, Outcome(n, [Released(batch_id, members)], epoch="1"))
+        return ids, self.state.turn(now)
+
+
+def answers(ids, status=200):
+    return [Answer(request_id, status, "application/json", b"2") for request_id in ids]
+
+
+# --- what the state is
+
+
+@pytest.mark.parametrize("name", ["route_state", "batch_state", "queue_state", "arrival_record", "members", "store"])
+def test_a_state_imports_no_clock_no_loop_and_no_network(name):
+    source = Path(route_state.__file__).with_name(f"{name}.py").read_text()
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    assert imported.isdisjoint({"asyncio", "time", "random", "secrets", "socket", "redis", "sluice.buffer_service.callers"})
+    ours = {module.removeprefix("buffer_service.") for module in imported if module.startswith("buffer_service.")}
+    assert ours <= {"arrival_record", "batch_state", "members", "store"}
+
+
+def test_the_table_of_lives_is_the_one_that_is_drawn():
+    header, _, *rows = [line.split() for line in route_state.__doc__.split("    state  ")[1].split("\n\n")[0].splitlines()]
+    assert header[:3] == ["retire", "nobody", "waits"]
+    facts = [Fact.RETIRE, Fact.NOBODY_WAITS, Fact.FOLLOW, Fact.LEAVE, Fact.SAID_GOODBYE]
+    drawn = {
+        Life[name]: {fact: Life[then] for fact, then in zip(facts, cells, strict=False) if then != "-"} for name, *cells in rows
+    }
+    assert drawn == LIVES
+
+
+@pytest.mark.parametrize(("life", "fact"), [(life, fact) for life in Life for fact in Fact if fact not in LIVES[life]])
+def test_a_fact_that_is_not_in_the_row_of_the_state_is_an_error(life, fact):
+    state = Bench().state
+    state.life = life
+    with pytest.raises(KeyError):
+        state._live(fact)
+
+
+def test_the_same_facts_give_the_same_instructions():
+    def run():
+        bench = Bench().begun()
+        ids, first = bench.batch(0.1, 3)
+        bench.state.served(0.2, "b1", answers(ids))
+        return first, bench.state.turn(0.2)
+
+    assert run() == run()
+
+
+# --- asking the queue
+
+
+def test_the_first_call_installs_the_table_and_announces_the_process():
+    call = Bench(constructors.greedy(4, servers=1)).call(0.0)
+    assert call.install.servers == 1 and call.install.drop_after == PATIENCE
+    assert (call.events.arrivals, call.events.serving) == ([], [])
+
+
+def test_one_call_takes_all_that_came_meanwhile_with_its_age():
+    bench = Bench().begun()
+    bench.come(1.0)
+    first = bench.call(1.0)
+    for now in (1.1, 1.2):
+        bench.come(now)
+        assert bench.state.turn(now).call is None  # one at a time
+    bench.state.called(1.5, Outcome(1, epoch="1"))
+    second = bench.call(1.5)
+    assert (len(first.events.arrivals), first.events.ages) == (1, [0.0])
+    assert second.events.ages == pytest.approx([0.4, 0.3])
+
+
+def test_the_next_turn_is_due_when_the_queue_said_and_three_times_in_a_lease():
+    bench = Bench()
+    bench.call(0.0)
+    bench.state.called(0.1, Outcome(wake_in=0.25, epoch="1"))
+    assert bench.state.turn(0.1).wake_at == pytest.approx(0.35)
+    assert bench.state.turn(0.3).call is None
+    assert bench.call(0.36).events.serving is None
+    bench.state.called(0.4, Outcome(epoch="1"))
+    assert bench.state.turn(0.4).wake_at == LIMITS.lease / 3
+    assert bench.call(LIMITS.lease / 3).events.serving == []
+
+
+def test_while_a_call_is_under_way_nothing_is_due():
+    bench = Bench()
+    bench.call(0.0)
+    assert bench.state.turn(0.0).wake_at == NEVER
+
+
+def test_who_finds_the_queue_full_or_the_store_away_is_refused():
+    bench = Bench().begun()
+    ids = bench.come(1.0, 3)
+    bench.call(1.0)
+    bench.state.called(1.1, Outcome(1, epoch="1"))
+    assert [(r.request_id, type(r.error)) for r in bench.state.turn(1.1).refuse] == [(i, QueueFull) for i in ids[1:]]
+    [late] = bench.come(1.2)
+    bench.call(1.2)
+    bench.state.called(1.3, AWAY)
+    assert bench.state.turn(1.3).refuse == [(late, AWAY)]
+
+
+def test_a_failed_call_is_said_once_asked_again_soon_and_brings_again_what_it_completed_with_a_sweep():
+    bench = Bench().begun()
+    ids, _ = bench.batch(0.1)
+    bench.state.served(0.2, "b1", answers(ids))
+    assert bench.call(0.2).events.completed == ["b1"]
+    for now in (0.3, 0.5):
+        bench.state.called(now, AWAY)
+        instructions = bench.state.turn(now)
+        assert len(instructions.log) == (now == 0.3)
+        assert instructions.call is None and instructions.wake_at == now + RETRY
+        again = bench.call(now + RETRY)
+        assert (again.events.completed, again.events.serving) == (["b1"], [])
+
+
+def test_a_table_that_comes_while_another_is_being_installed_is_installed_by_the_next_call():
+    bench = Bench(constructors.greedy(4))
+    bench.call(0.0)
+    bench.state.follow(0.1, Route("", "f", PolicyDocument.of(constructors.greedy(2)), 1.0))
+    bench.state.called(0.2, AWAY)
+    assert bench.call(0.2 + RETRY).install.max_batch_size == 2
+
+
+# --- batches
+
+
+def test_a_batch_is_complete_when_it_is_answered_and_its_callers_are_told_with_the_call():
+    bench = Bench().begun()
+    ids, instructions = bench.batch(0.1)
+    assert [item.id for item in instructions.invoke[0].items] == ids
+    bench.state.served(0.2, "b1", answers(ids))
+    instructions = bench.state.turn(0.2)
+    assert instructions.call.events.completed == ["b1"]
+    assert [answer.id for answer in instructions.tell] == ids
+    assert {bench.waiting[i].queue for i in ids} == {TOLD}
+
+
+def test_who_has_gone_is_not_computed_for():
+    bench = Bench().begun()
+    ids = bench.come(0.1, 2)
+    members = list(bench.call(0.1).events.arrivals)
+    del bench.waiting[ids[0]]
+    bench.state.called(0.2, Outcome(2, [Released("b1", members)], epoch="1"))
+    assert [item.id for item in bench.state.turn(0.2).invoke[0].items] == ids[1:]
+
+
+def test_answers_for_another_process_are_sent_before_the_batch_is_complete_and_tried_again_and_then_given_up():
+    bench = Bench().begun()
+    stranger = THERE + "00000000"
+    bench.call(2.0)
+    member = encode_member(Item(stranger, "application/json", b"1"))
+    bench.state.called(2.0, Outcome(0, [Released("b1", [member])], epoch="1"))
+    bench.state.turn(2.0)
+    bench.state.served(2.0, "b1", answers([stranger]))
+    now = 2.0
+    for _ in range(SENDINGS):
+        instructions = bench.state.turn(now)
+        [message] = instructions.send
+        assert message.process == THERE and instructions.call is None
+        bench.state.sent(now, message, AWAY)
+        now += RETRY
+    instructions = bench.state.turn(now)
+    assert instructions.send == () and "away" in instructions.log[0][1]
+    events = bench.call(4.0).events
+    assert (events.completed, events.serving) == ([], [])  # the sweep takes it back
+
+
+def test_a_batch_that_fails_is_halved_until_the_item_that_fails_stands_alone_one_part_at_a_time():
+    bench = Bench().begun()
+    ids, instructions = bench.batch(0.1, 4)
+    poison, asked, now = ids[2], [], 0.1
+    while instructions.invoke:
+        [invocation] = instructions.invoke
+        part = [item.id for item in invocation.items]
+        asked.append([ids.index(i) for i in part])
+        now += 0.1
+        bench.state.served(now, "b1", Failure(Cause.FAILED, "choked") if poison in part else answers(part))
+        instructions = bench.state.turn(now)
+    assert asked == [[0, 1, 2, 3], [0, 1], [2, 3], [2], [3]]
+    assert {answer.id: answer.status for answer in instructions.tell} == {i: 502 if i == poison else 200 for i in ids}
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"), [(Cause.UNAVAILABLE, 502), (Cause.TOO_LARGE, 413), (Cause.FAILED, 502), (Cause.DEFECT, 500)]
+)
+def test_what_helps_no_item_fails_it_with_its_status(cause, status):
+    bench = Bench().begun()
+    _, _ = bench.batch(0.1, 1)
+    bench.state.served(0.2, "b1", Failure(cause, "so it is"))
+    assert [answer.status for answer in bench.state.turn(0.2).tell] == [status]
+
+
+# --- a queue that was lost
+
+
+def test_who_waits_comes_again_to_a_queue_that_was_lost_with_the_time_when_he_came_but_not_who_is_computed():
+    bench = Bench().begun()
+    batch, _ = bench.batch(0.5)
+    waits = bench.come(1.0)
+    bench.call(1.0)
+    bench.state.called(1.0, Outcome(1, queue_length=1, epoch="1"))
+    bench.call(1.0 + LIMITS.lease)
+    bench.state.called(1.0 + LIMITS.lease, QueueLost("lost"))
+    call = bench.call(1.0 + LIMITS.lease)
+    assert [member_id(member) for member in call.events.arrivals] == waits
+    assert call.events.ages == pytest.approx([LIMITS.lease])
+    assert call.install is not None and call.events.serving == ["b1"]
+    assert all(bench.waiting[i].queue == bench.state.name for i in batch)
+
+
+def test_another_epoch_is_a_queue_that_was_lost_and_has_not_heard_of_this_process():
+    bench = Bench().begun()
+    waits = bench.come(1.0)
+    bench.call(1.0)
+    bench.state.called(1.0, Outcome(1, queue_length=1, epoch="1"))
+    [new] = bench.come(1.1)
+    bench.call(1.1)
+    bench.state.called(1.1, Outcome(1, queue_length=1, epoch="2"))
+    call = bench.call(1.1)
+    assert [member_id(member) for member in call.events.arrivals] == waits and new not in waits
+    assert call.events.serving == []
+
+
+def test_a_batch_that_is_given_up_after_its_queue_was_lost_comes_again():
+    bench = Bench(route="a").begun()
+    ids = bench.come(0.1, 2)
+    members = list(bench.call(0.1).events.arrivals)
+    bench.state.retire(0.1)
+    bench.state.called(0.2, Outcome(2, [Released("b1", members)], epoch="1"))
+    instructions = bench.state.turn(0.2)
+    [move] = instructions.move
+    assert move.members == members
+    bench.state.called(0.3, Outcome(0, epoch="2"))
+    assert bench.call(0.3).events.arrivals == []  # they are under way
+    bench.state.moved(0.4, move, AWAY)
+    bench.state.called(0.5, Outcome(0, epoch="2"))
+    assert [member_id(member) for member in bench.call(0.5).events.arrivals] == ids
+
+
+# --- a route that goes
+
+
+def retired():
+    """A route whose function is asked for a batch, with one more who waits; then it is retired."""
+    bench = Bench(constructors.greedy(1, servers=1), route="a").begun()
+    ids = bench.come(0.1, 2)
+    members = list(bench.call(0.1).events.arrivals)
+    bench.state.called(0.2, Outcome(2, [Released("b1", members[:1])], queue_length=1, epoch="1"))
+    bench.state.turn(0.2)
+    bench.state.retire(0.3)
+    return bench, ids, members
+
+
+def test_a_retired_route_holds_nobody_and_moves_who_waited():
+    bench, _, members = retired()
+    call = bench.call(0.3)
+    assert call.install.hold == (NEVER, 0.0) and call.install.servers is None
+    bench.state.called(0.4, Outcome(0, [Released("b2", members[1:])], epoch="1"))
+    instructions = bench.state.turn(0.4)
+    assert instructions.move == [("b2", members[1:])] and not instructions.invoke
+
+
+def test_a_retired_route_is_drained_when_nobody_waits_and_closed_when_it_has_said_goodbye():
+    bench, ids, members = retired()
+    bench.call(0.3)
+    bench.state.called(0.4, Outcome(0, [Released("b2", members[1:])], epoch="1"))
+    [move] = bench.state.turn(0.4).move
+    bench.waiting[ids[1]].queue = "m:b"  # as the other route does when its queue has taken him
+    bench.state.moved(0.5, move)
+    bench.state.served(0.5, "b1", answers(ids[:1]))
+    assert bench.call(0.5).events.completed == ["b2", "b1"]
+    bench.state.called(0.6, Outcome(epoch="1"))
+    assert bench.state.turn(0.6).drained and bench.state.life is Life.DRAINED
+    bench.state.leave(0.7)
+    goodbye = bench.call(0.7).events
+    assert (goodbye.leaving, goodbye.serving) == (True, [])
+    bench.state.called(0.8, Outcome(epoch="1"))
+    assert bench.state.turn(0.8).closed
+
+
+def test_a_batch_that_its_function_leaves_without_an_answer_is_moved_from_a_retired_route_and_asked_again_under_another_function():
+    bench, ids, _ = retired()
+    bench.state.served(0.4, "b1", Failure(Cause.UNAVAILABLE, "gone"))
+    assert [member_id(member) for move in bench.state.turn(0.4).move for member in move.members] == ids[:1]
+    bench = Bench(function="f").begun()
+    ids, _ = bench.batch(0.1)
+    bench.state.follow(0.2, Route("", "g", bench.route.policy, 1.0))
+    bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "gone"))
+    [invocation] = bench.state.turn(0.3).invoke
+    assert (invocation.function, [item.id for item in invocation.items]) == ("g", ids)
+
+
+def test_members_are_adopted_in_a_call_of_their_own_and_their_callers_wait_here_when_it_took_them():
+    bench = Bench(route="b").begun()
+    ids = bench.come(0.1, 2)
+    members = list(bench.call(0.1).events.arrivals)
+    bench.state.called(0.1, Outcome(2, queue_length=2, epoch="1"))
+    for i in ids:
+        bench.waiting[i].queue = "m:a"
+    adoption = bench.state.adopt(0.2, members)
+    bench.come(0.2)
+    events = bench.call(0.2).events
+    assert (events.arrivals, events.recorded) == (members, True)
+    assert {bench.waiting[i].queue for i in ids} == {"m:a"}
+    bench.state.called(0.3, Outcome(1, queue_length=3, epoch="1"))
+    instructions = bench.state.turn(0.3)
+    assert instructions.adopted == [(adoption, None)]
+    assert [(answer.id, answer.status) for answer in instructions.tell] == [(ids[1], 429)]
+    assert (bench.waiting[ids[0]].queue, bench.waiting[ids[1]].queue) == ("m:b", TOLD)
+    assert len(instructions.call.events.arrivals) == 1 and not instructions.call.events.recorded
+
+
+def test_a_process_that_leaves_keeps_its_lease_until_its_batches_are_finished_and_says_goodbye_once():
+    bench = Bench().begun()
+    ids, _ = bench.batch(0.1)
+    bench.state.leave(0.2)
+    sweep = bench.call(LIMITS.lease / 3).events
+    assert (sweep.leaving, sweep.serving) == (True, ["b1"])
+    bench.state.called(2.1, Outcome(epoch="1"))
+    bench.state.served(2.2, "b1", answers(ids))
+    goodbye = bench.call(2.2).events
+    assert (goodbye.completed, goodbye.serving) == (["b1"], [])
+    bench.state.called(2.3, AWAY)
+    instructions = bench.state.turn(2.3)
+    assert instructions.closed and instructions.call is None and instructions.wake_at == NEVER

@@ -1,0 +1,294 @@
+"""Runs of several processes in virtual time, by seed; what they find when a defect is planted; the script on their calls."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.batching.batcher import Batcher
+from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service import redis_store
+from sluice.buffer_service.arrival_stream import read_arrivals
+from sluice.buffer_service.batch_state import BatchState
+from sluice.buffer_service.queue_state import QueueState
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.route_state import RETIRED, RouteState
+from sluice.buffer_service.store import QueueLost, Released
+from sluice.lambda_fn.contract import Answer
+from tests.buffer_service.simulation import FAULTS, MODEL, World, simulate
+
+SEEDS = 1500
+AT_MOST = 600  # seeds within which a planted defect is found
+REPLAYED = 100
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """What the runs make go wrong is logged as what went wrong."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_whatever_goes_wrong_everybody_gets_his_own_answer_once_and_nobody_waits_in_the_end(part):
+    for seed in range(part, SEEDS, 10):
+        world = simulate(seed)
+        assert not world.wrong, f"python -m tests.buffer_service.simulation {seed}: {world.wrong[0]}"
+
+
+def _seen(world: World) -> set[Any]:
+    """The faults of a run, the ends of its requests, and what its calls to the store brought and took."""
+    calls = [call for call in world.calls if call.events is not None and call.outcome is not None]
+    seen: set[Any] = {*world.faults, *(request.status for request in world.requests)}
+    for call in calls:
+        owners = [{member[:8] for member in batch.members} for batch in call.outcome.batches]
+        seen |= {"given up"} if call.outcome.dropped else set()
+        seen |= {"put aside"} if call.outcome.dead else set()
+        seen |= {"moved"} if call.events.recorded else set()
+        seen |= {"left waiting"} if call.events.leaving and call.outcome.queue_length else set()
+        seen |= {"a batch of several processes"} if any(len(processes) > 1 for processes in owners) else set()
+    return seen
+
+
+def test_every_fault_strikes_and_every_end_is_seen():
+    wanted = {*FAULTS, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left"}
+    wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
+    for seed in range(AT_MOST):
+        wanted -= _seen(simulate(seed))
+        if not wanted:
+            return
+    pytest.fail(f"{AT_MOST} seeds did not see {wanted}")
+
+
+def test_a_run_is_its_seed_in_every_interpreter():
+    command = [sys.executable, "-m", "tests.buffer_service.simulation", "4"]
+    told = [
+        subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": seed}, check=True).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert "nothing is wrong" in told[0]
+
+
+# --- planted defects
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _patched(owner: Any, name: str, make: Callable[[Any], Any]) -> Plant:
+    return lambda patch: patch.setattr(owner, name, make(getattr(owner, name)))
+
+
+def _drops_an_answer(at_hand: Any) -> Any:
+    return lambda state, answers: at_hand(state, answers[:1] + answers[2:])
+
+
+def _forgets_a_lease(sweep: Any) -> Any:
+    def forgetful(state: QueueState, batcher: Any, process: str, serving: Any, limits: Any, now: float) -> Any:
+        before = state.seen.get(process, now)
+        dead = sweep(state, batcher, process, serving, limits, now)
+        state.seen[process] = before
+        return dead
+
+    return forgetful
+
+
+def _swaps_two_answers(answered: Any) -> Any:
+    def swapped(batch: BatchState, answers: list[Answer]) -> None:
+        if len(answers) > 1:
+            first, second, *rest = answers
+            answers = [Answer(first.id, 200, first.content_type, second.body), Answer(second.id, 200, "", first.body), *rest]
+        answered(batch, answers)
+
+    return swapped
+
+
+def _never_reports_a_completion(end: Any) -> Any:
+    def silent(state: RouteState, batch_id: str, batch: BatchState) -> None:
+        end(state, batch_id, batch)
+        state._completed.clear()
+
+    return silent
+
+
+def _releases_more_than_the_table_says(release: Any) -> Any:
+    def generous(state: QueueState, batch_id: str, members: Any) -> Released:
+        assert state.batcher is not None
+        if state.batcher._waiting:
+            members = (*members, state.batcher._waiting.popleft()[1])
+        return release(state, batch_id, members)
+
+    return generous
+
+
+def _makes_young_again_what_is_taken_back(take_back: Any) -> Any:
+    return lambda batcher, batches, members: take_back(batcher, batches, [(batcher._now, dated) for _, dated in members])
+
+
+def _forgets_what_a_failed_call_brought(failed: Any) -> Any:
+    return lambda state, now, asked, error: failed(state, now, replace(asked, completed=[]), error)
+
+
+def _asks_for_both_halves_at_once(go_on: Any) -> Any:
+    def eager(state: RouteState, batch_id: str, batch: BatchState) -> None:
+        go_on(state, batch_id, batch)
+        if len(batch.parts) > 1:
+            batch.parts.insert(0, batch.parts.pop())
+            go_on(state, batch_id, batch)
+
+    return eager
+
+
+def _completes_before_answers_are_sent(go_on: Any) -> Any:
+    def hasty(state: RouteState, batch_id: str, batch: BatchState) -> None:
+        go_on(state, batch_id, batch)
+        if batch_id in state._batches and not batch.parts and batch_id not in state._completed:
+            state._completed.append(batch_id)
+
+    return hasty
+
+
+def _answers_after_the_first_portion_are_late(due: Any) -> Any:
+    return lambda state, now: due(state, now)[:1]
+
+
+def _moves_callers_at_once(adopt: Any) -> Any:
+    def early(state: RouteState, now: float, members: list[bytes]) -> Any:
+        for member in members:
+            if (caller := state._waiting.get(member[:16].decode())) is not None:
+                caller.queue = state.name
+        return adopt(state, now, members)
+
+    return early
+
+
+DEFECTS: dict[str, Plant] = {
+    "drops an answer": _patched(RouteState, "_at_hand", _drops_an_answer),
+    "forgets a lease": _patched(QueueState, "_sweep", _forgets_a_lease),
+    "swaps two answers": _patched(BatchState, "answered", _swaps_two_answers),
+    "never reports a completion": _patched(RouteState, "_end", _never_reports_a_completion),
+    "releases more than the table says": _patched(QueueState, "_release", _releases_more_than_the_table_says),
+    "makes young again what is taken back": _patched(Batcher, "take_back", _makes_young_again_what_is_taken_back),
+    "forgets what a failed call brought": _patched(RouteState, "_failed", _forgets_what_a_failed_call_brought),
+    "asks for both halves at once": _patched(RouteState, "_go_on", _asks_for_both_halves_at_once),
+    "completes before answers are sent": _patched(RouteState, "_go_on", _completes_before_answers_are_sent),
+    "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
+    "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
+    "is drained too early": _patched(RouteState, "_nobody_waits", lambda _: lambda state: True),
+    "leaves with batches under way": _patched(RouteState, "_busy", lambda _: lambda state: False),
+    "does not sweep after a failure": _patched(
+        RouteState, "_failed", lambda f: lambda s, now, *rest: (f(s, now, *rest), setattr(s, "_sweep_at", now + 99))
+    ),
+    "says that all were moved": _patched(RouteState, "moved", lambda f: lambda s, now, move, error=None: f(s, now, move)),
+    "serves what a retired route holds": _patched(
+        RouteState, "_table", lambda f: lambda s: s._route.policy.policy() if s.life in RETIRED else f(s)
+    ),
+    "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
+}
+
+
+def found_at(plant: Plant, seeds: range, faults: tuple[str, ...] | None = None) -> int | None:
+    """The first seed whose run finds a defect."""
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        return next((seed for seed in seeds if simulate(seed, faults).wrong), None)
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_planted_defect_is_found(defect):
+    seed = found_at(DEFECTS[defect], range(AT_MOST))
+    assert seed is not None, f"{AT_MOST} seeds did not find a buffer that {defect}"
+
+
+def test_a_caller_who_is_moved_before_the_queue_has_taken_him_is_found_where_moves_fail_and_the_store_forgets():
+    """A defect that stood here until it was found so: it takes a move that fails, and then a store that loses its data."""
+    plant = _patched(RouteState, "adopt", _moves_callers_at_once)
+    faults = ("plans change", "the store is away", "calls to the store get lost", "the store forgets")
+    assert found_at(plant, range(AT_MOST), faults) is not None
+    assert not any(simulate(seed, faults).wrong for seed in range(50))
+
+
+# --- the script on the calls of the simulation
+
+
+async def first_difference(url: str, world: World) -> str | None:
+    """Where the script answers the calls of a run differently; what follows an outcome whose order is open is not compared."""
+    model = uuid.uuid4().hex
+    stores = {process: RedisStore(url, process) for process in world.processes}
+    queues: dict[int, Any] = {}
+    epochs: dict[str, str] = {}
+    try:
+        for number, call in enumerate(world.calls):
+            if call.by == 0:
+                for queue in queues.values():
+                    await queue._client.delete(*queue.keys)
+                continue
+            queue = queues.setdefault(call.by, stores[call.process].queue(model, world.limits, call.route))
+            if call.policy is not None:
+                await queue.install(call.policy)
+                continue
+            try:
+                outcome = await queue.advance(call.events, call.now)
+            except (QueueLost, StoreUnavailable) as error:
+                if call.outcome is not None or not isinstance(error, QueueLost):
+                    return f"call {number}: {error}"
+                continue
+            if call.open_order:
+                return None
+            if call.outcome is None:
+                return f"call {number}: {outcome}, and the queue is not known"
+            wanted = replace(call.outcome, epoch=epochs.setdefault(call.outcome.epoch, outcome.epoch))
+            if outcome != wanted:
+                return f"call {number}, {call.events}: {outcome} instead of {wanted}"
+        recorded = read_arrivals(url, model) if world.backend.records[MODEL].calls else []
+        kept = world.backend.arrival_times(MODEL)
+        if "the store forgets" not in world.faults and recorded != pytest.approx(kept, abs=1e-4):
+            return f"recorded {recorded} instead of {kept}"
+        return None
+    finally:
+        for store in stores.values():
+            await store.close()
+
+
+def test_the_script_answers_every_call_of_the_simulation_as_the_memory_store_does(redis_server):
+    for seed in range(REPLAYED):
+        world = simulate(seed)
+        assert asyncio.run(first_difference(redis_server.url, world)) is None, f"seed {seed}"
+
+
+SCRIPT_DEFECTS = {
+    "forgets a lease": ("redis.call('ZADD', KEYS[5], stamp, process)", ""),
+    "believes a lease for ever": ("now <= tonumber(seen) + tonumber(ARGV[5])", "true"),
+    "keeps a completed batch": ("redis.call('HDEL', KEYS[4], ARGV[argument])", ""),
+    "takes one more": ("local times, members = pop(take)", "take = take + 1 local times, members = pop(take)"),
+    "puts the youngest first": ("return x > y", "return x < y"),
+    "makes young again what it takes back": ("redis.call('LPUSH', KEYS[2], entry[1])", "redis.call('LPUSH', KEYS[2], stamp)"),
+    "counts no servers": ("in_flight = in_flight + 1", ""),
+    "releases to one who leaves": ("while waiting > 0 and not leaving do", "while waiting > 0 do"),
+    "forgives every loss": (">= tonumber(ARGV[6])", ">= 1000"),
+    "records what is moved": ("if accepted > 0 and kept > 0 then", "kept = 100000 if accepted > 0 then"),
+}
+
+
+@pytest.mark.parametrize("defect", SCRIPT_DEFECTS)
+def test_a_defect_planted_in_the_script_is_found(defect, redis_server, monkeypatch):
+    sound, defective = SCRIPT_DEFECTS[defect]
+    assert sound in redis_store.ADVANCE
+    script = redis_store.ADVANCE.replace(sound, defective)
+    monkeypatch.setattr(redis_store, "ADVANCE", script)
+    monkeypatch.setattr(redis_store, "ADVANCE_SHA", hashlib.sha1(script.encode()).hexdigest())
+    for seed in range(REPLAYED):
+        if asyncio.run(first_difference(redis_server.url, simulate(seed))) is not None:
+            return
+    pytest.fail(f"{REPLAYED} seeds did not find a script that {defect}")
