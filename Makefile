@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 # and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps.
 INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps
 
+# On every core; a worker takes over what another has left.
+PYTEST = $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
+
 .PHONY: demo test check bench studies deploy-tools lock clean
 
 demo: $(VENV)/local
 	$(BIN)/sluice demo
 
 test: $(VENV)/dev
-	$(BIN)/pytest -m "not deploy" --numprocesses auto --dist worksteal --durations 20
+	$(PYTEST) -m "not deploy and not full"
 
 check: $(VENV)/dev deploy-tools
 	$(BIN)/ruff check .
@@ -20,6 +23,7 @@ check: $(VENV)/dev deploy-tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) test
+	$(PYTEST) -m full
 	$(BIN)/pytest -m deploy
 
 bench: $(VENV)/dev

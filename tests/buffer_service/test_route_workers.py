@@ -18,6 +18,8 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Plans, Running, serving
 
+pytestmark = pytest.mark.full
+
 SECONDS = {"small": "0.002", "large": "0.03"}  # a batch of one
 MODEL = "family"
 

@@ -18,6 +18,8 @@ from sluice.lambda_fn.contract import decode_batch
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Function, Plans, plan, serving
 
+pytestmark = pytest.mark.full
+
 ACTIONS = (0, 0, 0, 3, 4, 4, 4, 7, 8)  # waits for three; takes fewer than wait at 5 and 6 and beyond 8
 REQUESTS = 400
 

@@ -15,6 +15,8 @@ from sluice.local.demo import Row, notes
 from sluice.optimizer.service.times import service_times
 from tests.batching.test_documents import PROFILE
 
+pytestmark = pytest.mark.full
+
 SHORT = """
 import sys, msgspec
 from sluice.local.demo import Demo

@@ -29,6 +29,8 @@ from sluice.optimizer.fleet import plan_fleet, read_fleet
 from sluice.optimizer.fleet.prediction import run_family
 from tests.local.test_fleet_networks import ENCODER, MLP
 
+pytestmark = pytest.mark.full
+
 FAMILIES = (MLP, ENCODER)
 N_WORKERS = {"a": 3, "b": 2}
 PER_WORKER = {1: 100.0, 2: 300.0}  # requests/s of the first (the whole network) and of the second variant

@@ -18,6 +18,8 @@ from sluice.local.fleet_networks import INPUT_SEED, Family, likeliest_class, mak
 from sluice.local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES, measure_variant
 from sluice.local.stack import AWS_ENVIRONMENT
 
+pytestmark = pytest.mark.full
+
 MLP = Family(
     "mlp",
     "rank",

@@ -29,6 +29,8 @@ from sluice.local.bootstrap import Throttle
 from sluice.local.functions import MAX_RESPONSE, Function
 from sluice.local.lambda_runtime import LambdaRuntime
 
+pytestmark = pytest.mark.full
+
 INVOKE = "/2015-03-31/functions/{}/invocations"
 
 PROBES = """

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from sluice.batching.errors import InvalidInput
 from sluice.local.replay import Replay, intended_times, replay, run
 
+pytestmark = pytest.mark.full
+
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 

@@ -32,7 +32,7 @@ from sluice.optimizer.smdp import (
 from sluice.optimizer.smdp.modulated import evaluate_modulated
 from tests.optimizer.smdp_problems import googlenet
 
-DATA = Path(__file__).parents[2] / "studies" / "modulated-arrivals.csv"
+DATA = Path(__file__).parents[2] / "studies" / "data" / "modulated-arrivals.csv"
 MU = 8 / affine(1.0524e-3, 0.3051e-3, 8)[-1]  # requests/s of full batches of 8
 
 

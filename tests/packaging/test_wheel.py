@@ -17,6 +17,8 @@ import pytest
 
 from sluice.cli.main import COMMANDS
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 PACKAGED = ("sluice", "buffer_service", "lambda_fn", "optimizer", "profiler")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -13,6 +13,8 @@ from sluice.profiler.invocations import LambdaInvocations
 from sluice.profiler.samples import Sample
 from sluice.profiler.service_times import Sweep, measure_service_times
 
+pytestmark = pytest.mark.full
+
 INTERCEPT, SLOPE = 0.010, 0.001
 
 

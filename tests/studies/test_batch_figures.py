@@ -11,6 +11,8 @@ from studies.batch_figures.page import page
 from studies.batch_figures.results import Study
 from tests.studies.published import assert_published
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def study() -> Study:

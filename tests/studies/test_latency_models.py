@@ -20,6 +20,8 @@ from studies.latency_models.settings import Setting, as_in_batch, grid, held_out
 from studies.latency_models.simulator import simulate
 from tests.studies.published import assert_published
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:

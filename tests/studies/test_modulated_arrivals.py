@@ -18,6 +18,8 @@ from studies.modulated_arrivals.sampling import sample
 from studies.modulated_arrivals.settings import settings
 from tests.studies.published import assert_published
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:

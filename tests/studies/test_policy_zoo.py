@@ -17,6 +17,8 @@ from studies.publishing import DOCS, EXCERPT
 from studies.publishing import TRACES as EXAMPLES
 from tests.studies.published import assert_published
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:

@@ -21,6 +21,8 @@ from studies.proteus.results import Run, Study, read, write
 from studies.proteus.systems import SYSTEMS, additive_increase, deadline_in_sizes
 from tests.studies.published import assert_published, shown_in
 
+pytestmark = pytest.mark.full
+
 ACCELERATORS = {"onnxruntime_cpu": 4.0, "onnxruntime_gpu_ampere": 1.0, "onnxruntime_gpu_pascal": 2.0}
 VARIANTS = {"apple": {"apple/small": 70.0, "apple-large": 100.0}, "plum": {"plum-small": 80.0, "plum-large": 100.0}}
 MILLISECONDS = {"apple/small": 4.0, "apple-large": 20.0, "plum-small": 3.0, "plum-large": 16.0}

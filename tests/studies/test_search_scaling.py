@@ -12,6 +12,8 @@ from studies.search_scaling.page import page
 from studies.search_scaling.results import Point, Study, read
 from tests.studies.published import assert_published
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def study() -> Study:

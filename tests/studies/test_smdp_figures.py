@@ -48,6 +48,8 @@ from studies.smdp_figures.results import Study, Table, read
 from studies.smdp_figures.servers import PRINTED, cases, logarithmic, problem, settings, static
 from tests.studies.published import assert_published, shown_in
 
+pytestmark = pytest.mark.full
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
