@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The system's pip installs into the environment, so that a Python without ensurepip (Debian's) is enough. The locks are complete,
-# and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps.
-INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps
+# and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps. Python compiles what is imported, which is less.
+INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps --no-compile
 
 # On every core; a worker takes over what another has left.
 PYTEST = $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20

@@ -65,7 +65,11 @@ def gaps_of_every_kind() -> dict[str, Array]:
     }
 
 
-@pytest.mark.parametrize("kind", gaps_of_every_kind())
+SLOW = ("many at one time", "very long silences", "one silence of all the time")  # seconds each: their rates differ by a million
+KINDS = [pytest.param(kind, marks=pytest.mark.full) if kind in SLOW else kind for kind in gaps_of_every_kind()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_auto_fits_any_trace_and_keeps_its_rate(kind: str) -> None:
     trace = Trace(gaps_of_every_kind()[kind])
     fit = fit_arrivals(trace)
