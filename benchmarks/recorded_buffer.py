@@ -84,8 +84,8 @@ class RecordedStore:
     def __init__(self, store: Store, record: Record) -> None:
         self._store, self._record = store, record
 
-    def queue(self, model: str, limits: Limits) -> Queue:
-        return RecordedQueue(self._store.queue(model, limits), self._record)
+    def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
+        return RecordedQueue(self._store.queue(model, limits, route), self._record)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

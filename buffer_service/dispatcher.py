@@ -1,8 +1,7 @@
 """The dispatcher of one route of a model: does what the route's state says (``route_state.py``), and tells it what came of that.
 
-It decides nothing: it calls the queue, invokes, sends, moves, arms one timer, and hands out answers. What happens in one round of
-the loop is told to the state before the next turn, so that one call to the queue takes it all; while a call is under way, a turn
-does everything else.
+It decides nothing: it calls the queue, invokes, sends, moves, arms one timer, and hands out answers. A call waits for the end of a
+round of the loop, so that it takes all that came in it; everything else is done at once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from sluice.buffer_service.route_state import (
     Adopted,
     Adoption,
     Call,
-    Instructions,
     Invocation,
     Message,
     Move,
@@ -125,8 +123,7 @@ class Dispatcher:
         item = Item(self._callers.new_id(), content_type, body, headers)
         answered = self._callers.add(self._state.name, item, came)
         self._state.came(came, item)
-        if self._next_turn is None and not self._state.asking:
-            self._kick()
+        self._call_soon()
         try:
             answer = await answered
         except SluiceError as error:
@@ -156,10 +153,12 @@ class Dispatcher:
     # -- turns
 
     def _kick(self) -> None:
-        """Take a turn: after this round of the loop, in which more may come; at once where a call is under way."""
-        if self._state.asking:
-            self._turn()
-        elif self._next_turn is None:
+        """Do at once what is to be done, but for a call: that waits for the end of this round of the loop, as more may come."""
+        self._call_soon()  # first, so that the call is on its way before those who are told now go on
+        self._turn(may_call=self._state.asking)  # while a call is under way there is no other
+
+    def _call_soon(self) -> None:
+        if self._next_turn is None and not self._state.asking:
             self._next_turn = self._spawn(self._call_as_told())
 
     async def _call_as_told(self) -> None:
@@ -169,11 +168,11 @@ class Dispatcher:
             answer = await self._ask(call)
             self._state.called(self._clock(), answer)
 
-    def _turn(self) -> Call | None:
+    def _turn(self, may_call: bool = True) -> Call | None:
         """Do what the state says, but for the call, which is left to do."""
         # One breath: nothing may happen between what the state says and that it is done, or begun.
         now = self._clock()
-        instructions = self._state.turn(now)
+        instructions = self._state.turn(now, may_call)
         for invocation in instructions.invoke:
             self._spawn(self._invoke(invocation))
         if instructions.send:
@@ -186,8 +185,12 @@ class Dispatcher:
             self._callers.fail(request_id, error)
         if instructions.tell:
             self._tell(instructions.tell)
-        self._report(instructions)
-        self._arm(instructions.wake_at, now)
+        for level, line in instructions.log:
+            _log.log(level, "%s", line)
+        if instructions.queue_length is not None:
+            self._telemetry.waiting(instructions.queue_length)
+        if instructions.wake_at < self._rings_at:
+            self._arm(instructions.wake_at, now)
         if instructions.drained:
             self._drained()
         if instructions.closed:
@@ -268,16 +271,8 @@ class Dispatcher:
                 await asyncio.sleep(0)
             self._callers.answer(answer)
 
-    def _report(self, instructions: Instructions) -> None:
-        for level, line in instructions.log:
-            _log.log(level, "%s", line)
-        if instructions.queue_length is not None:
-            self._telemetry.waiting(instructions.queue_length)
-
     def _arm(self, wake_at: float, now: float) -> None:
-        """Have a turn taken at ``wake_at``; a timer that rings before does no harm, and is armed again then."""
-        if wake_at >= self._rings_at:
-            return
+        """Have a turn taken at ``wake_at``; a timer that rings before does no harm, is left, and is armed again then."""
         if self._timer is not None:
             self._timer.cancel()
         self._rings_at = wake_at

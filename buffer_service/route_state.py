@@ -31,13 +31,12 @@ named, the next sweep (three in a lease). After a failed call it is due at once 
 ``RETRY``; and it sweeps, since batches may have been released to an answer that got lost.
 
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
-former are called first. In one turn completions and arrivals go in one call; answers to callers here are told after the call that
-completes their batch has been asked for.
+former are called first. Completions and arrivals go in one call. Callers here are told without waiting for the call that completes
+their batch: they would end with this process, and nobody else's answer hangs on it.
 
 Guarantees. Answers for callers at other processes are sent before their batch is declared complete; whoever dies in between leaves
 a lease that expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer,
-the first. Callers at this process end with it, and are told right after. Members move the same way: their batch is complete when
-the other queue has taken them.
+the first. Members move the same way: their batch is complete when the other queue has taken them.
 """
 
 from __future__ import annotations
@@ -103,6 +102,7 @@ LIVES: dict[Life, dict[Fact, Life]] = {
 }
 RETIRED = (Life.RETIRING, Life.DRAINED, Life.CLEARING)
 ENDING = (Life.LEAVING, Life.CLEARING)
+ENDED = (*ENDING, Life.CLOSED)
 
 
 @dataclass(slots=True)
@@ -326,9 +326,14 @@ class RouteState:
 
     # -- instructions
 
-    def turn(self, now: float) -> Instructions:
-        """What follows from the facts since the last turn, and from the time."""
-        call = self._next_call(now) if self._asked is None else None  # first: it changes when to wake
+    def turn(self, now: float, may_call: bool = True) -> Instructions:
+        """What follows from the facts since the last turn, and from the time.
+
+        Without ``may_call`` the next turn, which must come soon, does what only a call can do, and says when to wake.
+        """
+        call = None
+        if may_call and self._asked is None and (now >= self._ask_at or self.life in ENDING):
+            call = self._next_call(now)  # before the rest: it changes when to wake
         instructions = Instructions(
             call,
             self._invoke,
@@ -338,7 +343,7 @@ class RouteState:
             self._refuse,
             self._tell,
             self._log,
-            self._wake_at(),
+            self._wake_at() if may_call else NEVER,
             self.life is Life.DRAINED,
             self.life is Life.CLOSED,
             self._queue_length,
@@ -360,7 +365,7 @@ class RouteState:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
         goodbye = self.life in ENDING and not self._busy()
         if now < self._ask_at and not goodbye:
-            return None
+            return None  # nothing is to be brought, and it is too early to say goodbye
         swept = None
         if goodbye or now >= self._sweep_at:
             swept, self._given_up = self._given_up, []
@@ -380,7 +385,7 @@ class RouteState:
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches) if asked.swept is not None else None
-        leaving = self.life in ENDING or self.life is Life.CLOSED
+        leaving = self.life in ENDED
         if asked.adoption is not None:
             return Events(asked.adoption.members, asked.completed, serving, leaving, recorded=True)
         members = [member for _, member in asked.arrivals]

@@ -5,21 +5,7 @@
 What runs is what serves: ``ServedModel`` with its dispatchers and their states, ``Callers``, the memory store's queues. Simulated
 are the network to the store, the store's mail, the functions, the callers, and time. A seed draws the processes, the plans, the
 requests and the faults; these end at ``FAULTS_END``, and from then on the store, the functions and every process that has not
-crashed are well.
-
-What must hold (``World.wrong`` has what does not):
-
-1.  Every caller gets one answer, and his own: what the function said of his request. An error only where something happened that
-    allows it for this request. Whoever asks after the faults have ended is answered by the model, and soon.
-2.  The queue answers every call as ``queue_in_words.py`` has it: batches as the table says, oldest first, never more in flight than
-    it has servers; who is taken back keeps his age; what was lost too often is put aside.
-3.  Nobody's batch is taken back while he holds it: from another only when that one was not heard of for a lease, for a reason; from
-    himself only where an answer of the store was lost.
-4.  A request is computed where a batch with it is in flight, by one part of it at a time, and once; again only where it was taken
-    back, the store lost the queue, or an answer of the store was lost.
-5.  A route is drained only when no caller of the process waits at it.
-6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time.
-7.  Arrivals are recorded with the time when they came.
+crashed are well. ``account.py`` has what is checked.
 """
 
 from __future__ import annotations
@@ -29,16 +15,15 @@ import random
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from contextvars import copy_context
+from typing import Any
 
 import msgspec
 
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route
-from sluice.batching.errors import DeadlinePassed, FunctionFailed, SluiceError, StoreUnavailable
+from sluice.batching.errors import FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, UnknownFunction
@@ -47,13 +32,12 @@ from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers
-from tests.buffer_service.queue_in_words import QueueInWords, TakenBack
+from tests.buffer_service.account import MODEL, Account, CallMade, Process, Request
 from tests.buffer_service.virtual_time import PROCESS, VirtualLoop, run
 
-MODEL = "m"
 PATIENCE = 60.0  # s a caller waits: longer than all faults together, so that nobody's time is over who is served as promised
+IMPATIENCE = 0.6  # s he waits where that is drawn
 FAULTS_END = 3.0  # s
-SOON = 1.5  # s within which who comes after the faults has his answer
 HUGE, CAPACITY = 100, 120  # bytes of an item that no function takes, and of a batch
 FAULTS = (
     "answers of the store get lost",
@@ -73,110 +57,37 @@ FAULTS = (
     "functions are slow",
     "plans change",
     "callers leave",
+    "callers are impatient",
     "queues are short",
     "tables drop",
 )
 
 
-class CallMade(NamedTuple):
-    """A call that the store executed; a ``policy`` was installed, or ``events`` were taken. Neither: the store lost its data.
-
-    ``by`` numbers the queues as processes opened them. Without an ``outcome`` the store did not know the queue; ``open_order`` is
-    where the order of the outcome is anybody's.
-    """
-
-    by: int
-    route: str
-    process: str
-    now: float
-    policy: Policy | None = None
-    events: Events | None = None
-    outcome: Outcome | None = None
-    open_order: bool = False
-
-
-@dataclass(eq=False)
-class Request:
-    """A caller, and what became of him."""
-
-    number: int
-    process: str
-    kind: str
-    came: float
-    fresh: bool = False  # came after the faults
-    id: str = ""
-    ended: float | None = None
-    status: int | str | None = None
-
-
-@dataclass(eq=False)
-class Process:
-    """A process of the buffer."""
-
-    name: str
-    context: Context
-    callers: Callers
-    model: Any = None
-    alive: bool = True
-    closed: bool = False
-    leaving: bool = False
-    following: asyncio.Task[None] | None = None
-    hits: list[float] = field(default_factory=list)  # when the store failed it, was slow to it, or it was stopped
-    let_down: list[float] = field(default_factory=list)  # when the store failed it in a message or in a move
-
-
-class World:
-    """A run; ``wrong`` says what should not have happened."""
+class World(Account):
+    """A run: what happens in it."""
 
     def __init__(
         self, seed: int, loop: VirtualLoop, telemetries: dict[str, Telemetry], faults: tuple[str, ...] | None = None
     ) -> None:
         self.seed = seed
-        self.loop = loop
         self.rng = rng = random.Random(seed)
         weather = rng.choice((0.0, 0.15, 0.3, 0.3, 0.6))  # from calm to storm: which part of all faults
         often = {"plans change": 2.0, "calls to the store get lost": 1.5}  # most of what is decided is about these
         drawn = tuple(fault for fault in FAULTS if rng.random() < weather * often.get(fault, 1.0))
         self.faults = frozenset(drawn if faults is None else faults)
-        self.lease = rng.choice((0.9, 1.5))
-        self.limits = Limits(rng.choice((2, 5)) if "queues are short" in self.faults else 10_000, self.lease, rng.choice((2, 3, 5)))
+        longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
+        patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
+        super().__init__(loop, Limits(longest, rng.choice((0.9, 1.5)), rng.choice((2, 3, 5))), patience)
+        self.lease = self.limits.lease
         self.server = copy_context()
         self.backend = MemoryBackend()
         self.mail: defaultdict[str, deque[bytes]] = defaultdict(deque)
         self.readers: dict[str, asyncio.Future[None]] = {}
-        self.in_words: dict[str, QueueInWords] = {}  # by queue
-        self.announced: set[tuple[str, str]] = set()  # queues and batches that the process they were released to knows of
-        self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
-        self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
-        self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
-        self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
-        self.processes: dict[str, Process] = {}
         self.telemetries = telemetries
-        self.requests: list[Request] = []
-        self.by_id: dict[str, Request] = {}
-        self.running: defaultdict[str, int] = defaultdict(int)  # invocations under way, by request
-        self.computed: set[str] = set()
-        self.again: set[str] = set()  # requests that may be computed twice
-        self.allowed: defaultdict[str, set[int | str]] = defaultdict(set)  # errors, by request
-        self.never_told: set[str] = set()  # requests that were given up in an answer that got lost
-        self.given_up_by: dict[str, str] = {}  # which process is to tell them
-        self.adopted_by: dict[str, str] = {}
         self.gone: dict[str, float] = {}  # functions, and since when
         self.away = [self._span(1.5) for _ in range(rng.randint(1, 2))] if "the store is away" in self.faults else []
         self.unavailable = [self._span(0.6) for _ in range(2)] if "functions are away" in self.faults else []
         self.opened = 0
-        self.calls: list[CallMade] = []
-        self.wrong: list[str] = []
-        self.told: list[str] = []
-        self.verbose = False
-
-    def note(self, line: str) -> None:
-        if self.verbose:
-            self.told.append(f"{self.loop.time():9.4f}  {line}")
-
-    def blame(self, line: str) -> None:
-        self.wrong.append(f"{self.loop.time():.4f} s: {line}")
-        self.note(f"WRONG {line}")
 
     def chance(self, fault: str, probability: float) -> bool:
         """Whether a fault that this run has strikes now."""
@@ -227,17 +138,9 @@ class World:
                 result = error
             if lost:
                 self.note(f"{process.name} {what}: its answer is lost")
-                self._never_heard(result)
+                self.never_heard(result)
                 result = StoreUnavailable("the answer was lost")
         self.later(self._delay(process), self._return, process, result, answer)
-
-    def _never_heard(self, result: Any) -> None:
-        """An outcome gets lost: nobody tells those whom it gave up, and what it brought may be brought again."""
-        if isinstance(result, Outcome):
-            call = self.calls[-1]
-            assert call.events is not None
-            self.again.update(map(_id, call.events.arrivals))
-            self.never_told.update(map(_id, [*result.dropped, *result.dead]))
 
     def _return(self, process: Process, result: Any, answer: asyncio.Future[Any]) -> None:
         if isinstance(result, StoreUnavailable):
@@ -255,69 +158,9 @@ class World:
         self.calls.append(CallMade(0, "", "", self.loop.time()))
         self.backend.queues.clear()
         self.in_words.clear()
+        self.due.clear()
         self.mail.clear()
         self.again.update(self.by_id)
-
-    # -- the store, as it is told to the checks
-
-    def installed(self, by: int, route: str, process: Process, policy: Policy) -> None:
-        self.note(f"{process.name} {route!r}: installs {policy.kind} {policy.parameters}")
-        self.calls.append(CallMade(by, route, process.name, self.loop.time(), policy))
-        name = queue_name(MODEL, route)
-        if name in self.in_words:
-            self.in_words[name].policy = policy
-        else:
-            self.in_words[name] = QueueInWords(policy)
-
-    def advanced(self, by: int, route: str, process: Process, events: Events, outcome: Outcome) -> None:
-        now = self.loop.time()
-        name = queue_name(MODEL, route)
-        words = self.in_words[name]
-        for wrong in words.check(process.name, events, outcome, self.limits, now):
-            self.blame(f"{name}, {process.name}: {wrong}")
-        self.calls.append(CallMade(by, route, process.name, now, None, events, outcome, words.open_order))
-        self.note(f"{process.name} {route!r}: {_shown(events)} -> {_shown_outcome(outcome)}")
-        for taken in words.taken_back:
-            self._check_taken_back(name, taken)
-        if events.recorded:
-            for request in map(_id, events.arrivals[: outcome.accepted]):
-                self.adopted_by[request] = process.name
-                self.batch_of.pop(request, None)
-        else:
-            self._check_ages(name, process, events, outcome, now)
-        for batch in outcome.batches:
-            self.released_at[name, batch.batch_id] = now
-            self.announced.discard((name, batch.batch_id))  # a route that returns counts its calls anew
-            self.members_of[name, batch.batch_id] = list(map(_id, batch.members))
-            self.batch_of.update(dict.fromkeys(map(_id, batch.members), (name, batch.batch_id)))
-        for member in events.arrivals[outcome.accepted :]:
-            self.allowed[_id(member)].update((429, "QueueFull"))
-        self.given_up_by.update((_id(member), process.name) for member in [*outcome.dropped, *outcome.dead])
-        for member in outcome.dropped:
-            self.allowed[_id(member)].add(504)
-        for member in outcome.dead:
-            self.allowed[_id(member)].add(502)
-
-    def _check_taken_back(self, name: str, taken: TakenBack) -> None:
-        owner = self.processes[taken.batch_id[:8]]
-        since = self.released_at[name, taken.batch_id] if taken.by == owner.name else taken.heard
-        excused = since is None or not owner.alive or owner.closed or any(hit >= since - 2 * self.lease for hit in owner.hits)
-        if taken.by == owner.name:  # he never knew of it, or could not send or move what came of it
-            hits = owner.let_down if (name, taken.batch_id) in self.announced else owner.hits
-            excused = any(hit >= self.released_at[name, taken.batch_id] for hit in hits)
-        elif since is None:  # nobody knows of him since the store forgot
-            excused = any(call.policy is None and call.events is None for call in self.calls)
-        if not excused:
-            self.blame(f"{name}: batch {taken.batch_id} is taken back by {taken.by} though its process holds it")
-        self.note(f"{name}: {taken.batch_id} is taken back by {taken.by}")
-        self.again.update(_id(member) for member in taken.members)
-
-    def _check_ages(self, name: str, process: Process, events: Events, outcome: Outcome, now: float) -> None:
-        for member, age in zip(events.arrivals[: outcome.accepted], events.ages, strict=False):
-            came = self.by_id[_id(member)].came
-            late = now - age - came
-            if not (-1e-9 <= late <= 0.01 or (late > 0 and process.hits)):
-                self.blame(f"{name}: {_id(member)} came at {came:.4f} and is recorded at {now - age:.4f}")
 
     # -- functions
 
@@ -325,26 +168,12 @@ class World:
         """A function at work for a process."""
         answer: asyncio.Future[bytes] = self.loop.create_future()
         items = decode_batch(payload).items
-        self._check_invoked(process, function, items)
+        self.check_invoked(process, function, items)
         batch = self.batch_of.get(items[0].id, ("", "")) if items else ("", "")
         for counts, key in [(self.parts, batch), *((self.running, item.id) for item in items)]:
             counts[key] += 1  # type: ignore[index]
         self.later(self._service_time(len(items)), self._serve, process, function, items, batch, answer)
         return await answer
-
-    def _check_invoked(self, process: Process, function: str, items: list[Item]) -> None:
-        batches = {self.batch_of.get(item.id) for item in items if item.id not in self.again}
-        if not items or len(batches) > 1:
-            self.blame(f"{process.name}: parts of batches {batches} are sent as one")
-        for queue, batch_id in filter(None, batches):
-            if batch_id[:8] != process.name or batch_id not in self.in_words[queue].in_flight:
-                self.blame(f"{process.name}: {batch_id} of {queue} is computed, and is not in flight here")
-            if self.parts[queue, batch_id]:
-                self.blame(f"{process.name}: two parts of {batch_id} of {queue} are computed at once")
-        for item in items:
-            if item.id not in self.again and (self.running[item.id] or item.id in self.computed):
-                self.blame(f"{process.name}: {item.id} is computed again")
-        self.note(f"{process.name}: asks {function} for {[item.id[-3:] for item in items]}")
 
     def _service_time(self, size: int) -> float:
         if self.chance("functions are slow", 0.3):
@@ -357,6 +186,7 @@ class World:
         self.parts[batch] -= 1
         for item in items:
             self.running[item.id] -= 1
+        self.answers_at[batch] = self.loop.time()
         result = self._result(process, function, items)
         self.note(f"{process.name}: {function} answers {[item.id[-3:] for item in items]} {result!r:.60}")
         if answer.done():
@@ -370,14 +200,14 @@ class World:
         now = self.loop.time()
         if function in self.gone and now >= self.gone[function]:
             if function in {way.function for way in process.model.plan.ways}:
-                self._allow(items, 502)  # it was not told in time that the function goes
+                self.allow(items, 502)  # it was not told in time that the function goes
             kind = UnknownFunction if self.rng.random() < 0.5 else FunctionUnavailable
             return kind(f"{function} is gone")
         if any(begin <= now < end for begin, end in self.unavailable):
-            self._allow(items, 502)
+            self.allow(items, 502)
             return FunctionUnavailable("throttled")
         if self.chance("the buffer has a defect", 0.1):
-            self._allow(items, 500)
+            self.allow(items, 500)
             for item in items:  # the rest of their batch has no answer either
                 for request in self.members_of.get(self.batch_of.get(item.id, ("", "")), ()):
                     self.allowed[request].add(500)
@@ -385,16 +215,16 @@ class World:
         kinds = {self.by_id[item.id].kind: item for item in items}
         if sum(len(item.body) for item in items) > CAPACITY or "huge" in kinds:
             if len(items) == 1:
-                self._allow(items, 413)
+                self.allow(items, 413)
             return BatchTooLarge(f"at most {CAPACITY} bytes")
         if "poison" in kinds or self.chance("batches fail", 0.3):
             if len(items) == 1:
-                self._allow(items, 502)
+                self.allow(items, 502)
             return FunctionFailed("the function choked")
         answers = [_computed(item) for item in items]
         if self.chance("answers are wrong", 0.3):
             if len(items) == 1:
-                self._allow(items, 502)
+                self.allow(items, 502)
             return self._wrong_answers(answers)
         self.computed.update(item.id for item in items)
         return encode_answers(answers)
@@ -407,10 +237,6 @@ class World:
         if kind == 1:
             return encode_answers([*answers, answers[0]])
         return encode_answers(answers[1:] + answers[:1]) if kind == 2 and len(answers) > 1 else b"{"
-
-    def _allow(self, items: list[Item], status: int) -> None:
-        for item in items:
-            self.allowed[item.id].add(status)
 
     # -- processes
 
@@ -494,29 +320,10 @@ class World:
             request.status = type(error).__name__
         else:
             request.status = answer.status
-            self._check_answer(request, answer)
+            self.check_answer(request, answer)
         request.ended = self.loop.time()
         self.note(f"{process.name}: {request.id[-3:]} ends with {request.status}")
-        self._check_end(process, request)
-
-    def _check_answer(self, request: Request, answer: Answer) -> None:
-        if answer.status == 200 and msgspec.json.decode(answer.body) != {"of": request.number}:
-            self.blame(f"{request.id} got somebody else's answer: {answer.body!r}")
-        if answer.status == 200 and request.kind in ("poison", "huge"):
-            self.blame(f"{request.id} is {request.kind} and was answered 200")
-
-    def _check_end(self, process: Process, request: Request) -> None:
-        status = request.status
-        assert request.ended is not None
-        if request.fresh and (status != 200 or request.ended > request.came + SOON):
-            self.blame(f"{request.id} came after the faults and ended with {status} after {request.ended - request.came:.3f} s")
-        if status == 200 or status in self.allowed[request.id]:
-            return
-        if status == StoreUnavailable.__name__ and any(hit >= request.came for hit in process.hits):
-            return
-        if status == DeadlinePassed.__name__ and not self.processes.get(self.adopted_by.get(request.id, ""), process).alive:
-            return  # its process died while it moved it to where nobody else looks
-        self.blame(f"{request.id} of {process.name} ended with {status}")
+        self.check_end(process, request)
 
     # -- the whole
 
@@ -538,9 +345,12 @@ class World:
             for _ in range(2):
                 self.ask(process, fresh=True)
         await asyncio.sleep(2 * self.lease + 2.0)
-        self._check_everybody_was_answered()
+        self.check_everybody_was_answered()
         await self._close()
-        self._check_what_is_left()
+        self.check_what_is_left()
+        if waiting := self.waiting():
+            await asyncio.sleep(max(request.came for request in waiting) + self.patience + 0.2 - self.loop.time())
+            self.check_deadlines(waiting)
 
     def _plans(self) -> list[tuple[float, Plan]]:
         changes = self.rng.randint(1, 4) if "plans change" in self.faults else 0
@@ -652,19 +462,6 @@ class World:
                 process.following.cancel()
             self.spawn(process, process.model.close())
 
-    def _check_everybody_was_answered(self) -> None:
-        others = [process for process in self.processes.values() if process.alive and not process.leaving]
-        forgot = any(call.by == 0 for call in self.calls)
-        for request in self.requests:
-            process = self.processes[request.process]
-            if process.leaving and (forgot or not others or process.let_down):
-                continue  # nobody serves, or knows of, who waited at it; he is told that it shuts down
-            if request.ended is None and process.alive:
-                # Who died while he moved it to where nobody else looks, or before he told that it was given up, took it with him.
-                by = {self.adopted_by.get(request.id, request.process), self.given_up_by.get(request.id, request.process)}
-                if request.id not in self.never_told and all(self.processes[name].alive for name in by):
-                    self.blame(f"{request.id} waits since {request.came:.4f} s")
-
     async def _close(self) -> None:
         alive = [process for process in self.processes.values() if process.alive and not process.leaving]
         closing = [self.spawn(process, process.model.close()) for process in alive]
@@ -674,28 +471,12 @@ class World:
         for process in alive:
             process.closed = True
 
-    def _check_what_is_left(self) -> None:
-        dead = {p.name for p in self.processes.values() if not p.alive or (p.leaving and p.let_down)}
-        stuck = {request.id for request in self.requests if request.ended is None}  # they were found before
-        for name, words in self.in_words.items():
-            waiting = [_id(member) for _, member in words.waiting]
-            alive = [members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead]
-            under_way = [_id(member) for members in alive for _, member in members]
-            if left := [request for request in waiting + under_way if request[:8] not in dead and request not in stuck]:
-                self.blame(f"{name}: {left} are left")
-            holding = [p for p, heard in words.heard.items() if not any(hit >= heard for hit in self.processes[p].hits)]
-            if holding := [p for p in holding if p not in dead]:  # a goodbye is said once, and may not arrive
-                self.blame(f"{name}: {holding} hold their lease")
-        for process in self.processes.values():
-            if process.alive and set(process.callers.waiting) - stuck:
-                self.blame(f"{process.name}: {list(process.callers.waiting)} are in its list of callers")
-
 
 class WatchedCallers(Callers):
     """Callers that are known by their requests' ids."""
 
     def __init__(self, world: World, process: str) -> None:
-        super().__init__(process, PATIENCE, world.loop.time)
+        super().__init__(process, world.patience, world.loop.time)
         self._world = world
 
     def add(self, queue: str, item: Item, came: float) -> asyncio.Future[Answer]:
@@ -713,15 +494,8 @@ class WatchedModel(ServedModel):
         super().__init__(plan, store, world.limits, process.callers, invoker, telemetry.model(plan))
 
     def _close(self, name: str) -> None:
-        world, queue = self._world, queue_name(MODEL, name)
-        waits = {request for request, caller in self._process.callers.waiting.items() if not caller.answered.done()}
-        if name in self._dispatchers and queue in world.in_words:
-            words = world.in_words[queue]
-            here = [_id(member) for _, member in words.waiting]
-            mine = [(batch, _id(m)) for batch, ms in words.in_flight.items() if batch[:8] == self._process.name for _, m in ms]
-            here += [request for batch, request in mine if world.batch_of.get(request) == (queue, batch)]
-            if left := [request for request in here if request in waits and request not in world.again]:
-                world.blame(f"{self._process.name}: {queue} is drained, and {left} wait there")
+        if name in self._dispatchers:
+            self._world.check_drained(self._process, name)
         super()._close(name)
 
 
@@ -813,23 +587,6 @@ def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
 
 def _computed(item: Item) -> Answer:
     return Answer(item.id, 200, "application/json", b'{"of": %d}' % msgspec.json.decode(item.body)["i"])
-
-
-def _id(member: bytes) -> str:
-    return member[:16].decode()
-
-
-def _shown(events: Events) -> str:
-    parts = [f"{len(events.arrivals)} came"] if events.arrivals else []
-    parts += [f"completes {list(events.completed)}"] if events.completed else []
-    parts += [f"serves {list(events.serving)}"] if events.serving is not None else []
-    return ", ".join(parts + ["leaving"] * events.leaving + ["recorded"] * events.recorded) or "looks"
-
-
-def _shown_outcome(outcome: Outcome) -> str:
-    batches = [(batch.batch_id, [_id(member)[-3:] for member in batch.members]) for batch in outcome.batches]
-    counts = f"{outcome.queue_length} wait, dropped {len(outcome.dropped)}, dead {len(outcome.dead)}"
-    return f"{batches} {counts}, wake in {outcome.wake_in}"
 
 
 _telemetries: dict[str, Telemetry] = {}

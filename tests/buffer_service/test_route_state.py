@@ -370,6 +370,27 @@ def test_members_are_adopted_in_a_call_of_their_own_and_their_callers_wait_here_
     assert len(instructions.call.events.arrivals) == 1 and not instructions.call.events.recorded
 
 
+def test_who_could_not_be_moved_still_waits_where_he_was_and_comes_again_there_when_that_queue_is_lost():
+    waiting: dict[str, Caller] = {}
+    table = PolicyDocument.of(constructors.greedy(4))
+    old, new = (RouteState("m", Route(name, "f", table, 1.0), LIMITS, HERE, waiting, PATIENCE) for name in "ab")
+    item = Item(f"{HERE}00000000", "application/json", b"1")
+    waiting[item.id] = Caller("m:a", item, 0.0)
+    old.came(0.0, item)
+    members = list(old.turn(0.0).call.events.arrivals)
+    old.retire(0.0)
+    old.called(0.1, Outcome(1, [Released("b1", members)], epoch="1"))
+    [move] = old.turn(0.1).move
+    new.adopt(0.1, move.members)
+    new.turn(0.1)
+    new.called(0.2, AWAY)  # its first call, so that it cannot tell later that its queue was lost
+    old.called(0.2, AWAY)
+    old.moved(0.2, move, AWAY)
+    old.turn(0.4)
+    old.called(0.5, QueueLost("lost"))
+    assert [member_id(member) for member in old.turn(0.5).call.events.arrivals] == [item.id]
+
+
 def test_a_process_that_leaves_keeps_its_lease_until_its_batches_are_finished_and_says_goodbye_once():
     bench = Bench().begun()
     ids, _ = bench.batch(0.1)

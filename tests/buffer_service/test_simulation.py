@@ -20,12 +20,14 @@ from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_store
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.batch_state import BatchState
+from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.route_state import RETIRED, RouteState
+from sluice.buffer_service.route_state import NEVER, RETIRED, RouteState
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
-from tests.buffer_service.simulation import FAULTS, MODEL, World, simulate
+from tests.buffer_service.account import MODEL
+from tests.buffer_service.simulation import FAULTS, World, simulate
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
@@ -166,16 +168,6 @@ def _answers_after_the_first_portion_are_late(due: Any) -> Any:
     return lambda state, now: due(state, now)[:1]
 
 
-def _moves_callers_at_once(adopt: Any) -> Any:
-    def early(state: RouteState, now: float, members: list[bytes]) -> Any:
-        for member in members:
-            if (caller := state._waiting.get(member[:16].decode())) is not None:
-                caller.queue = state.name
-        return adopt(state, now, members)
-
-    return early
-
-
 DEFECTS: dict[str, Plant] = {
     "drops an answer": _patched(RouteState, "_at_hand", _drops_an_answer),
     "forgets a lease": _patched(QueueState, "_sweep", _forgets_a_lease),
@@ -197,29 +189,28 @@ DEFECTS: dict[str, Plant] = {
     "serves what a retired route holds": _patched(
         RouteState, "_table", lambda f: lambda s: s._route.policy.policy() if s.life in RETIRED else f(s)
     ),
+    "rings no timer but for sweeps": _patched(
+        RouteState, "_wake_at", lambda _: lambda state: state._sweep_at if state._asked is None else NEVER
+    ),
+    "reports completions with the next sweep": _patched(
+        RouteState, "_end", lambda end: lambda s, *batch: (end(s, *batch), setattr(s, "_ask_at", s._sweep_at))
+    ),
+    "looks at no deadline": _patched(Callers, "_check_deadlines", lambda _: lambda callers: None),
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }
 
 
-def found_at(plant: Plant, seeds: range, faults: tuple[str, ...] | None = None) -> int | None:
+def found_at(plant: Plant, seeds: range) -> int | None:
     """The first seed whose run finds a defect."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
-        return next((seed for seed in seeds if simulate(seed, faults).wrong), None)
+        return next((seed for seed in seeds if simulate(seed).wrong), None)
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_defect_is_found(defect):
     seed = found_at(DEFECTS[defect], range(AT_MOST))
     assert seed is not None, f"{AT_MOST} seeds did not find a buffer that {defect}"
-
-
-def test_a_caller_who_is_moved_before_the_queue_has_taken_him_is_found_where_moves_fail_and_the_store_forgets():
-    """A defect that stood here until it was found so: it takes a move that fails, and then a store that loses its data."""
-    plant = _patched(RouteState, "adopt", _moves_callers_at_once)
-    faults = ("plans change", "the store is away", "calls to the store get lost", "the store forgets")
-    assert found_at(plant, range(AT_MOST), faults) is not None
-    assert not any(simulate(seed, faults).wrong for seed in range(50))
 
 
 # --- the script on the calls of the simulation

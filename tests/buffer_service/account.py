@@ -1,0 +1,337 @@
+"""What a run of the simulation is held to: everything that its parts saw, and what should not have been.
+
+What must hold (``Account.wrong`` has what does not):
+
+1.  Every caller gets one answer, and his own: what the function said of his request. An error only where something happened that
+    allows it for this request. Whoever asks after the faults have ended is answered by the model, and soon.
+2.  The queue answers every call as ``queue_in_words.py`` has it: batches as the table says, oldest first, never more in flight than
+    it has servers; who is taken back keeps his age; what was lost too often is put aside.
+3.  Nobody's batch is taken back while he holds it: from another only when that one was not heard of for a lease, for a reason; from
+    himself only where an answer of the store was lost.
+4.  A request is computed where a batch with it is in flight, by one part of it at a time, and once; again only where it was taken
+    back, the store lost the queue, or an answer of the store was lost.
+5.  A route is drained only when no caller of the process waits at it.
+6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time.
+7.  Arrivals are recorded with the time when they came; nobody waits beyond his deadline, nor is refused for it before.
+8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, and a batch whose answers are
+    there is soon reported complete; but where the store failed, or the process was stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sluice.batching import Policy
+from sluice.batching.errors import DeadlinePassed, StoreUnavailable
+from sluice.buffer_service.callers import Callers
+from sluice.buffer_service.members import member_id
+from sluice.buffer_service.store import Events, Limits, Outcome, queue_name
+from sluice.lambda_fn.contract import Answer, Item
+from tests.buffer_service.queue_in_words import QueueInWords, TakenBack
+from tests.buffer_service.virtual_time import VirtualLoop
+
+MODEL = "m"
+SOON = 1.5  # s within which who comes after the faults has his answer
+PROMPT = 0.15  # s within which a process does what is due, several exchanges with the store included
+
+
+class CallMade(NamedTuple):
+    """A call that the store executed; a ``policy`` was installed, or ``events`` were taken. Neither: the store lost its data.
+
+    ``by`` numbers the queues as processes opened them. Without an ``outcome`` the store did not know the queue; ``open_order`` is
+    where the order of the outcome is anybody's.
+    """
+
+    by: int
+    route: str
+    process: str
+    now: float
+    policy: Policy | None = None
+    events: Events | None = None
+    outcome: Outcome | None = None
+    open_order: bool = False
+
+
+@dataclass(eq=False)
+class Request:
+    """A caller, and what became of him."""
+
+    number: int
+    process: str
+    kind: str
+    came: float
+    fresh: bool = False  # came after the faults
+    id: str = ""
+    ended: float | None = None
+    status: int | str | None = None
+
+
+@dataclass(eq=False)
+class Process:
+    """A process of the buffer."""
+
+    name: str
+    context: Context
+    callers: Callers
+    model: Any = None
+    alive: bool = True
+    closed: bool = False
+    leaving: bool = False
+    following: asyncio.Task[None] | None = None
+    hits: list[float] = field(default_factory=list)  # when the store failed it, was slow to it, or it was stopped
+    let_down: list[float] = field(default_factory=list)  # when the store failed it in a message or in a move
+
+
+class Account:
+    """Of one run; ``wrong`` says what should not have happened, ``told`` what did."""
+
+    def __init__(self, loop: VirtualLoop, limits: Limits, patience: float) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.patience = patience  # s a caller waits
+        self.in_words: dict[str, QueueInWords] = {}  # by queue
+        self.announced: set[tuple[str, str]] = set()  # queues and batches that the process they were released to knows of
+        self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
+        self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
+        self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
+        self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
+        self.processes: dict[str, Process] = {}
+        self.requests: list[Request] = []
+        self.by_id: dict[str, Request] = {}
+        self.running: defaultdict[str, int] = defaultdict(int)  # invocations under way, by request
+        self.computed: set[str] = set()
+        self.again: set[str] = set()  # requests that may be computed twice
+        self.allowed: defaultdict[str, set[int | str]] = defaultdict(set)  # errors, by request
+        self.never_told: set[str] = set()  # requests that were given up in an answer that got lost
+        self.given_up_by: dict[str, str] = {}  # which process is to tell them
+        self.adopted_by: dict[str, str] = {}
+        self.calls: list[CallMade] = []
+        self.wrong: list[str] = []
+        self.told: list[str] = []
+        self.verbose = False
+        self.answers_at: dict[tuple[str, str], float] = {}  # when the last part of a batch came back, by queue and batch
+        self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
+
+    def note(self, line: str) -> None:
+        """Something happened."""
+        if self.verbose:
+            self.told.append(f"{self.loop.time():9.4f}  {line}")
+
+    def blame(self, line: str) -> None:
+        """Something happened that should not."""
+        self.wrong.append(f"{self.loop.time():.4f} s: {line}")
+        self.note(f"WRONG {line}")
+
+    def never_heard(self, result: Any) -> None:
+        """An outcome gets lost: nobody tells those whom it gave up, and what it brought may be brought again."""
+        if isinstance(result, Outcome):
+            call = self.calls[-1]
+            assert call.events is not None
+            self.again.update(map(member_id, call.events.arrivals))
+            self.never_told.update(map(member_id, [*result.dropped, *result.dead]))
+
+    def installed(self, by: int, route: str, process: Process, policy: Policy) -> None:
+        """The store has taken a table."""
+        self.note(f"{process.name} {route!r}: installs {policy.kind} {policy.parameters}")
+        self.calls.append(CallMade(by, route, process.name, self.loop.time(), policy))
+        name = queue_name(MODEL, route)
+        if name in self.in_words:
+            self.in_words[name].policy = policy
+            self.due.pop(name, None)  # another table, another time
+        else:
+            self.in_words[name] = QueueInWords(policy)
+
+    def advanced(self, by: int, route: str, process: Process, events: Events, outcome: Outcome) -> None:
+        """The store has taken a call, and answers so."""
+        now = self.loop.time()
+        name = queue_name(MODEL, route)
+        words = self.in_words[name]
+        self._check_prompt(name, process, events, now)
+        for wrong in words.check(process.name, events, outcome, self.limits, now):
+            self.blame(f"{name}, {process.name}: {wrong}")
+        self.calls.append(CallMade(by, route, process.name, now, None, events, outcome, words.open_order))
+        self.note(f"{process.name} {route!r}: {_shown(events)} -> {_shown_outcome(outcome)}")
+        self.due.pop(name, None)
+        if outcome.wake_in is not None:
+            self.due[name] = now + outcome.wake_in, process.name, now
+        for taken in words.taken_back:
+            self._check_taken_back(name, taken)
+        if events.recorded:
+            for request in map(member_id, events.arrivals[: outcome.accepted]):
+                self.adopted_by[request] = process.name
+                self.batch_of.pop(request, None)
+        else:
+            self._check_ages(name, process, events, outcome, now)
+        for batch in outcome.batches:
+            self.released_at[name, batch.batch_id] = now
+            self.announced.discard((name, batch.batch_id))  # a route that returns counts its calls anew
+            self.answers_at.pop((name, batch.batch_id), None)
+            self.members_of[name, batch.batch_id] = list(map(member_id, batch.members))
+            self.batch_of.update(dict.fromkeys(map(member_id, batch.members), (name, batch.batch_id)))
+        for member in events.arrivals[outcome.accepted :]:
+            self.allowed[member_id(member)].update((429, "QueueFull"))
+        self.given_up_by.update((member_id(member), process.name) for member in [*outcome.dropped, *outcome.dead])
+        for member in outcome.dropped:
+            self.allowed[member_id(member)].add(504)
+        for member in outcome.dead:
+            self.allowed[member_id(member)].add(502)
+
+    def _check_prompt(self, name: str, process: Process, events: Events, now: float) -> None:
+        """Whether a call comes when it is due, and brings at once what it could."""
+        if name in self.due:
+            due, told, since = self.due[name]
+            if now > due + PROMPT and self._well(self.processes[told], since):
+                self.blame(f"{name}: {told} was told that a batch is due at {due:.4f}, and nobody came")
+        for batch_id in events.completed:
+            answered = self.answers_at.get((name, batch_id), now)
+            if not self.again.isdisjoint(self.members_of.get((name, batch_id), ())):
+                continue  # whose part it was that came back last cannot be told
+            if now > answered + PROMPT and self._well(process, answered - self.limits.lease):
+                self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
+
+    def _well(self, process: Process, since: float) -> bool:
+        return process.alive and not process.leaving and not any(hit >= since for hit in process.hits)
+
+    def _check_taken_back(self, name: str, taken: TakenBack) -> None:
+        owner = self.processes[taken.batch_id[:8]]
+        released_at = self.released_at[name, taken.batch_id]
+        if taken.by == owner.name:  # he never knew of it, or could not send or move what came of it
+            hits = owner.let_down if (name, taken.batch_id) in self.announced else owner.hits
+            excused = any(hit >= released_at for hit in hits)
+        elif taken.heard is None:  # nobody has heard of him since the store forgot, or he has left
+            excused = owner.closed or any(call.by == 0 for call in self.calls)
+        else:
+            excused = not owner.alive or any(hit >= taken.heard - 2 * self.limits.lease for hit in owner.hits)
+        if not excused:
+            self.blame(f"{name}: batch {taken.batch_id} is taken back by {taken.by} though its process holds it")
+        self.note(f"{name}: {taken.batch_id} is taken back by {taken.by}")
+        self.again.update(member_id(member) for member in taken.members)
+
+    def _check_ages(self, name: str, process: Process, events: Events, outcome: Outcome, now: float) -> None:
+        for member, age in zip(events.arrivals[: outcome.accepted], events.ages, strict=False):
+            came = self.by_id[member_id(member)].came
+            late = now - age - came
+            if not (-1e-9 <= late <= 0.01 or (late > 0 and process.hits)):
+                self.blame(f"{name}: {member_id(member)} came at {came:.4f} and is recorded at {now - age:.4f}")
+
+    def check_invoked(self, process: Process, function: str, items: list[Item]) -> None:
+        """A process sends items to a function."""
+        batches = {self.batch_of.get(item.id) for item in items if item.id not in self.again}
+        if not items or len(batches) > 1:
+            self.blame(f"{process.name}: parts of batches {batches} are sent as one")
+        for queue, batch_id in filter(None, batches):
+            if batch_id[:8] != process.name or batch_id not in self.in_words[queue].in_flight:
+                self.blame(f"{process.name}: {batch_id} of {queue} is computed, and is not in flight here")
+            if self.parts[queue, batch_id]:
+                self.blame(f"{process.name}: two parts of {batch_id} of {queue} are computed at once")
+        for item in items:
+            if item.id not in self.again and (self.running[item.id] or item.id in self.computed):
+                self.blame(f"{process.name}: {item.id} is computed again")
+        self.note(f"{process.name}: asks {function} for {[item.id[-3:] for item in items]}")
+
+    def _at_his_deadline(self, process: Process, request: Request) -> bool:
+        """Whether his time was over then; looks come ten times a second, where the process is not stopped."""
+        assert request.ended is not None
+        waited = request.ended - request.came
+        return waited >= self.patience and (waited < self.patience + 0.2 or bool(process.hits))
+
+    def waiting(self) -> list[Request]:
+        """Who waits at a process that lives."""
+        return [request for request in self.requests if request.ended is None and self.processes[request.process].alive]
+
+    def check_deadlines(self, waiting: list[Request]) -> None:
+        """The time of these is over."""
+        for request in waiting:
+            if request.status != DeadlinePassed.__name__:
+                self.blame(f"{request.id} waits for ever")
+
+    def check_drained(self, process: Process, route: str) -> None:
+        """A process finds that nobody waits at a retired route any more."""
+        name = queue_name(MODEL, route)
+        if name not in self.in_words:
+            return
+        words = self.in_words[name]
+        here = {member_id(member) for _, member in words.waiting}
+        for batch_id, members in words.in_flight.items():
+            requests = {member_id(member) for _, member in members}
+            if batch_id[:8] == process.name:
+                here |= {request for request in requests if self.batch_of.get(request) == (name, batch_id)}
+        waits = {request for request, caller in process.callers.waiting.items() if not caller.answered.done()}
+        if left := (here & waits) - self.again:
+            self.blame(f"{process.name}: {name} is drained, and {sorted(left)} wait there")
+
+    def allow(self, items: list[Item], status: int) -> None:
+        """What happened to these may end so."""
+        for item in items:
+            self.allowed[item.id].add(status)
+
+    def check_answer(self, request: Request, answer: Answer) -> None:
+        """A caller has his answer."""
+        if answer.status == 200 and msgspec.json.decode(answer.body) != {"of": request.number}:
+            self.blame(f"{request.id} got somebody else's answer: {answer.body!r}")
+        if answer.status == 200 and request.kind in ("poison", "huge"):
+            self.blame(f"{request.id} is {request.kind} and was answered 200")
+
+    def check_end(self, process: Process, request: Request) -> None:
+        """A caller has an answer or an error."""
+        status = request.status
+        assert request.ended is not None
+        if request.fresh and (status != 200 or request.ended > request.came + SOON):
+            self.blame(f"{request.id} came after the faults and ended with {status} after {request.ended - request.came:.3f} s")
+        if status == 200 or status in self.allowed[request.id]:
+            return
+        if status == StoreUnavailable.__name__ and any(hit >= request.came for hit in process.hits):
+            return
+        if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
+            return
+        self.blame(f"{request.id} of {process.name} ended with {status}")
+
+    def check_everybody_was_answered(self) -> None:
+        """The run is about to end."""
+        others = [process for process in self.processes.values() if process.alive and not process.leaving]
+        forgot = any(call.by == 0 for call in self.calls)
+        for request in self.requests:
+            process = self.processes[request.process]
+            if process.leaving and (forgot or not others or process.let_down):
+                continue  # nobody serves, or knows of, who waited at it; he is told that it shuts down
+            if request.ended is None and process.alive:
+                # Who died while he moved it to where nobody else looks, or before he told that it was given up, took it with him.
+                by = {self.adopted_by.get(request.id, request.process), self.given_up_by.get(request.id, request.process)}
+                if request.id not in self.never_told and all(self.processes[name].alive for name in by):
+                    self.blame(f"{request.id} waits since {request.came:.4f} s")
+
+    def check_what_is_left(self) -> None:
+        """Every process has closed."""
+        dead = {p.name for p in self.processes.values() if not p.alive or (p.leaving and p.let_down)}
+        stuck = {request.id for request in self.requests if request.ended is None}  # they were found before
+        for name, words in self.in_words.items():
+            waiting = [member_id(member) for _, member in words.waiting]
+            alive = [members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead]
+            under_way = [member_id(member) for members in alive for _, member in members]
+            if left := [request for request in waiting + under_way if request[:8] not in dead and request not in stuck]:
+                self.blame(f"{name}: {left} are left")
+            holding = [p for p, heard in words.heard.items() if not any(hit >= heard for hit in self.processes[p].hits)]
+            if holding := [p for p in holding if p not in dead]:  # a goodbye is said once, and may not arrive
+                self.blame(f"{name}: {holding} hold their lease")
+        for process in self.processes.values():
+            if process.alive and set(process.callers.waiting) - stuck:
+                self.blame(f"{process.name}: {list(process.callers.waiting)} are in its list of callers")
+
+
+def _shown(events: Events) -> str:
+    parts = [f"{len(events.arrivals)} came"] if events.arrivals else []
+    parts += [f"completes {list(events.completed)}"] if events.completed else []
+    parts += [f"serves {list(events.serving)}"] if events.serving is not None else []
+    return ", ".join(parts + ["leaving"] * events.leaving + ["recorded"] * events.recorded) or "looks"
+
+
+def _shown_outcome(outcome: Outcome) -> str:
+    batches = [(batch.batch_id, [member_id(member)[-3:] for member in batch.members]) for batch in outcome.batches]
+    counts = f"{outcome.queue_length} wait, dropped {len(outcome.dropped)}, dead {len(outcome.dead)}"
+    return f"{batches} {counts}, wake in {outcome.wake_in}"
