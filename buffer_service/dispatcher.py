@@ -25,6 +25,7 @@ from sluice.buffer_service.route_state import (
     Adopted,
     Adoption,
     Call,
+    Instructions,
     Invocation,
     Message,
     Move,
@@ -173,6 +174,13 @@ class Dispatcher:
         # One breath: nothing may happen between what the state says and that it is done, or begun.
         now = self._clock()
         instructions = self._state.turn(now, may_call)
+        try:
+            self._do(instructions, now)
+        except Exception:  # a defect; the call is under way as far as the state knows, and must be made all the same
+            _log.exception("%s: not all was done that was to be done", self._state.name)
+        return instructions.call
+
+    def _do(self, instructions: Instructions, now: float) -> None:
         for invocation in instructions.invoke:
             self._spawn(self._invoke(invocation))
         if instructions.send:
@@ -195,7 +203,6 @@ class Dispatcher:
             self._drained()
         if instructions.closed:
             self._closed.set()
-        return instructions.call
 
     async def _ask(self, call: Call) -> Outcome | QueueLost | StoreUnavailable:
         try:
@@ -258,7 +265,7 @@ class Dispatcher:
             taken.set_exception(adopted.error)
 
     def _tell(self, answers: Sequence[Answer]) -> None:
-        if self._state.route.policy.servers is not None:
+        if len(answers) > PORTION and self._state.route.policy.servers is not None:
             self._spawn(self._tell_in_portions(answers))
             return
         for answer in answers:
@@ -267,7 +274,7 @@ class Dispatcher:
     async def _tell_in_portions(self, answers: Sequence[Answer]) -> None:
         """A server is free now: the queue must hear of it, and its next batch be sent, before all callers are answered."""
         for index, answer in enumerate(answers):
-            if index % PORTION == 0:
+            if index and index % PORTION == 0:
                 await asyncio.sleep(0)
             self._callers.answer(answer)
 

@@ -334,6 +334,7 @@ class RouteState:
         call = None
         if may_call and self._asked is None and (now >= self._ask_at or self.life in ENDING):
             call = self._next_call(now)  # before the rest: it changes when to wake
+        wake_at = self._wake_at() if may_call else NEVER
         instructions = Instructions(
             call,
             self._invoke,
@@ -343,12 +344,14 @@ class RouteState:
             self._refuse,
             self._tell,
             self._log,
-            self._wake_at() if may_call else NEVER,
+            wake_at,
             self.life is Life.DRAINED,
             self.life is Life.CLOSED,
             self._queue_length,
         )
-        self._clear()
+        if self._invoke or self._tell or self._refuse or self._adopted or self._move or self._log:
+            self._clear()  # else they are empty still
+        self._queue_length = None
         return instructions
 
     def _clear(self) -> None:

@@ -14,6 +14,7 @@ from sluice.buffer_service.members import decode_member, encode_member
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
+from sluice.buffer_service.telemetry import ModelTelemetry
 from sluice.lambda_fn.contract import Answer, Item, decode_batch
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import NO_BATCHING, Plans, memory, plan, serving
@@ -69,6 +70,19 @@ async def test_a_defect_is_told_to_the_callers_and_holds_no_server(function):
         assert (status, b"nobody expected this" in body) == (500, True)
         function.answer = function.echo
         assert (await buffer.post("/models/m", b"2"))[2] == b"2"
+
+
+@in_virtual_time
+async def test_a_defect_while_instructions_are_carried_out_does_not_silence_the_route(function, monkeypatch, caplog):
+    def defect(*_):
+        raise KeyError("nobody expected this")
+
+    async with serving(function, NO_BATCHING) as buffer:
+        monkeypatch.setattr(ModelTelemetry, "waiting", defect)
+        assert (await buffer.post("/models/m", b"1"))[2] == b"1"
+        monkeypatch.undo()
+        assert (await buffer.post("/models/m", b"2"))[2] == b"2"
+    assert "m: not all was done that was to be done" in caplog.text
 
 
 @in_virtual_time
