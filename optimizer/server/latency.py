@@ -2,7 +2,7 @@
 
 Poisson arrivals of rate lambda, one server, a table of actions: with ``q`` waiting it takes ``a(q)`` of them, oldest first, or
 waits for one more where ``a(q) = 0``; from row ``Q`` on, ``A = a(Q)``. A batch of ``b`` takes ``G_b`` of mean ``l(b)``. D(q) are
-the decisions per second with q waiting (``server_epochs``). Arrivals being Poisson, a request finds the server
+the decisions per second with q waiting (``epochs``). Arrivals being Poisson, a request finds the server
 
     idle with q waiting:                                        D(q) / lambda,                          a(q) = 0       (4.23)
     busy with a batch of b and x left behind when it began:     lambda l(b) D(x + b) / lambda,          a(x + b) = b
