@@ -293,14 +293,14 @@ class Plan(Document, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "digest", digest)
 
     def _identity(self) -> str:
-        content = (self.model, self.ways, self.slo, self.other_slos, self.memory_mb)
+        content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb)
         # As it is when it has been read: a number of seconds may be written 1 or 1.0.
         content = msgspec.json.decode(msgspec.json.encode(content), type=_Content)
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:DIGEST_LENGTH]
 
     @property
-    def ways(self) -> list[Route]:
-        """The routes; of a plain plan the one way that it is, without a name."""
+    def all_routes(self) -> list[Route]:
+        """The routes; of a plain plan the one route that it is, without a name."""
         if self.policy is None:
             return self.routes
         return [Route("", self.function, self.policy, 1.0)]

@@ -317,7 +317,7 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
 
 def _policy(plan: Plan) -> str:
     """A plan's policy in a few words."""
-    policy = plan.ways[0].policy
+    policy = plan.all_routes[0].policy
     parameters = policy.parameters
     if policy.kind == "size_or_timeout":
         return f"{parameters['batch_size']} or {float(parameters['timeout']) * 1e3:.0f} ms"
