@@ -16,7 +16,7 @@ from sluice.optimizer.smdp.phase_filter import filter_phases
 from sluice.optimizer.smdp.phase_tables import FilteredTables, PhaseTables, simulate_filtered
 from sluice.optimizer.smdp.policy_iteration import evaluate
 from sluice.optimizer.smdp.problem import SmdpProblem, affine
-from sluice.optimizer.smdp.several_workers import PoolSolution, solve_pool
+from sluice.optimizer.smdp.several_workers import WorkersSolution, solve_workers
 from sluice.optimizer.smdp.solution import Performance, SmdpSolution
 
 __all__ = [
@@ -28,9 +28,9 @@ __all__ = [
     "Performance",
     "PhaseTables",
     "PhaseTablesDocument",
-    "PoolSolution",
     "SmdpProblem",
     "SmdpSolution",
+    "WorkersSolution",
     "affine",
     "answer_document",
     "answer_problem",
@@ -42,5 +42,5 @@ __all__ = [
     "solve",
     "solve_frontier",
     "solve_one_table",
-    "solve_pool",
+    "solve_workers",
 ]

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from sluice.batching.documents import PolicyDocument
 from sluice.batching.policy import Policy
-from sluice.optimizer.smdp import Answer, Corner, FilteredTables, Performance, PoolSolution, SmdpProblem
+from sluice.optimizer.smdp import Answer, Corner, FilteredTables, Performance, SmdpProblem, WorkersSolution
 
 
 class _Told(Protocol):
@@ -25,7 +25,7 @@ class _Told(Protocol):
 
 def as_document(found: Answer) -> dict[str, object]:
     """The answer as JSON has it."""
-    problem, solution, pool = found.problem, found.solution, found.pool
+    problem, solution, workers = found.problem, found.solution, found.workers
     return {
         "version": 1,
         "method": solution.method,
@@ -40,8 +40,8 @@ def as_document(found: Answer) -> dict[str, object]:
         "iterations": solution.iterations,
         "residual": solution.residual,
         "overflow_cost": solution.overflow_cost,
-        "gain": pool.cost if pool else solution.gain,
-        "optimal": _of_simulation(pool) if pool else _of_performance(problem, solution.performance),
+        "gain": workers.cost if workers else solution.gain,
+        "optimal": _of_simulation(workers) if workers else _of_performance(problem, solution.performance),
         "one_table": _of_one_table(found),
         "filtered": None if found.filtered is None else _of_simulation(found.filtered),
         "latency": found.latency,
@@ -71,8 +71,8 @@ def in_words(found: Answer) -> Iterator[str]:
 
 def in_tables(found: Answer) -> Iterator[Table | str]:
     """What the tables come to, and how the method ended."""
-    if found.pool:
-        yield _pool_table(found.pool, found.arrival_rate)
+    if found.workers:
+        yield _workers_table(found.workers, found.arrival_rate)
     else:
         yield _table(found)
         solution = found.solution
@@ -117,7 +117,7 @@ def _of_one_table(found: Answer) -> dict[str, object] | None:
     return {"origin": one.origin, "policy": PolicyDocument.of(one.policy), **figures}
 
 
-def _of_simulation(simulated: PoolSolution | FilteredTables) -> dict[str, object]:
+def _of_simulation(simulated: WorkersSolution | FilteredTables) -> dict[str, object]:
     latency = simulated.mean_latency
     return {
         "mean_latency": latency.value,
@@ -180,14 +180,14 @@ def _rows(found: Answer) -> Iterator[tuple[str, float, _Told, float]]:
         yield "one table", performance.mean_latency, performance, found.one_table.cost
 
 
-def _pool_table(pool: PoolSolution, arrival_rate: float) -> Table:
-    table = Table("", "", title=f"{arrival_rate:.4g} requests/s, {pool.policy.servers} workers", show_header=False)
-    latency = pool.mean_latency
-    table.add_row("policy", pool.policy.kind)
+def _workers_table(workers: WorkersSolution, arrival_rate: float) -> Table:
+    table = Table("", "", title=f"{arrival_rate:.4g} requests/s, {workers.policy.servers} workers", show_header=False)
+    latency = workers.mean_latency
+    table.add_row("policy", workers.policy.kind)
     table.add_row("mean latency, simulated", f"{1e3 * latency.value:.4g} ms ({1e3 * latency.low:.4g} to {1e3 * latency.high:.4g})")
-    table.add_row("power of all", f"{pool.power:.4g} W")
-    table.add_row("mean batch", f"{pool.mean_batch_size:.2f}")
-    table.add_row("cost", f"{pool.cost:.6g}")
+    table.add_row("power of all", f"{workers.power:.4g} W")
+    table.add_row("mean batch", f"{workers.mean_batch_size:.2f}")
+    table.add_row("cost", f"{workers.cost:.6g}")
     return table
 
 

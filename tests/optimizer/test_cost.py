@@ -1,4 +1,4 @@
-"""The price list and its overlays, bills by hand, cold starts against a pool of environments, and where a buffer pays."""
+"""The price list and its overlays, bills by hand, cold starts against environments one by one, and where a buffer pays."""
 
 import heapq
 import json
@@ -330,11 +330,11 @@ def test_two_moments_stand_for_the_passage_time(rate: float, busy: float, keep_a
 
 
 @pytest.mark.parametrize(("rate", "busy"), [(0.01, 0.1), (0.05, 1.0), (1.0, 0.3), (20.0, 0.5)])
-def test_cold_starts_are_as_frequent_as_in_a_pool_of_environments(rate: float, busy: float) -> None:
+def test_cold_starts_are_as_frequent_as_in_environments_one_by_one(rate: float, busy: float) -> None:
     rng = np.random.default_rng(11)
     shares = [cold_share(rate, busy, 60, 40_000, rng) for _ in range(12)]
     predicted = cold_start_probability(rate, busy, 60)
-    accuracy = 0.06 * predicted  # the pool is simulated as it is, the model counts the most that ran at once
+    accuracy = 0.06 * predicted  # the environments are simulated as they are, the model counts the most that ran at once
     assert abs(np.mean(shares) - predicted) < 4 * np.std(shares, ddof=1) / math.sqrt(12) + accuracy
 
 
@@ -343,7 +343,7 @@ def test_much_traffic_makes_cold_starts_rare() -> None:
 
 
 @pytest.mark.parametrize("field", ["invocation_rate", "busy_duration", "keep_alive"])
-def test_a_pool_that_makes_no_sense_names_its_field(field: str) -> None:
+def test_environments_that_make_no_sense_names_its_field(field: str) -> None:
     values = {"invocation_rate": 1.0, "busy_duration": 1.0, "keep_alive": 300.0}
     with pytest.raises(InvalidInput, match=f"{field}: 0.0 is not allowed"):
         cold_start_probability(**(values | {field: 0.0}))
