@@ -80,6 +80,10 @@ class Answer:
         """Requests per second of all workers together."""
         return self.problem.arrival_rate * self.servers
 
+    def beyond_seen(self, cost: float) -> float:
+        """By which part a cost is above that of the solution; of arrivals with phases, of a server that sees the phase."""
+        return cost / self.solution.gain - 1
+
 
 def answer_problem(
     problem: SmdpProblem,

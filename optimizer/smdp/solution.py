@@ -95,7 +95,7 @@ class SmdpSolution:
     @property
     def energy_efficiency(self) -> float:
         """Requests per J."""
-        return self.problem.arrival_rate / self.power if self.power else np.inf
+        return self.problem.energy_efficiency(self.power)
 
     def control_limit(self, phase: int = 0) -> int | None:
         """The control limit of the table, if it has one: below it the server waits, from it on it takes all it can."""

@@ -355,8 +355,8 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
         raise InvalidInput(f"{prefix}{kind.__name__}", text, f"a JSON document ({error})") from None
 
 
-def write(document: Document) -> bytes:
-    """The JSON of a document, indented for people."""
+def write(document: object) -> bytes:
+    """The JSON of a document, or of plain data and records, indented for people."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 

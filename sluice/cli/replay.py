@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 import msgspec
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from sluice.batching.documents import Slo
@@ -15,7 +13,7 @@ from sluice.cli import output
 from sluice.cli.trace_options import TraceOptions, trace_options
 from sluice.local.replay import Replay, ReplayProgress, ReplaySummary, intended_times, replay, run
 
-DRAW_EVERY = 1.0  # s; drawing takes milliseconds in which no request leaves
+DRAW_EVERY = 1.0  # s
 
 
 @click.command(name="replay")
@@ -58,15 +56,10 @@ def command(
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
         click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)
-    with _progress_bar() as bar:
-        task = bar.add_task("", total=len(intended))
-        drawn = 0.0
+    with output.SeldomDrawn(DRAW_EVERY, len(intended), TimeElapsedColumn()) as bar:
 
         def on_progress(done: ReplayProgress) -> None:
-            nonlocal drawn
-            if time.monotonic() - drawn >= DRAW_EVERY and not bar.disable:
-                bar.update(task, completed=done.ended, description=f"{done.sent} sent, {done.failed} failed", refresh=True)
-                drawn = time.monotonic()
+            bar.show(done.ended, f"{done.sent} sent, {done.failed} failed")
 
         result = run(
             replay(
@@ -101,7 +94,7 @@ def _judge(result: Replay, promise: Slo | None) -> None:
         return
     measured = result.latency_percentile(promise.percentile)
     wanted = f"{promise.percentile:g} % of the requests within {promise.latency:g} s"
-    if measured <= promise.latency:
+    if result.keeps(promise):
         click.echo(f"Kept: {wanted}; measured {measured:.4g} s.", err=True)
         return
     if measured == float("inf"):
@@ -111,11 +104,6 @@ def _judge(result: Replay, promise: Slo | None) -> None:
         found = f"measured {measured:.4g} s"
     click.echo(f"Not kept: {wanted}; {found}.", err=True)
     raise click.exceptions.Exit(1)
-
-
-def _progress_bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=output.stderr, disable=not output.stderr.is_terminal, transient=True, auto_refresh=False)
 
 
 def _table(summary: ReplaySummary) -> Table:

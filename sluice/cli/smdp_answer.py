@@ -62,7 +62,7 @@ def in_words(found: Answer) -> Iterator[str]:
     if found.one_table is not None and found.filtered is not None:
         one, filtered = found.one_table, found.filtered
         yield f"one table for all phases -- {_spoken(one.policy)}"
-        beyond, guessed = (100 * (cost / found.solution.gain - 1) for cost in (one.cost, filtered.cost))
+        beyond, guessed = (100 * found.beyond_seen(cost) for cost in (one.cost, filtered.cost))
         yield (
             f"A buffer follows one table and no phase; the cheapest of those tried: {one.origin}. It costs {beyond:.2g} % more "
             f"than if the phase were seen; tables per phase under the filter that guesses it cost {guessed:.2g} % more (simulated)."
@@ -102,7 +102,7 @@ def _of_performance(problem: SmdpProblem, performance: Performance) -> dict[str,
     return {
         "mean_latency": performance.mean_latency,
         "power": performance.power,
-        "energy_efficiency": problem.arrival_rate / performance.power if performance.power else 0.0,
+        "energy_efficiency": problem.energy_efficiency(performance.power),
         "batch_rate": performance.batch_rate,
         "mean_batch_size": performance.mean_batch_size,
         "cost": problem.cost(performance.mean_latency, performance.power),

@@ -15,7 +15,7 @@ from scipy.linalg import expm
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.billing.break_even import solve_break_even
-from sluice.optimizer.billing.cold_starts import cold_start_probability
+from sluice.optimizer.billing.cold_starts import cold_start_probability, cold_start_probability_of
 from sluice.optimizer.billing.cost import BatchCost, Billing, invocation_costs, predict_cost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
 from sluice.optimizer.service.times import ServiceTimes, service_times
@@ -338,12 +338,18 @@ def test_cold_starts_are_as_frequent_as_in_environments_one_by_one(rate: float, 
     assert abs(np.mean(shares) - predicted) < 4 * np.std(shares, ddof=1) / math.sqrt(12) + accuracy
 
 
+def test_cold_starts_of_batches_are_those_of_their_rate_and_mean_time() -> None:
+    service = ServiceTimes(512, np.array([[0.1], [0.2], [0.3]]), np.full(3, 0.01), np.array([0.1, 0.2, 0.3]))
+    pmf = np.array([0.5, 0.5])  # of batches of at most 2
+    assert cold_start_probability_of(3.0, pmf, service) == pytest.approx(cold_start_probability(2.0, 0.16), rel=1e-12)
+
+
 def test_much_traffic_makes_cold_starts_rare() -> None:
     assert cold_start_probability(1e4, 0.05) < 1e-5 < cold_start_probability(1, 0.05) < cold_start_probability(0.01, 0.05)
 
 
 @pytest.mark.parametrize("field", ["invocation_rate", "busy_duration", "keep_alive"])
-def test_environments_that_make_no_sense_names_its_field(field: str) -> None:
+def test_environments_that_make_no_sense_name_their_field(field: str) -> None:
     values = {"invocation_rate": 1.0, "busy_duration": 1.0, "keep_alive": 300.0}
     with pytest.raises(InvalidInput, match=f"{field}: 0.0 is not allowed"):
         cold_start_probability(**(values | {field: 0.0}))
