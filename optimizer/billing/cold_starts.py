@@ -66,7 +66,7 @@ def cold_start_probability(invocation_rate: float, busy_duration: float, keep_al
 
 
 def cold_start_probability_of(arrival_rate: float, batch_size_pmf: Array, service: ServiceTimes) -> float:
-    """The same of a function whose batches of 1, 2, ... have these probabilities where ``arrival_rate`` requests/s come."""
+    """Probability that an invocation starts cold, by batch sizes: 1, 2, ... have these, where ``arrival_rate`` requests/s come."""
     mean_batch_size = float(batch_size_pmf @ np.arange(1, len(batch_size_pmf) + 1))
     busy = float(batch_size_pmf @ service.mean_response[: len(batch_size_pmf)])
     return cold_start_probability(arrival_rate / mean_batch_size, max(busy, _SHORTEST))
