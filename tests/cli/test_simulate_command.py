@@ -70,7 +70,7 @@ def test_a_table_is_shown_with_the_cheapest_that_keeps_the_slo(
 
 def test_energies_are_a_line_or_a_list(document_of: Document, asked: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "joules.json").write_text("[1.5, 2, 2.5, 3]")
-    named = (*asked, "--policy", "greedy:4", "--servers", "1", "--energy")
+    named = (*asked, "--policy", "greedy:4", "--servers", "1", "--memory", "512", "--energy")
     of_line, of_list = (document_of(*named, text)["policies"] for text in ("1,0.5", f"@{tmp_path}/joules.json"))
     assert of_line == of_list and of_line["greedy:4"]["energy_per_request"] > 0
 
