@@ -121,3 +121,9 @@ class SmdpSolution:
         while len(table) > 2 and table[-2] == table[-1]:
             table.pop()
         return policies.smdp(table, servers)
+
+
+def long_enough(tables: Actions, problem: SmdpProblem) -> Actions:
+    """A table, or one for each phase, of actions by number waiting, as long as twice the largest batch at least."""
+    missing = 2 * problem.max_batch_size + 1 - tables.shape[-1]
+    return np.append(tables, np.repeat(tables[..., -1:], missing, axis=-1), axis=-1) if missing > 0 else tables.copy()
