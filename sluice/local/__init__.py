@@ -9,12 +9,6 @@
     replay                              requests when a trace says
     demo                                all of it, ending in one table
 
-``RedisServer`` alone is exported: the rest is imported from its modules, as every function's process imports this package and is
-to start as quickly as on AWS.
+Nothing is exported here, and each is imported from its module: every function's process imports this package, and what it
+imported would be counted as the cold start of the function.
 """
-
-from __future__ import annotations
-
-from sluice.local.redis_server import RedisServer, RedisServerError
-
-__all__ = ["RedisServer", "RedisServerError"]
