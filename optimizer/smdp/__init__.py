@@ -8,7 +8,7 @@ and of arrivals with phases one table for all of them and ``PhaseTables`` with t
 from __future__ import annotations
 
 from sluice.optimizer.smdp.answer import Answer, answer_problem
-from sluice.optimizer.smdp.document import PhaseTablesDocument, answer_document, read_phase_tables
+from sluice.optimizer.smdp.document import PhaseTablesDocument, answer_document, full_document, read_phase_tables
 from sluice.optimizer.smdp.frontier import Corner, choose_weight, solve_frontier
 from sluice.optimizer.smdp.methods import METHODS, solve
 from sluice.optimizer.smdp.one_table import OneTable, solve_one_table
@@ -37,6 +37,7 @@ __all__ = [
     "choose_weight",
     "evaluate",
     "filter_phases",
+    "full_document",
     "read_phase_tables",
     "simulate_filtered",
     "solve",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import numpy as np
 from rich.table import Table
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name
@@ -16,11 +15,9 @@ from sluice.optimizer.billing import Billing, cold_start_probability_of
 from sluice.optimizer.function import METHODS, predict_latency
 from sluice.optimizer.recommend import PERCENTILES
 from sluice.optimizer.recommend.words import milliseconds
-from sluice.optimizer.report.documents import cost_document, prices_document
+from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
 from sluice.optimizer.report.wording import priced
 from sluice.optimizer.service import service_times
-
-N_POINTS = 41  # of the CDF in the document
 
 
 @click.command("predict")
@@ -52,19 +49,12 @@ def command(
     cost = billing.cost(prediction.batch_size_pmf, service, profile)
     latency = {percentile_name(p): prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
     if as_json:
-        times = np.linspace(0, prediction.longest, N_POINTS)
         output.print_json(
             {
                 "version": 1,
-                "method": method,
                 "memory_mb": memory_mb,
-                "batch_size": batch_size,
-                "timeout": timeout,
                 "arrival_rate": process.arrival_rate,
-                "latency": latency,
-                "cdf": [[float(t), float(p)] for t, p in zip(times, prediction.cdf(times), strict=True)],
-                "batch_size_pmf": prediction.batch_size_pmf.tolist(),
-                "mean_batch_size": prediction.mean_batch_size,
+                **prediction_document(prediction, latency),
                 "estimated_cold_start_probability": cold,
                 "cost": cost_document(cost, process.arrival_rate),
                 "prices": prices_document(billing.prices),
