@@ -127,7 +127,7 @@ class BufferService:
         """Serve a plan from now on; raises ``UnknownFunction`` or ``InvalidInput`` where it cannot be."""
         assert self._store is not None and self._callers is not None
         current = self._models.get(plan.model)
-        await self._check_functions(plan, current.plan.ways if current is not None else [])
+        await self._check_functions(plan, current.plan.all_routes if current is not None else [])
         if current is not None:
             await current.follow(plan)
             return
@@ -136,16 +136,16 @@ class BufferService:
 
     async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
         """Refuse a plan whose functions do not exist or serve other models; one that is only away may come back."""
-        known = {(way.name, way.function, way.variant) for way in in_force}
-        new = [way for way in plan.ways if (way.name, way.function, way.variant) not in known]
-        asked = [(way, function) for way in new for function in named_functions(way.function)]
-        checks = (self._check_one(plan.model, way, function) for way, function in asked)
+        known = {(route.name, route.function, route.variant) for route in in_force}
+        new = [route for route in plan.all_routes if (route.name, route.function, route.variant) not in known]
+        asked = [(route, function) for route in new for function in named_functions(route.function)]
+        checks = (self._check_one(plan.model, route, function) for route, function in asked)
         for refusal in await asyncio.gather(*checks, return_exceptions=True):
             if refusal is not None:
                 raise refusal
 
-    async def _check_one(self, model: str, way: Route, function: str) -> None:
-        field, expected = (f"variant of route {way.name}", way.variant) if way.variant else ("model", model)
+    async def _check_one(self, model: str, route: Route, function: str) -> None:
+        field, expected = (f"variant of route {route.name}", route.variant) if route.variant else ("model", model)
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
                 served = (await describe(expected, function, self._invoker)).get("name", expected)

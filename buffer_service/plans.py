@@ -73,10 +73,10 @@ class _Followed(NamedTuple):
     model: str
 
 
-def _shown(way: Route) -> str:
-    """A way as the log has it."""
-    share = f"{way.name} with {100 * way.share:.3g} %: " if way.name else ""
-    return f"{share}{way.policy.kind} on {way.function}"
+def _shown(route: Route) -> str:
+    """A route as the log has it."""
+    share = f"{route.name} with {100 * route.share:.3g} %: " if route.name else ""
+    return f"{share}{route.policy.kind} on {route.function}"
 
 
 class PlanFollower:
@@ -134,7 +134,7 @@ class PlanFollower:
             return
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
-        _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.ways)))
+        _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
 
     async def follow(self) -> None:
         """Look for ever."""

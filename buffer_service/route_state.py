@@ -233,6 +233,7 @@ class RouteState:
         self._failures = 0  # calls that failed, since the last that did not
         self._ask_at = AT_ONCE
         self._sweep_at = AT_ONCE  # the first call announces this process
+        self._queue_length: int | None = None
         self._clear()
 
     # -- facts
@@ -334,7 +335,6 @@ class RouteState:
         call = None
         if may_call and self._asked is None and (now >= self._ask_at or self.life in ENDING):
             call = self._next_call(now)  # before the rest: it changes when to wake
-        wake_at = self._wake_at() if may_call else NEVER
         instructions = Instructions(
             call,
             self._invoke,
@@ -344,7 +344,7 @@ class RouteState:
             self._refuse,
             self._tell,
             self._log,
-            wake_at,
+            self._wake_at() if may_call else NEVER,
             self.life is Life.DRAINED,
             self.life is Life.CLOSED,
             self._queue_length,
@@ -362,7 +362,6 @@ class RouteState:
         self._refuse: list[Refusal] = []
         self._tell: list[Answer] = []
         self._log: list[tuple[int, str]] = []
-        self._queue_length: int | None = None
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""

@@ -1,6 +1,6 @@
 """One model on one process of the buffer: its routes, each with a dispatcher and a queue of its own, and what moves between them.
 
-A plan without routes is one way without a name, so that a plan may gain and lose its routes while running. A route that the plan in
+A plan without routes is one route without a name, so that a plan may gain and lose them while running. A route that the plan in
 force has no more gets no new requests; its dispatcher is retired, and closed once nobody waits there.
 """
 
@@ -37,27 +37,27 @@ class ServedModel:
         self._invoker = invoker
         self._dispatchers: dict[str, Dispatcher] = {}  # of the routes in force and of those that are retired
         self._closing: dict[str, asyncio.Task[None]] = {}
-        self._in_force = {route.name for route in plan.ways}
-        for route in plan.ways:
+        self._in_force = {route.name for route in plan.all_routes}
+        for route in plan.all_routes:
             self._open(route)
-        self._router = Router({route.name: route.share for route in plan.ways})
+        self._router = Router({route.name: route.share for route in plan.all_routes})
 
     async def follow(self, plan: Plan) -> None:
         """Another plan is in force, also for those who wait already."""
-        ways = {route.name: route for route in plan.ways}
-        while closing := [task for name, task in self._closing.items() if name in ways]:
+        routes = {route.name: route for route in plan.all_routes}
+        while closing := [task for name, task in self._closing.items() if name in routes]:
             await asyncio.wait(closing)  # a new one follows when it has closed; others may begin to close meanwhile
         # From here on one breath: what another plan finds is this one or the last.
-        gone = [name for name in self._dispatchers if name not in ways and name in self._in_force]
+        gone = [name for name in self._dispatchers if name not in routes and name in self._in_force]
         self.plan = plan
         self.telemetry.follow(plan)
-        for name, route in ways.items():
+        for name, route in routes.items():
             if name in self._dispatchers:
                 self._dispatchers[name].follow(route)
             else:
                 self._open(route)
-        self._router.follow({name: route.share for name, route in ways.items()})
-        self._in_force = set(ways)
+        self._router.follow({name: route.share for name, route in routes.items()})
+        self._in_force = set(routes)
         for name in gone:
             self._dispatchers[name].retire()
 
@@ -70,15 +70,15 @@ class ServedModel:
 
         Raises ``FunctionFailed`` where none answers.
         """
-        ways = self.plan.ways
+        routes = self.plan.all_routes
         ours = {"name": self.plan.model, "plan": {"digest": self.plan.digest, "made_at": self.plan.made_at}}
-        for route in ways:
+        for route in routes:
             try:
                 return await self._dispatchers[route.name].describe() | ours
             except FunctionFailed:
-                if route is ways[-1]:
+                if route is routes[-1]:
                     raise
-        raise AssertionError("unreachable: a plan has a way")
+        raise AssertionError("unreachable: a plan has a route")
 
     async def close(self) -> None:
         """Take no new batches and finish those under way; retired routes first, since they give theirs to the others."""

@@ -90,7 +90,7 @@ class ModelTelemetry:
 
     def follow(self, plan: Plan) -> None:
         """Another plan is in force."""
-        labels = {(self.name, plan.digest, way.function, way.policy.kind) for way in plan.ways}
+        labels = {(self.name, plan.digest, route.function, route.policy.kind) for route in plan.all_routes}
         for gone in self._plan_labels - labels:
             self._telemetry._plan.remove(*gone)
         for here in labels:

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import FunctionFailed, InvalidInput
 from sluice.lambda_fn import contract
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
+from sluice.profiler.invocations import Invocation, Invoke
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -53,6 +54,21 @@ def largest_batch(sample: Sample, model: str) -> int:
             break
         left -= ids * (per_item + digits - 1)
     return largest
+
+
+def describe_model(invoke: Invoke, function: str, model: str) -> tuple[Invocation, dict[str, object]]:
+    """What the function says its model takes, and the invocation that asked it.
+
+    Raises
+    ------
+    FunctionFailed
+        The answer is no metadata.
+    """
+    described = invoke(function, contract.encode_batch(contract.Batch(model, [], describe=True)))
+    try:
+        return described, contract.decode_metadata(described.payload)
+    except contract.WireError as error:
+        raise FunctionFailed(f"{function} does not say what model {model!r} takes ({error}); give a --payload") from None
 
 
 def make_sample(metadata: dict[str, Any], rng: np.random.Generator) -> Sample:

@@ -20,6 +20,7 @@ Quantiles are given at the levels of ``LEVELS`` beyond which at least one run is
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -37,6 +38,12 @@ from sluice.profiler.samples import Sample, largest_batch, sample_batch
 LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PLACEHOLDER = "{memory_mb}"
 PRECISE, RUNS_USED, TIME_UP = "precise", "n_max", "time"
+
+
+def model_of(function: str) -> str:
+    """The name of a function's model: ``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so."""
+    name = re.sub(r"^arn:[^:]*:lambda:[^:]*:[^:]*:function:", "", function).partition(":")[0]
+    return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +157,17 @@ class MeasuredServiceTimes(msgspec.Struct, frozen=True):
     @property
     def converged(self) -> bool:
         """Whether every point is as precise as was asked."""
-        return all(point.stopped == PRECISE for point in self.points)
+        return self.n_imprecise == 0
+
+    @property
+    def n_imprecise(self) -> int:
+        """How many points are less precise than was asked."""
+        return sum(point.stopped != PRECISE for point in self.points)
+
+    @property
+    def least_precise(self) -> MeasuredPoint:
+        """The point whose mean is known worst."""
+        return max(self.points, key=lambda point: point.relative_half_width)
 
 
 class Progress(msgspec.Struct, frozen=True):

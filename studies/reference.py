@@ -36,9 +36,10 @@ the reason and the best found), 2 on misuse, naming the option or field, its val
 
 
 def _help(name: str) -> str:
-    command = LazyGroup().get_command(click.Context(group), name)
+    above = click.Context(group, info_name="sluice", **group.context_settings)
+    command = LazyGroup().get_command(above, name)
     assert command is not None
-    context = click.Context(command, info_name=f"sluice {name}", terminal_width=WIDTH, max_content_width=WIDTH)
+    context = click.Context(command, above, name, terminal_width=WIDTH, max_content_width=WIDTH)
     return command.get_help(context)
 
 

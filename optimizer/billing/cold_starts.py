@@ -19,10 +19,15 @@ from __future__ import annotations
 
 from math import exp, inf, log, sqrt
 
+import numpy as np
+
 from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.times import ServiceTimes
 
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
 _NEGLIGIBLE = 1e-12
+_SHORTEST = 1e-6  # s of an invocation
 
 
 def cold_start_probability(invocation_rate: float, busy_duration: float, keep_alive: float = KEEP_ALIVE) -> float:
@@ -58,3 +63,10 @@ def cold_start_probability(invocation_rate: float, busy_duration: float, keep_al
                 break
         log_probability += log(load / (k + 1))
     return min(total, 1.0)
+
+
+def cold_start_probability_of(arrival_rate: float, batch_size_pmf: Array, service: ServiceTimes) -> float:
+    """Probability that an invocation starts cold, by batch sizes: 1, 2, ... have these, where ``arrival_rate`` requests/s come."""
+    mean_batch_size = float(batch_size_pmf @ np.arange(1, len(batch_size_pmf) + 1))
+    busy = float(batch_size_pmf @ service.mean_response[: len(batch_size_pmf)])
+    return cold_start_probability(arrival_rate / mean_batch_size, max(busy, _SHORTEST))

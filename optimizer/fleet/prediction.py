@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sluice.batching.documents import percentile_name
+from sluice.batching.documents import percentile_name, quantile_of
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
@@ -183,7 +183,7 @@ def finite(value: float) -> float | None:
 
 def _predicted(family: Family, allowed: float, run: FleetRun) -> FamilyPrediction:
     percentiles = sorted({*PERCENTILES, family.slo.percentile})
-    latency = {percentile_name(p): estimate_quantile(run.latency, p / 100).value for p in percentiles}
+    latency = {percentile_name(p): estimate_quantile(run.latency, quantile_of(p)).value for p in percentiles}
     return FamilyPrediction(
         estimate_share(~run.in_time),
         allowed,

@@ -1,16 +1,19 @@
-"""What commands print with ``--json``: an answer, a run, a cost and an estimate as plain data, in seconds and USD.
+"""What commands print with ``--json``: an answer, a prediction, a run, a cost and an estimate as plain data, in seconds and USD.
 
 An estimate that is infinite or unknown is ``null``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
+
+import numpy as np
 
 from sluice.batching.documents import Plan, PolicyDocument, Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import Prices
+from sluice.optimizer.function import LatencyPrediction
 from sluice.optimizer.recommend import Answer, FunctionSetting, WorkerSetting
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.report import wording
@@ -18,6 +21,7 @@ from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.statistics import RunStatistics, Series
 
 RUN_PERCENTILES = (50.0, 95.0, 99.0)
+N_POINTS = 41  # of a CDF
 
 Document = dict[str, object]
 
@@ -74,6 +78,20 @@ def _workers(setting: WorkerSetting) -> Document:
         "usd_per_month": setting.usd_per_month,
         "requests_simulated": setting.n_requests,
         "confidence": setting.confidence,
+    }
+
+
+def prediction_document(prediction: LatencyPrediction, latency: Mapping[str, float]) -> Document:
+    """What size-or-timeout does before an elastic function; ``latency`` are the percentiles (s) to be shown, by name."""
+    times = np.linspace(0, prediction.longest, N_POINTS)
+    return {
+        "method": prediction.method,
+        "batch_size": prediction.batch_size,
+        "timeout": prediction.timeout,
+        "latency": dict(latency),
+        "cdf": [[float(t), float(p)] for t, p in zip(times, prediction.cdf(times), strict=True)],
+        "batch_size_pmf": prediction.batch_size_pmf.tolist(),
+        "mean_batch_size": prediction.mean_batch_size,
     }
 
 

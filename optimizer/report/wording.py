@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sluice.batching.documents import Slo
-from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
 from sluice.optimizer.recommend.words import milliseconds
 
@@ -35,6 +35,11 @@ def named_part(part: str) -> str:
 def per_million(usd: float) -> str:
     """USD per request as USD per million requests."""
     return f"{1e6 * usd:.4f}"
+
+
+def priced(prices: Prices) -> str:
+    """Which prices, and of when."""
+    return f"prices: {prices.region}, read {prices.read_on}"
 
 
 def promise(slos: Sequence[Slo]) -> str:

@@ -1,6 +1,6 @@
 """Latency in front of one server whose service times are fixed, by batch size (docs/model.md, section 4.6).
 
-The notation is that of ``server_latency``. A request that finds a service with ``r`` seconds left meets ``x`` waiting with the
+The notation is that of ``latency``. A request that finds a service with ``r`` seconds left meets ``x`` waiting with the
 density
 
     W(x; r) = sum_q D(q) P(Poisson(lambda (l(a(q)) - r)) = x - q + a(q)) 1[r < l(a(q))],                                (4.25)

@@ -1,6 +1,6 @@
 """Whom a request meets, and what that comes to, where service times are fixed (docs/model.md, section 4.6).
 
-The notation is that of ``server_latency``. The density of (4.25) goes down in r, the seconds left of the service met, from edge to
+The notation is that of ``latency``. The density of (4.25) goes down in r, the seconds left of the service met, from edge to
 edge: 0 = e_0 < e_1 < ... < e_P are all service times of the table and, between them, steps of at most one mean gap. With * the
 convolution over x,
 

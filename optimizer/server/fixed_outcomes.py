@@ -1,6 +1,6 @@
 """What becomes of a request with few ahead of it, where service times are fixed (docs/model.md, section 4.6).
 
-The notation is that of ``server_latency``: Q is the last row of the table, A what it takes. From a decision with i < Q ahead of a
+The notation is that of ``latency``: Q is the last row of the table, A what it takes. From a decision with i < Q ahead of a
 request and n behind it, it is answered
 
     after c + E_k,    c a sum of service times (s), E_k the time until k requests more have come,

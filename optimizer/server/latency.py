@@ -2,7 +2,7 @@
 
 Poisson arrivals of rate lambda, one server, a table of actions: with ``q`` waiting it takes ``a(q)`` of them, oldest first, or
 waits for one more where ``a(q) = 0``; from row ``Q`` on, ``A = a(Q)``. A batch of ``b`` takes ``G_b`` of mean ``l(b)``. D(q) are
-the decisions per second with q waiting (``server_epochs``). Arrivals being Poisson, a request finds the server
+the decisions per second with q waiting (``epochs``). Arrivals being Poisson, a request finds the server
 
     idle with q waiting:                                        D(q) / lambda,                          a(q) = 0       (4.23)
     busy with a batch of b and x left behind when it began:     lambda l(b) D(x + b) / lambda,          a(x + b) = b
@@ -33,9 +33,8 @@ from sluice.optimizer.server.epochs import decision_epochs
 from sluice.optimizer.server.fixed import FixedServiceLatency
 from sluice.optimizer.server.fixed_outcomes import BeyondTheExactLaw
 from sluice.optimizer.server.phases import PhaseTypeLatency
-from sluice.optimizer.service.law import EmpiricalLaw, ScaledLaw, ServiceLaw
+from sluice.optimizer.service.law import MOST_PHASES, ServiceLaw
 
-_MOST_PHASES = 100
 _SAME = 1e-13  # of a latency: a percentile is found to that
 
 
@@ -130,17 +129,9 @@ def server_latency(arrival_rate: float, service: ServiceLaw, actions: Sequence[i
 
 def _phases(service: ServiceLaw) -> tuple[Array, Array] | None:
     """Initial law and generator of the service times' shape; ``None`` where they are fixed."""
-    if isinstance(service, EmpiricalLaw) and service.measured.deterministic:
+    if service.fixed:
         return None
-    if isinstance(service, ScaledLaw):
-        if service.shape.scv == 0:
-            return None
-        # A chain of n phases has an scv of at least 1 / n.
-        if service.shape.scv * _MOST_PHASES >= 1:
-            phases = service.shape.phases
-            if phases is not None and len(phases[0]) <= _MOST_PHASES:
-                return phases
-    shown = service.shape if isinstance(service, ScaledLaw) else type(service).__name__
-    raise BeyondTheExactLaw(
-        "service", shown, f"fixed service times, or of phase type with at most {_MOST_PHASES} phases; others can be simulated"
-    )
+    if service.phases is None:
+        allowed = f"fixed service times, or of phase type with at most {MOST_PHASES} phases; others can be simulated"
+        raise BeyondTheExactLaw("service", type(service).__name__, allowed)
+    return service.phases

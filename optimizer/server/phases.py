@@ -1,6 +1,6 @@
 """Latency in front of one server where service times are of phase type (docs/model.md, section 4.6).
 
-The notation is that of ``server_latency``. A service of ``b`` is the time to absorption of a chain that starts in phase f with
+The notation is that of ``latency``. A service of ``b`` is the time to absorption of a chain that starts in phase f with
 probability alpha_f and has the generator S_b = S / l(b). The probability to find it in its phases with ``x`` waiting is
 
     y_b(x) = [ lambda y_b(x - 1) + alpha sum_{q: a(q) = b, q - b = x} D(q) ] (lambda I - S_b)^-1.                        (4.27)

@@ -11,6 +11,7 @@ from sluice.optimizer.service.law import (
     exponential,
     gamma,
     hyperexponential,
+    law_named,
 )
 from sluice.optimizer.service.times import ServiceTimes, service_times, service_times_up_to
 
@@ -24,6 +25,7 @@ __all__ = [
     "exponential",
     "gamma",
     "hyperexponential",
+    "law_named",
     "service_times",
     "service_times_up_to",
 ]

@@ -13,7 +13,7 @@ Reference: Xu, Zhou, Niu, SMDP-based dynamic batching (journal version), eqs (1)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -42,6 +42,17 @@ class ServiceLaw(Protocol):
     @property
     def second_moment(self) -> Array:
         """Second moment of the service time, s^2, shape (max_batch_size,)."""
+        ...
+
+    @property
+    def fixed(self) -> bool:
+        """Whether batches of one size all take as long."""
+        ...
+
+    @property
+    def phases(self) -> tuple[Array, Array] | None:
+        """Initial probabilities (n,) and generator (n, n), 1 / mean, where every size takes the time to absorption of one chain,
+        stretched to its mean; ``None`` for other laws, and for more than ``MOST_PHASES`` phases."""
         ...
 
     def counts(self, rate: float, n_counts: int) -> Array:
@@ -182,6 +193,17 @@ class ScaledLaw:
         """Second moment of the service time, s^2, shape (max_batch_size,)."""
         return np.asarray(self.mean**2 * (1 + self.shape.scv))
 
+    @property
+    def fixed(self) -> bool:
+        """Whether the shape is always 1."""
+        return self.shape.scv == 0
+
+    @property
+    def phases(self) -> tuple[Array, Array] | None:
+        """Those of the shape."""
+        phases = self.shape.phases
+        return None if phases is None or len(phases[0]) > MOST_PHASES else phases
+
     def counts(self, rate: float, n_counts: int) -> Array:
         """(4.1), shape (max_batch_size, n_counts)."""
         return self.shape.counts(rate * self.mean, n_counts)
@@ -189,7 +211,7 @@ class ScaledLaw:
     def service_times(self) -> ServiceTimes:
         """The quantile functions, exact where service is deterministic, elsewhere linear between ``LEVELS`` levels."""
         none = np.zeros(len(self.mean))
-        if self.shape.scv == 0:
+        if self.fixed:
             return ServiceTimes(1, self.mean[:, None], none, self.mean)
         tail = np.geomspace(1 / LEVELS, TAIL, LEVELS // 4)
         levels = np.concatenate([np.linspace(0, 1 - 1 / LEVELS, LEVELS), 1 - tail[1:-1], [1.0]])
@@ -211,17 +233,27 @@ class EmpiricalLaw:
         """Mean time from dispatch to answer, s, shape (max_batch_size,)."""
         return self.measured.mean_response
 
+    @property
+    def fixed(self) -> bool:
+        """Whether nothing but means was measured."""
+        return self.measured.deterministic
+
+    @property
+    def phases(self) -> None:
+        """None are known."""
+        return None
+
     @cached_property
     def second_moment(self) -> Array:
         """Second moment of the time from dispatch to answer, s^2, shape (max_batch_size,)."""
-        if self.measured.deterministic:
+        if self.fixed:
             return np.asarray(self.mean**2)
         low, high = self.measured.response[:, :-1], self.measured.response[:, 1:]
         return np.asarray((low**2 + low * high + high**2) / 3 @ np.diff(self.measured.quantile_levels))
 
     def counts(self, rate: float, n_counts: int) -> Array:
         """(4.1), shape (max_batch_size, n_counts): on a piece between two levels the service time is uniform."""
-        if self.measured.deterministic:
+        if self.fixed:
             return Deterministic().counts(rate * self.mean, n_counts)
         k = np.arange(n_counts)
         weights = np.diff(self.measured.quantile_levels)
@@ -270,6 +302,28 @@ def hyperexponential(
 ) -> ScaledLaw:
     """Hyperexponential service times with these means (s); by default the paper's, of squared coefficient of variation 2."""
     return ScaledLaw(np.asarray(mean, dtype=np.float64), Hyperexponential(tuple(probabilities), tuple(means)))
+
+
+def law_named(name: str, mean: Array) -> ServiceLaw:
+    """The law of a name, with its shape where it has one (``erlang:3``, ``gamma:0.5``), with these means (s)."""
+    kind, _, parameter = name.partition(":")
+    if kind in ("erlang", "gamma"):
+        try:
+            shape = float(parameter)
+        except ValueError:
+            raise InvalidInput("distribution", name, f"{kind} with its shape, as in {kind}:2") from None
+        require(kind == "gamma" or shape % 1 == 0, "distribution", name, "erlang with a whole number of stages")
+        return gamma(mean, shape)
+    allowed = "deterministic, erlang:K, exponential, hyperexponential or gamma:SHAPE"
+    require(name in _WITHOUT_SHAPE, "distribution", name, allowed)
+    return _WITHOUT_SHAPE[name](mean)
+
+
+_WITHOUT_SHAPE: dict[str, Callable[[Array], ServiceLaw]] = {
+    "deterministic": deterministic,
+    "exponential": exponential,
+    "hyperexponential": hyperexponential,
+}
 
 
 def _checked_mean(mean: Array) -> Array:

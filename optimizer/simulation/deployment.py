@@ -163,6 +163,8 @@ class Deployment:
         largest = self.max_batch_size
         if self.energy is not None:
             require(len(self.energy) >= largest, "energy", len(self.energy), f"joules of batches up to the largest, {largest}")
+            for b, joules in enumerate(self.energy, 1):
+                require(0 <= joules < np.inf, f"energy at batch size {b}", float(joules), "a number >= 0")
         if self.adaptation is not None:
             n = len(schedule.tables)
             for name in ("up", "down"):

@@ -64,7 +64,7 @@ class Times(NamedTuple):
     overhead: Array
 
 
-class Pool(NamedTuple):
+class Environments(NamedTuple):
     """The environments of the function.
 
     Not ``kept``: nobody asks when a batch ends. Without ``cold_starts`` a new environment is as good as an old one.
@@ -114,7 +114,7 @@ def run(
     overflow: Overflow,
     by_server: Times,
     by_function: Times,
-    pool: Pool,
+    environments: Environments,
     uniforms: Array,
     state: State,
     records: Records,
@@ -143,7 +143,7 @@ def run(
                 now = min(now, arrivals[tail])
             if n_busy > 0:
                 now = min(now, busy[0])
-            if pool.kept and drop_after < np.inf and n_running > 0:
+            if environments.kept and drop_after < np.inf and n_running > 0:
                 now = min(now, running[0])
         if now >= horizon or now == np.inf:
             break
@@ -198,26 +198,27 @@ def run(
             mark = 0
             if elastic:
                 mark = FUNCTION
-                if pool.kept:
-                    while idle_from < idle_to and idle[idle_from] + pool.keep_alive < now:
+                if environments.kept:
+                    while idle_from < idle_to and idle[idle_from] + environments.keep_alive < now:
                         idle_from += 1
-                    tokens = min(pool.burst, tokens + pool.scaling_rate * (now - counted_at)) if now > counted_at else tokens
+                    if now > counted_at:
+                        tokens = min(environments.burst, tokens + environments.scaling_rate * (now - counted_at))
                     counted_at = now
                     if idle_from < idle_to:
                         idle_to -= 1
-                    elif n_running < pool.concurrency and tokens >= _TOKEN:
+                    elif n_running < environments.concurrency and tokens >= _TOKEN:
                         tokens -= 1.0
-                        mark += COLD * pool.cold_starts
+                        mark += COLD * environments.cold_starts
                     else:
                         if n_running > 0:
                             wake_at = min(wake_at, running[0])
-                        if n_running < pool.concurrency:
-                            wake_at = min(wake_at, max(now + (1.0 - tokens) / pool.scaling_rate, np.nextafter(now, np.inf)))
+                        if n_running < environments.concurrency:
+                            wake_at = min(wake_at, max(now + (1.0 - tokens) / environments.scaling_rate, np.nextafter(now, np.inf)))
                         break
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
             response = _response(by_function, size, level) if elastic else _response(by_server, size, level)
             if mark == FUNCTION + COLD:
-                response += pool.init_duration
+                response += environments.init_duration
             records.first[n_batches] = head
             records.sizes[n_batches] = size
             records.dispatched[n_batches] = now
@@ -228,7 +229,7 @@ def run(
             if not elastic:
                 _add(busy, late, n_busy, now + response, response > rules.limit)
                 n_busy += 1
-            elif pool.kept:
+            elif environments.kept:
                 _add(running, unmarked, n_running, now + response, False)
                 n_running += 1
     counts[:] = (head, tail, rule, swap, n_busy, n_running, idle_from, idle_to)

@@ -68,14 +68,14 @@ class QueueRun:
         self._by_server, self._by_function = _times(deployment.service), _times(function)
         # The rule is read at completions too, where requests grew too old meanwhile: a function that drops must know of them.
         drops = schedule.elastic and bool((schedule.drop_after < np.inf).any())
-        self._pool = _pool(deployment.function_environments, drops)
+        self._environments = _environments(deployment.function_environments, drops)
         self._rng = rng
         self._random = not (deployment.service.deterministic and function.deterministic)
         self._uniforms = np.empty(0)
         none = np.empty(0)
         self._state = State(
             np.array([0, 0, schedule.first, 0, 0, 0, 0, 0]),
-            np.array([np.inf, self._pool.burst, 0.0]),
+            np.array([np.inf, self._environments.burst, 0.0]),
             none,
             np.empty(0, dtype=np.bool_),
             none,
@@ -94,7 +94,7 @@ class QueueRun:
         records = Records(
             np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n), np.empty(n), np.empty(n, dtype=np.uint8)
         )
-        given = (self._rules, self._overflow, self._by_server, self._by_function, self._pool)
+        given = (self._rules, self._overflow, self._by_server, self._by_function, self._environments)
         n_batches = queue_loop.run(arrivals, last, *given, self._uniforms, state, records)
         head = int(state.counts[0])
         state.counts[:2] -= head
@@ -109,7 +109,7 @@ class QueueRun:
         counts, clock, busy, late, running, idle = self._state
         n_busy, n_running, idle_from, idle_to = counts[4:]
         most = int(min(n_busy + n, max(n_busy, self._rules.servers.max())))
-        elastic = n if self._pool.kept else 0
+        elastic = n if self._environments.kept else 0
         counts[6:] = 0, idle_to - idle_from
         return State(
             counts,
@@ -121,12 +121,12 @@ class QueueRun:
         )
 
 
-def _pool(environments: Environments | None, drops: bool) -> queue_loop.Pool:
+def _environments(environments: Environments | None, drops: bool) -> queue_loop.Environments:
     if environments is None:
-        return queue_loop.Pool(drops, False, 0.0, np.inf, np.inf, np.inf, np.inf)
+        return queue_loop.Environments(drops, False, 0.0, np.inf, np.inf, np.inf, np.inf)
     concurrency = np.inf if environments.concurrency is None else float(environments.concurrency)
     rest = (environments.init_duration, environments.keep_alive, concurrency, environments.scaling_rate, float(environments.burst))
-    return queue_loop.Pool(True, True, *rest)
+    return queue_loop.Environments(True, True, *rest)
 
 
 def checked_times(arrival_times: Array) -> Array:

@@ -8,7 +8,7 @@ and of arrivals with phases one table for all of them and ``PhaseTables`` with t
 from __future__ import annotations
 
 from sluice.optimizer.smdp.answer import Answer, answer_problem
-from sluice.optimizer.smdp.document import PhaseTablesDocument, answer_document, read_phase_tables
+from sluice.optimizer.smdp.document import PhaseTablesDocument, answer_document, full_document, read_phase_tables
 from sluice.optimizer.smdp.frontier import Corner, choose_weight, solve_frontier
 from sluice.optimizer.smdp.methods import METHODS, solve
 from sluice.optimizer.smdp.one_table import OneTable, solve_one_table
@@ -16,7 +16,7 @@ from sluice.optimizer.smdp.phase_filter import filter_phases
 from sluice.optimizer.smdp.phase_tables import FilteredTables, PhaseTables, simulate_filtered
 from sluice.optimizer.smdp.policy_iteration import evaluate
 from sluice.optimizer.smdp.problem import SmdpProblem, affine
-from sluice.optimizer.smdp.several_workers import PoolSolution, solve_pool
+from sluice.optimizer.smdp.several_workers import WorkersSolution, solve_workers
 from sluice.optimizer.smdp.solution import Performance, SmdpSolution
 
 __all__ = [
@@ -28,19 +28,20 @@ __all__ = [
     "Performance",
     "PhaseTables",
     "PhaseTablesDocument",
-    "PoolSolution",
     "SmdpProblem",
     "SmdpSolution",
+    "WorkersSolution",
     "affine",
     "answer_document",
     "answer_problem",
     "choose_weight",
     "evaluate",
     "filter_phases",
+    "full_document",
     "read_phase_tables",
     "simulate_filtered",
     "solve",
     "solve_frontier",
     "solve_one_table",
-    "solve_pool",
+    "solve_workers",
 ]

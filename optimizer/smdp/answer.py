@@ -22,7 +22,7 @@ from sluice.optimizer.smdp.one_table import OneTable, solve_one_table
 from sluice.optimizer.smdp.phase_tables import FilteredTables, PhaseTables, simulate_filtered
 from sluice.optimizer.smdp.policy_iteration import evaluate, greedy
 from sluice.optimizer.smdp.problem import SmdpProblem
-from sluice.optimizer.smdp.several_workers import PoolSolution, solve_pool
+from sluice.optimizer.smdp.several_workers import WorkersSolution, solve_workers
 from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution
 
 PERCENTILES = (50.0, 95.0, 99.0)
@@ -55,7 +55,7 @@ class Answer:
         All that the weights can buy, where asked for.
     chosen : Corner or None
         The one that keeps the SLOs.
-    pool : PoolSolution or None
+    workers : WorkersSolution or None
         Of several workers.
     one_table, filtered : OneTable and FilteredTables, or None
         Of arrivals with phases: the best table for all of them, and what the tables per phase come to where the phase is guessed.
@@ -71,7 +71,7 @@ class Answer:
     latency_is_exact: bool = True
     corners: tuple[Corner, ...] = ()
     chosen: Corner | None = None
-    pool: PoolSolution | None = None
+    workers: WorkersSolution | None = None
     one_table: OneTable | None = None
     filtered: FilteredTables | None = None
 
@@ -79,6 +79,10 @@ class Answer:
     def arrival_rate(self) -> float:
         """Requests per second of all workers together."""
         return self.problem.arrival_rate * self.servers
+
+    def beyond_seen(self, cost: float) -> float:
+        """By which part a cost is above that of the solution; of arrivals with phases, of a server that sees the phase."""
+        return cost / self.solution.gain - 1
 
 
 def answer_problem(
@@ -132,8 +136,8 @@ def answer_problem(
         return solve(problem, method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
 
     if servers > 1:
-        solution, pool = solved(problem), solve_pool(problem, servers)
-        return Answer(problem, solution, (pool.policy,), servers=servers, pool=pool)
+        solution, workers = solved(problem), solve_workers(problem, servers)
+        return Answer(problem, solution, (workers.policy,), servers=servers, workers=workers)
     return _of_one_server(problem, tuple(slos), frontier, solved)
 
 

@@ -5,6 +5,7 @@
     PhaseTablesDocument   a table for each phase, and the arrivals, which the filter needs to tell the phase
 
 A buffer follows one table a queue and no phase: the plan for arrivals with phases has the one table for all of them.
+``full_document`` is all of an answer, for people and programs that only read it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from sluice.batching.documents import ArrivalDocument, Document, Plan, PolicyDoc
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.smdp.answer import Answer
-from sluice.optimizer.smdp.phase_tables import PhaseTables
+from sluice.optimizer.smdp.frontier import Corner
+from sluice.optimizer.smdp.phase_tables import FilteredTables, PhaseTables
+from sluice.optimizer.smdp.problem import SmdpProblem
+from sluice.optimizer.smdp.several_workers import WorkersSolution
+from sluice.optimizer.smdp.solution import Performance
 
 
 class PhaseTablesDocument(Document, frozen=True, kw_only=True):
@@ -71,3 +76,73 @@ def answer_document(
             arrivals=None if found.one_table is None else found.problem.arrivals.document(),
         )
     return PolicyDocument.of(one) if found.filtered is None else PhaseTablesDocument.of(found.filtered.tables)
+
+
+def full_document(found: Answer) -> dict[str, object]:
+    """All of an answer, as ``--json`` prints it."""
+    problem, solution, workers = found.problem, found.solution, found.workers
+    return {
+        "version": 1,
+        "method": solution.method,
+        "arrival_rate": found.arrival_rate,
+        "load": problem.load,
+        "latency_weight": problem.latency_weight,
+        "power_weight": problem.power_weight,
+        "slos": list(found.slos),
+        "power_weights": None if found.chosen is None else found.chosen.weights,
+        "policies": [PolicyDocument.of(policy) for policy in found.policies],
+        "converged": solution.converged,
+        "iterations": solution.iterations,
+        "residual": solution.residual,
+        "overflow_cost": solution.overflow_cost,
+        "gain": workers.cost if workers else solution.gain,
+        "optimal": _of_simulation(workers) if workers else _of_performance(problem, solution.performance),
+        "one_table": _of_one_table(found),
+        "filtered": None if found.filtered is None else _of_simulation(found.filtered),
+        "latency": found.latency,
+        "latency_is_exact": found.latency_is_exact,
+        "compared": {name: _of_performance(problem, performance) for name, performance in found.compared.items()},
+        "frontier": [_of_corner(corner) for corner in found.corners],
+    }
+
+
+def _of_performance(problem: SmdpProblem, performance: Performance) -> dict[str, float]:
+    return {
+        "mean_latency": performance.mean_latency,
+        "power": performance.power,
+        "energy_efficiency": problem.energy_efficiency(performance.power),
+        "batch_rate": performance.batch_rate,
+        "mean_batch_size": performance.mean_batch_size,
+        "cost": problem.cost(performance.mean_latency, performance.power),
+    }
+
+
+def _of_one_table(found: Answer) -> dict[str, object] | None:
+    if found.one_table is None:
+        return None
+    one = found.one_table
+    figures = _of_performance(found.problem, one.performance)
+    return {"origin": one.origin, "policy": PolicyDocument.of(one.policy), **figures}
+
+
+def _of_simulation(simulated: WorkersSolution | FilteredTables) -> dict[str, object]:
+    latency = simulated.mean_latency
+    return {
+        "mean_latency": latency.value,
+        "mean_latency_interval": [latency.low, latency.high],
+        "power": simulated.power,
+        "mean_batch_size": simulated.mean_batch_size,
+        "cost": simulated.cost,
+    }
+
+
+def _of_corner(corner: Corner) -> dict[str, object]:
+    solution = corner.solution
+    return {
+        "power_weights": list(corner.weights),
+        "mean_latency": solution.mean_latency,
+        "power": solution.power,
+        "energy_efficiency": solution.energy_efficiency,
+        "mean_batch_size": solution.performance.mean_batch_size,
+        "policy": PolicyDocument.of(solution.policy()),
+    }

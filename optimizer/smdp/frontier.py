@@ -44,6 +44,11 @@ class Corner:
     largest_weight: float
 
     @property
+    def weights(self) -> tuple[float, float | None]:
+        """The two; ``None`` where any larger weight selects it too."""
+        return self.least_weight, self.largest_weight if isfinite(self.largest_weight) else None
+
+    @property
     def inside(self) -> float:
         """A weight that selects it."""
         low, high = self.least_weight, self.largest_weight

@@ -14,7 +14,6 @@ from sluice.batching.errors import NotConverged
 from sluice.batching.policy import smdp
 from sluice.optimizer.server.fixed_outcomes import BeyondTheExactLaw
 from sluice.optimizer.server.latency import ServerLatency, server_latency
-from sluice.optimizer.service.law import EmpiricalLaw, ScaledLaw
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate
 from sluice.optimizer.smdp.problem import SmdpProblem
@@ -36,10 +35,7 @@ class LatencyPercentiles:
 
     def __init__(self, problem: SmdpProblem, seed: int = 0) -> None:
         self.problem, self.seed = problem, seed
-        law = problem.service
-        self.exact = (isinstance(law, ScaledLaw) and (law.shape.scv == 0 or law.shape.phases is not None)) or (
-            isinstance(law, EmpiricalLaw) and law.measured.deterministic
-        )
+        self.exact = problem.service.fixed or problem.service.phases is not None
         """Whether every table so far had an exact law."""
         self._known: dict[bytes, ServerLatency | SimulationResult] = {}
 

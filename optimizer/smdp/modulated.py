@@ -21,7 +21,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp.modulated_queue import ModulatedQueue
 from sluice.optimizer.smdp.policy_iteration import METHOD, greedy
 from sluice.optimizer.smdp.problem import SmdpProblem
-from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution
+from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution, long_enough
 
 _MOST_ITERATIONS = 200
 _MOST_ROWS = 12_000  # states times phases; the linear system then takes a gigabyte
@@ -48,7 +48,7 @@ def evaluate_modulated(problem: SmdpProblem, actions: ArrayLike, queue: Modulate
         Tables that are not allowed, or under which the queue grows for ever.
     """
     queue = queue or ModulatedQueue(problem)
-    return queue.performance(_long_enough(_checked_tables(problem, actions), problem))
+    return queue.performance(long_enough(_checked_tables(problem, actions), problem))
 
 
 def solve_modulated(problem: SmdpProblem, start: ArrayLike | None = None, queue: ModulatedQueue | None = None) -> SmdpSolution:
@@ -71,7 +71,7 @@ def solve_modulated(problem: SmdpProblem, start: ArrayLike | None = None, queue:
     queue = queue or ModulatedQueue(problem)
     weights = problem.latency_weight, problem.power_weight
     largest, phases = problem.max_batch_size, np.arange(queue.n_phases)[:, None]
-    tables = _long_enough(_checked_tables(problem, greedy(problem) if start is None else start), problem)
+    tables = long_enough(_checked_tables(problem, greedy(problem) if start is None else start), problem)
     settled = 0
     for iteration in range(1, _MOST_ITERATIONS + 1):  # noqa: B007
         values = queue.evaluate(tables)
@@ -132,9 +132,3 @@ def _checked_tables(problem: SmdpProblem, actions: ArrayLike) -> Actions:
         last = f"actions[{i}][{tables.shape[1] - 1}]"
         raise InvalidInput(last, 0, "a batch size: the last column speaks for every longer queue")
     return tables
-
-
-def _long_enough(tables: Actions, problem: SmdpProblem) -> Actions:
-    """The tables with at least twice as many columns as the largest batch."""
-    missing = 2 * problem.max_batch_size + 1 - tables.shape[1]
-    return np.append(tables, np.repeat(tables[:, -1:], missing, axis=1), axis=1) if missing > 0 else tables.copy()

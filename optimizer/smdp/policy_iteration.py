@@ -16,7 +16,7 @@ import numpy as np
 from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.optimizer.smdp.problem import SmdpProblem, checked_actions
 from sluice.optimizer.smdp.queue import BatchQueue
-from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution
+from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution, long_enough
 
 METHOD = "policy-iteration"
 
@@ -43,7 +43,7 @@ def evaluate(problem: SmdpProblem, actions: Actions) -> Performance:
         A table that is not allowed, or under which the queue grows for ever; arrivals with phases.
     """
     _refuse_phases(problem)
-    table = _long_enough(checked_actions(problem, actions), problem)
+    table = long_enough(checked_actions(problem, actions), problem)
     return BatchQueue(problem).performance(table)
 
 
@@ -55,7 +55,7 @@ def greedy(problem: SmdpProblem) -> Actions:
 
 def static(problem: SmdpProblem) -> Actions:
     """The table that serves full batches alone, long enough to be evaluated."""
-    return _long_enough(np.append(np.zeros(problem.max_batch_size, dtype=np.int64), problem.max_batch_size), problem)
+    return long_enough(np.append(np.zeros(problem.max_batch_size, dtype=np.int64), problem.max_batch_size), problem)
 
 
 def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None, queue: BatchQueue | None = None) -> SmdpSolution:
@@ -79,7 +79,7 @@ def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None
     queue = queue or BatchQueue(problem)
     weights = problem.latency_weight, problem.power_weight
     largest = problem.max_batch_size
-    table = _long_enough(checked_actions(problem, greedy(problem) if start is None else start), problem)
+    table = long_enough(checked_actions(problem, greedy(problem) if start is None else start), problem)
     settled = 0
     for iteration in range(1, _MOST_ITERATIONS + 1):  # noqa: B007
         values = queue.evaluate(table)
@@ -116,12 +116,6 @@ def _last_action(limits: np.ndarray[tuple[int, ...], np.dtype[np.float64]], curr
     """The best batch size in an endless queue, the present one unless another is really better."""
     best = int(limits.argmin()) + 1
     return best if limits[best - 1] < limits[current - 1] - slack else current
-
-
-def _long_enough(table: Actions, problem: SmdpProblem) -> Actions:
-    """The table with at least twice as many rows as the largest batch."""
-    missing = 2 * problem.max_batch_size + 1 - len(table)
-    return np.append(table, np.full(missing, table[-1])) if missing > 0 else table.copy()
 
 
 def _refuse_phases(problem: SmdpProblem) -> None:

@@ -99,6 +99,10 @@ class SmdpProblem:
         """(4.2)."""
         return self.latency_weight * mean_latency + self.power_weight * power
 
+    def energy_efficiency(self, power: float) -> float:
+        """Requests per J at this power (W); infinite where batches take no energy."""
+        return self.arrival_rate / power if power else np.inf
+
     def _check_service(self) -> None:
         mean, second, throughput = self.service.mean, self.service.second_moment, self.throughput
         for b in range(1, len(mean) + 1):

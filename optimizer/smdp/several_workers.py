@@ -25,7 +25,7 @@ N_REQUESTS = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
-class PoolSolution:
+class WorkersSolution:
     """A table for several workers, as simulated.
 
     Parameters
@@ -54,7 +54,7 @@ class PoolSolution:
     run: SimulationResult
 
 
-def solve_pool(problem: SmdpProblem, workers: int, seed: int = 0) -> PoolSolution:
+def solve_workers(problem: SmdpProblem, workers: int, seed: int = 0) -> WorkersSolution:
     """The table of least simulated cost among the candidates, for ``workers`` workers.
 
     Parameters
@@ -78,11 +78,11 @@ def solve_pool(problem: SmdpProblem, workers: int, seed: int = 0) -> PoolSolutio
     luck = int(rng.integers(2**63))
     service = problem.service.service_times()
 
-    def simulated(policy: Policy) -> PoolSolution:
+    def simulated(policy: Policy) -> WorkersSolution:
         run = simulate(policy, times, service, np.random.default_rng(luck))
         latency = estimate_mean(run.latency[run.answered])
         power = float(problem.energy[run.batch_sizes - 1].sum()) / float(times[-1] - times[0])
-        return PoolSolution(problem, policy, problem.cost(latency.value, power), latency, power, run.mean_batch_size, run)
+        return WorkersSolution(problem, policy, problem.cost(latency.value, power), latency, power, run.mean_batch_size, run)
 
     largest = problem.max_batch_size
     limits = (policies.control_limit(limit, largest, workers) for limit in range(problem.min_batch_size, largest + 1))

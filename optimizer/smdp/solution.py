@@ -95,7 +95,7 @@ class SmdpSolution:
     @property
     def energy_efficiency(self) -> float:
         """Requests per J."""
-        return self.problem.arrival_rate / self.power if self.power else np.inf
+        return self.problem.energy_efficiency(self.power)
 
     def control_limit(self, phase: int = 0) -> int | None:
         """The control limit of the table, if it has one: below it the server waits, from it on it takes all it can."""
@@ -121,3 +121,9 @@ class SmdpSolution:
         while len(table) > 2 and table[-2] == table[-1]:
             table.pop()
         return policies.smdp(table, servers)
+
+
+def long_enough(tables: Actions, problem: SmdpProblem) -> Actions:
+    """A table, or one for each phase, of actions by number waiting, as long as twice the largest batch at least."""
+    missing = 2 * problem.max_batch_size + 1 - tables.shape[-1]
+    return np.append(tables, np.repeat(tables[..., -1:], missing, axis=-1), axis=-1) if missing > 0 else tables.copy()

@@ -293,14 +293,14 @@ class Plan(Document, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "digest", digest)
 
     def _identity(self) -> str:
-        content = (self.model, self.ways, self.slo, self.other_slos, self.memory_mb)
+        content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb)
         # As it is when it has been read: a number of seconds may be written 1 or 1.0.
         content = msgspec.json.decode(msgspec.json.encode(content), type=_Content)
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:DIGEST_LENGTH]
 
     @property
-    def ways(self) -> list[Route]:
-        """The routes; of a plain plan the one way that it is, without a name."""
+    def all_routes(self) -> list[Route]:
+        """The routes; of a plain plan the one route that it is, without a name."""
         if self.policy is None:
             return self.routes
         return [Route("", self.function, self.policy, 1.0)]
@@ -355,8 +355,8 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
         raise InvalidInput(f"{prefix}{kind.__name__}", text, f"a JSON document ({error})") from None
 
 
-def write(document: Document) -> bytes:
-    """The JSON of a document, indented for people."""
+def write(document: object) -> bytes:
+    """The JSON of a document, or of plain data and records, indented for people."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 

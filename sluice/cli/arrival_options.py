@@ -6,7 +6,6 @@ reads them and gives the command one argument: here an ``arrivals`` document, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -14,10 +13,9 @@ import click
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, read
 from sluice.batching.errors import InvalidInput
+from sluice.cli.groups import Command
 from sluice.cli.output import read_file
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
-
-Command = Callable[..., Any]
 
 ONE = "exactly one of --arrivals, --poisson and --mmpp2"
 

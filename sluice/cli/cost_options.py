@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import click
 
+from sluice.cli.groups import Command
 from sluice.cli.output import read_file
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
-
-Command = Callable[..., Any]
 
 
 def price_options(command: Command) -> Command:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
-from sluice.batching.documents import Slo
+from sluice.batching.documents import Slo, write
 from sluice.cli import output
 from sluice.local.demo import Demo, DemoReport, Row
 
-DRAW_EVERY = 0.5  # s; drawing takes milliseconds in which no request leaves
+DRAW_EVERY = 0.5  # s
 
 
 @click.command()
@@ -35,20 +33,10 @@ def command(slo: float, percentile: float, out: str | None, as_json: bool, **opt
     """
     given = {name: value for name, value in options.items() if value is not None}
     demo = dataclasses.replace(Demo(slo=Slo(slo, percentile)), **given)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, console=output.stderr, transient=True, auto_refresh=False) as bar:
-        task = bar.add_task("", total=1.0)
-        drawn = 0.0
-
-        def show(what: str, fraction: float) -> None:
-            nonlocal drawn
-            if time.monotonic() - drawn >= DRAW_EVERY and output.stderr.is_terminal:
-                bar.update(task, description=what, completed=fraction, refresh=True)
-                drawn = time.monotonic()
-
-        report = demo.run(output.stderr.print, show)
+    with output.SeldomDrawn(DRAW_EVERY, 1.0) as bar:
+        report = demo.run(output.stderr.print, lambda what, fraction: bar.show(fraction, what))
     if out is not None:
-        output.write_file(out, output.to_json(report))
+        output.write_file(out, write(report))
     if as_json:
         output.print_json(report)
         return
@@ -91,9 +79,7 @@ def table(report: DemoReport) -> Table:
 
 
 def _conclusion(report: DemoReport) -> str:
-    rows = {row.name: row for row in report.rows}
-    saving = rows["no batching"].billed_cost / rows["recommended"].billed_cost
-    text = f"The recommended setting was billed {saving:.1f} times less than no batching."
+    text = f"The recommended setting was billed {report.saving:.1f} times less than no batching."
     if report.break_even_arrival_rate is not None:
         text += f" A deployed buffer earns its fixed cost from {report.break_even_arrival_rate:.0f} requests/s on."
     return text + f" The demo took {report.seconds:.0f} s."

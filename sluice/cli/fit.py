@@ -43,12 +43,11 @@ def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, 
     document = arrival_document(fitted, verdict)
     if out is not None:
         output.write_file(out, write(document))
-        output.stderr.print(f"wrote {out}")
     if plot is not None:
         from sluice.optimizer.report.trace_plot import plot_trace, write_figure
 
         write_figure(plot_trace(observed, fitted.arrivals), plot)
-        output.stderr.print(f"wrote {plot}")
+        output.wrote(plot)
     if as_json:
         output.print_json(document)
         return

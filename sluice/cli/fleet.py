@@ -108,12 +108,10 @@ def command(
         document = plan.document()
     buffer_plans = plan.plans() if plans is not None else []
     if out is not None:
-        output.write_file(out, output.to_json(document))
-        output.stderr.print(f"wrote {out}")
+        output.write_file(out, write(document))
     for buffer_plan in buffer_plans:
         path = str(Path(str(plans)) / f"{buffer_plan.model}.json")
         output.write_file(path, write(buffer_plan))
-        output.stderr.print(f"wrote {path}")
     if as_json:
         output.print_json(document)
     else:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
 
+from sluice.batching.documents import write
 from sluice.batching.errors import InvalidInput
 
 stdout = Console()
@@ -20,14 +23,9 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 )
 
 
-def to_json(document: Any) -> bytes:
-    """One JSON document (a record of msgspec or plain data), indented for people."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """Write one JSON document to stdout."""
-    click.echo(to_json(document), nl=False)
+    click.echo(write(document), nl=False)
 
 
 def read_file(path: str) -> bytes:
@@ -39,9 +37,42 @@ def read_file(path: str) -> bytes:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Write a file that the user named, in a directory that may be new."""
+    """Write a file that the user named, in a directory that may be new, and say so on stderr."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_bytes(data)
     except OSError as error:
         raise InvalidInput("file", path, f"a writable path ({error.strerror})") from None
+    wrote(path)
+
+
+def wrote(path: str) -> None:
+    """Say on stderr that a file was written."""
+    click.echo(f"wrote {path}", err=True)
+
+
+class SeldomDrawn:
+    """A bar that is drawn when it is told something, and no more often than every so many seconds.
+
+    Drawing takes milliseconds, in which no request of a replay leaves.
+    """
+
+    def __init__(self, every: float, total: float, *columns: ProgressColumn) -> None:
+        shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *columns)
+        hidden = not stderr.is_terminal
+        self._progress = Progress(*shown, console=stderr, disable=hidden, transient=True, auto_refresh=False)
+        self._task = self._progress.add_task("", total=total)
+        self._every, self._drawn = every, 0.0
+
+    def __enter__(self) -> SeldomDrawn:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def show(self, done: float, description: str) -> None:
+        """So much of the total is ``done``."""
+        if not self._progress.disable and time.monotonic() - self._drawn >= self._every:
+            self._progress.update(self._task, completed=done, description=description, refresh=True)
+            self._drawn = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import numpy as np
 from rich.table import Table
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name
@@ -12,14 +11,13 @@ from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
 from sluice.optimizer.arrivals import ArrivalProcess
-from sluice.optimizer.billing import Billing, cold_start_probability
+from sluice.optimizer.billing import Billing, cold_start_probability_of
 from sluice.optimizer.function import METHODS, predict_latency
 from sluice.optimizer.recommend import PERCENTILES
 from sluice.optimizer.recommend.words import milliseconds
-from sluice.optimizer.report.documents import cost_document, prices_document
+from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
+from sluice.optimizer.report.wording import priced
 from sluice.optimizer.service import service_times
-
-N_POINTS = 41  # of the CDF in the document
 
 
 @click.command("predict")
@@ -47,25 +45,16 @@ def command(
     process = ArrivalProcess.of(arrivals)
     service = service_times(profile, memory_mb, batch_size)
     prediction = predict_latency(process, service, batch_size, timeout, method)
-    invocation_rate = process.arrival_rate / prediction.mean_batch_size
-    busy = max(float(prediction.batch_size_pmf @ service.mean_response), 1e-6)
-    cold = cold_start_probability(invocation_rate, busy)
+    cold = cold_start_probability_of(process.arrival_rate, prediction.batch_size_pmf, service)
     cost = billing.cost(prediction.batch_size_pmf, service, profile)
     latency = {percentile_name(p): prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
     if as_json:
-        times = np.linspace(0, prediction.longest, N_POINTS)
         output.print_json(
             {
                 "version": 1,
-                "method": method,
                 "memory_mb": memory_mb,
-                "batch_size": batch_size,
-                "timeout": timeout,
                 "arrival_rate": process.arrival_rate,
-                "latency": latency,
-                "cdf": [[float(t), float(p)] for t, p in zip(times, prediction.cdf(times), strict=True)],
-                "batch_size_pmf": prediction.batch_size_pmf.tolist(),
-                "mean_batch_size": prediction.mean_batch_size,
+                **prediction_document(prediction, latency),
                 "estimated_cold_start_probability": cold,
                 "cost": cost_document(cost, process.arrival_rate),
                 "prices": prices_document(billing.prices),
@@ -77,8 +66,8 @@ def command(
     for name, value in latency.items():
         table.add_row(f"latency {name}", milliseconds(value))
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
-    table.add_row("invocations/s", f"{invocation_rate:.4g}")
+    table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
     table.add_row("cold starts, at least", f"{100 * cold:.2g} %")
     output.stdout.print(table)
     output.stdout.print(cost_table({f"at {process.arrival_rate:.4g} requests/s": cost}))
-    output.stdout.print(f"prices: {billing.prices.region}, read {billing.prices.read_on}")
+    output.stdout.print(priced(billing.prices))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 import sys
 
 import click
@@ -13,12 +12,12 @@ from rich.table import Table
 
 import sluice.profiler.service_times as service_times
 from sluice.batching.documents import write
-from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.batching.errors import InvalidInput
 from sluice.cli import output
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
-from sluice.profiler.samples import Sample, make_sample
+from sluice.profiler.samples import Sample, describe_model, make_sample
 
 
 @click.command(name="profile")
@@ -66,16 +65,16 @@ def command(
     """
     rng = np.random.default_rng(seed)
     memory_sizes, batch_sizes = _integers("memory", memory), _integers("batch-size", batch_size)
-    model = model or _model_of(function)
+    model = model or service_times.model_of(function)
     invoke = LambdaInvocations()
     earlier: list[tuple[int, Invocation]] = []
     if payload is not None:
         sample = Sample(output.read_file(payload), content_type, _headers(headers))
     else:
         smallest = min(memory_sizes)
-        described = invoke(function.replace(service_times.PLACEHOLDER, str(smallest)), _describe(model))
+        described, metadata = describe_model(invoke, function.replace(service_times.PLACEHOLDER, str(smallest)), model)
         earlier.append((smallest, described))
-        sample = make_sample(_metadata(described, function, model), rng)
+        sample = make_sample(metadata, rng)
     sweep = service_times.Sweep(
         function=function,
         memory_sizes=memory_sizes,
@@ -111,17 +110,15 @@ def command(
 
     click.echo(f"It took {_cost(measured.spent, architecture)}.", err=True)
     if not measured.converged:
-        worst = max(measured.points, key=lambda point: point.relative_half_width)
-        short = sum(point.stopped != service_times.PRECISE for point in measured.points)
+        worst = measured.least_precise
         click.echo(
-            f"{short} of {len(measured.points)} points are less precise than {precision:.1%}; the least precise is "
+            f"{measured.n_imprecise} of {len(measured.points)} points are less precise than {precision:.1%}; the least precise is "
             f"{worst.memory_mb} MB, batch size {worst.batch_size}: ±{worst.relative_half_width:.1%}. "
             "More --max-seconds or --max-runs helps.",
             err=True,
         )
     if out is not None:
         output.write_file(out, write(measured.profile))
-        click.echo(f"Wrote {out}.", err=True)
     if as_json:
         output.print_json(measured.profile)
     else:
@@ -143,23 +140,6 @@ def _headers(headers: tuple[str, ...]) -> dict[str, str]:
             raise InvalidInput("--header", header, "NAME:VALUE")
         found[name.strip().lower()] = value.strip()
     return found
-
-
-def _model_of(function: str) -> str:
-    """``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so."""
-    name = re.sub(r"^arn:[^:]*:lambda:[^:]*:[^:]*:function:", "", function).partition(":")[0]
-    return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(service_times.PLACEHOLDER, "") or name
-
-
-def _describe(model: str) -> bytes:
-    return contract.encode_batch(contract.Batch(model, [], describe=True))
-
-
-def _metadata(described: Invocation, function: str, model: str) -> dict[str, object]:
-    try:
-        return contract.decode_metadata(described.payload)
-    except contract.WireError as error:
-        raise FunctionFailed(f"{function} does not say what model {model!r} takes ({error}); give a --payload") from None
 
 
 def _refuse_unwritable(path: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -11,14 +10,13 @@ import click
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
+from sluice.cli.groups import Command
 from sluice.cli.slo_options import slo_options
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
 from sluice.optimizer.recommend.question import MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
-
-Command = Callable[..., Any]
 
 
 def question_options(command: Command) -> Command:

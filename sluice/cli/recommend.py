@@ -58,7 +58,6 @@ def command(
     plan = answer.plan(model, arrivals, made_at)
     if out is not None:
         output.write_file(out, write(plan))
-        output.stderr.print(f"wrote {out}")
     if report is not None:
         from sluice.optimizer.report.page import (  # with matplotlib, which takes longer to import than the search
             Subject,
@@ -69,7 +68,6 @@ def command(
             subject = Subject(answer, arrivals, model, command_line(context), made_at, observed, seen)
             page = report_page(subject, np.random.default_rng(0))
         output.write_file(report, page.encode())
-        output.stderr.print(f"wrote {report}")
     if as_json:
         output.print_json(answer_document(answer, plan))
     else:
@@ -84,8 +82,7 @@ def _show(answer: Answer) -> None:
     output.stdout.print(cost_table({of.name: of.cost for of in alternatives(answer, workers=1, runners_up=0)}))
     output.stdout.print(_sensitivity(answer))
     output.stdout.print(_frontier(answer))
-    prices = answer.question.billing.prices
-    output.stdout.print(f"prices: {prices.region}, read {prices.read_on}")
+    output.stdout.print(wording.priced(answer.question.billing.prices))
 
 
 def _settings(answer: Answer) -> Table:

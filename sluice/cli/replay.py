@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 
 import click
 import msgspec
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from sluice.batching.documents import Slo
 from sluice.batching.errors import DispatchFailed
 from sluice.cli import output
+from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
 from sluice.local.replay import Replay, ReplayProgress, ReplaySummary, intended_times, replay, run
 
-DRAW_EVERY = 1.0  # s; drawing takes milliseconds in which no request leaves
+DRAW_EVERY = 1.0  # s
 
 
 @click.command(name="replay")
@@ -27,8 +28,7 @@ DRAW_EVERY = 1.0  # s; drawing takes milliseconds in which no request leaves
 @click.option("--limit", type=int, help="At most so many requests.")
 @click.option("--seconds", type=float, help="Only the first so many seconds of the replay.")
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds after which a request counts as not answered.")
-@click.option("--slo", type=float, help="Latency in seconds to keep; exit 1 where it is not kept.")
-@click.option("--percentile", default=95.0, show_default=True, help="Percentage of the requests that are to keep the SLO.")
+@slo_options(required=False)
 @click.option("--out", help="File for the summary and the latency of every request.")
 @output.json_option
 def command(
@@ -40,17 +40,16 @@ def command(
     limit: int | None,
     seconds: float | None,
     timeout: float,
-    slo: float | None,
-    percentile: float,
+    slos: tuple[Slo, ...],
     out: str | None,
     as_json: bool,
 ) -> None:
     """Replay TRACE against a running buffer and measure latencies.
 
     Requests leave when the trace says, whether or not earlier ones were answered, and latency counts from that time. A request that
-    fails never keeps the SLO. The lateness is the generator's own: where it is not small against the latencies, do not trust them.
+    fails never keeps an SLO; exits with 1 where one is not kept. The lateness is the generator's own: where it is not small against
+    the latencies, do not trust them.
     """
-    promise = Slo(slo, percentile) if slo is not None else None
     content = b"{}" if body is None else output.read_file(body)
     observed = trace.read()
     times = observed.times
@@ -58,15 +57,10 @@ def command(
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
         click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)
-    with _progress_bar() as bar:
-        task = bar.add_task("", total=len(intended))
-        drawn = 0.0
+    with output.SeldomDrawn(DRAW_EVERY, len(intended), TimeElapsedColumn()) as bar:
 
         def on_progress(done: ReplayProgress) -> None:
-            nonlocal drawn
-            if time.monotonic() - drawn >= DRAW_EVERY and not bar.disable:
-                bar.update(task, completed=done.ended, description=f"{done.sent} sent, {done.failed} failed", refresh=True)
-                drawn = time.monotonic()
+            bar.show(done.ended, f"{done.sent} sent, {done.failed} failed")
 
         result = run(
             replay(
@@ -90,32 +84,25 @@ def command(
         output.stdout.print(_table(summary))
     for message, count in summary.messages.items():
         click.echo(f"failed: {count} × {message}", err=True)
-    _judge(result, promise)
+    _judge(result, slos)
 
 
-def _judge(result: Replay, promise: Slo | None) -> None:
-    """Fail where nothing was answered, or the SLO was not kept."""
+def _judge(result: Replay, slos: Sequence[Slo]) -> None:
+    """Fail where nothing was answered, or an SLO was not kept."""
     if not result.answered.any():
         raise DispatchFailed(f"none of {len(result.status)} requests was answered with 2xx: {next(iter(result.messages))}")
-    if promise is None:
-        return
-    measured = result.latency_percentile(promise.percentile)
-    wanted = f"{promise.percentile:g} % of the requests within {promise.latency:g} s"
-    if measured <= promise.latency:
-        click.echo(f"Kept: {wanted}; measured {measured:.4g} s.", err=True)
-        return
-    if measured == float("inf"):
-        failed = int((~result.answered).sum())
-        found = f"{failed} of {len(result.status)} requests failed ({next(iter(result.messages))})"
-    else:
-        found = f"measured {measured:.4g} s"
-    click.echo(f"Not kept: {wanted}; {found}.", err=True)
-    raise click.exceptions.Exit(1)
+    for slo in slos:
+        wanted = f"{slo.percentile:g} % of the requests within {slo.latency:g} s"
+        click.echo(f"{'Kept' if result.keeps(slo) else 'Not kept'}: {wanted}; {_found(result, slo)}.", err=True)
+    if not all(map(result.keeps, slos)):
+        raise click.exceptions.Exit(1)
 
 
-def _progress_bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=output.stderr, disable=not output.stderr.is_terminal, transient=True, auto_refresh=False)
+def _found(result: Replay, slo: Slo) -> str:
+    measured = result.latency_percentile(slo.percentile)
+    if measured < float("inf"):
+        return f"measured {measured:.4g} s"
+    return f"{int((~result.answered).sum())} of {len(result.status)} requests failed ({next(iter(result.messages))})"
 
 
 def _table(summary: ReplaySummary) -> Table:

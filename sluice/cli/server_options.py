@@ -6,34 +6,21 @@ of ``sluice.optimizer.smdp.solve`` by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any
 
 import click
-import msgspec
 import numpy as np
 
 from sluice.batching.errors import InvalidInput, require
-from sluice.cli import output
 from sluice.cli.arrival_options import read_arrivals, read_profile
-from sluice.optimizer.arrays import Array
+from sluice.cli.groups import group
+from sluice.cli.per_batch import read_per_batch
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
-from sluice.optimizer.service.law import EmpiricalLaw, ServiceLaw, deterministic, exponential, gamma, hyperexponential
-from sluice.optimizer.service.times import service_times_up_to
-from sluice.optimizer.smdp import METHODS, SmdpProblem, affine
+from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, service_times, service_times_up_to
+from sluice.optimizer.smdp import METHODS, SmdpProblem
 
 UNITS = {"s": 1.0, "ms": 1e-3}
 DISTRIBUTION = "deterministic"
-LAWS: dict[str, Callable[[Array], ServiceLaw]] = {
-    DISTRIBUTION: deterministic,
-    "exponential": exponential,
-    "hyperexponential": hyperexponential,
-}
-OF_A_SHAPE = ("erlang", "gamma")
-
-Command = Callable[..., Any]
 
 _SERVER = [
     click.option("--rho", type=float, metavar="R", help="Poisson arrivals at this part of what full batches serve, below 1."),
@@ -105,7 +92,7 @@ class ServerOptions:
         largest = len(law.mean)
         process = self._process(float(largest / law.mean[-1]) * servers, scale)
         share = process.sped_up(1 / servers) if servers > 1 else process
-        energy = _per_batch(self.energy, largest, "energy") * scale
+        energy = read_per_batch(self.energy, largest, "energy") * scale
         return SmdpProblem(share, law, energy, self.batch_min, self.w1 / scale, 1.0 if self.w2 is None else self.w2)
 
     def _measured(self) -> ServiceLaw:
@@ -116,19 +103,20 @@ class ServerOptions:
         sizes = measured.memory_sizes or [1]
         if self.memory_mb is None and len(sizes) > 1:
             raise InvalidInput("memory", None, "one of the profile's: " + ", ".join(map(str, sizes)))
-        known = measured.max_batch_size or max((point.batch_size for point in measured.points), default=None)
-        largest = self.batch_max or known
-        if largest is None:
+        if self.batch_max is None and measured.service_time is not None and measured.max_batch_size is None:
             raise InvalidInput("batch_max", None, "a largest batch, as the profile names none")
-        return EmpiricalLaw(service_times_up_to(measured, self.memory_mb or sizes[0], largest))
+        memory_mb = self.memory_mb or sizes[0]
+        if self.batch_max is None:
+            return EmpiricalLaw(service_times(measured, memory_mb))
+        return EmpiricalLaw(service_times_up_to(measured, memory_mb, self.batch_max))
 
     def _assumed(self, scale: float) -> ServiceLaw:
         """The law of the mean service times given."""
         if self.service is None:
             raise InvalidInput("service", None, "exactly one of --service and --profile")
         require(self.memory_mb is None, "memory", self.memory_mb, "only with --profile")
-        mean = _per_batch(self.service, self.batch_max, "service") * scale
-        return _law(DISTRIBUTION if self.distribution is None else self.distribution, mean)
+        mean = read_per_batch(self.service, self.batch_max, "service") * scale
+        return law_named(DISTRIBUTION if self.distribution is None else self.distribution, mean)
 
     def _process(self, throughput: float, scale: float) -> ArrivalProcess:
         """What arrives; ``throughput`` is what full batches serve, requests/s."""
@@ -143,63 +131,8 @@ class ServerOptions:
         return ArrivalProcess.of(read_arrivals(self.arrivals, None, self.mmpp2))
 
 
-def server_options(command: Command) -> Command:
-    """The server and what arrives; the command gets ``server: ServerOptions``."""
+server_options = group("server", ServerOptions, ServerOptions.__dataclass_fields__, _SERVER)
+"""The server and what arrives; the command gets ``server: ServerOptions``."""
 
-    @wraps(command)
-    def with_server(**given: Any) -> Any:
-        server = ServerOptions(**{name: given.pop(name) for name in ServerOptions.__dataclass_fields__})
-        return command(server=server, **given)
-
-    return _decorated(with_server, _SERVER)
-
-
-def solver_options(command: Command) -> Command:
-    """The method and its numbers; the command gets ``solver``, arguments by name."""
-
-    @wraps(command)
-    def with_solver(**given: Any) -> Any:
-        solver = {name: given.pop(name) for name in ("method", "max_state", "overflow_cost", "epsilon")}
-        return command(solver=solver, **given)
-
-    return _decorated(with_solver, _SOLVER)
-
-
-def _decorated(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _law(distribution: str, mean: Array) -> ServiceLaw:
-    """The law of that name with these means (s) for batches of 1, 2, ..."""
-    kind, _, parameter = distribution.partition(":")
-    if kind in OF_A_SHAPE:
-        try:
-            shape = float(parameter)
-        except ValueError:
-            raise InvalidInput("distribution", distribution, f"{kind} with its shape, as in {kind}:2") from None
-        require(kind == "gamma" or shape % 1 == 0, "distribution", distribution, "erlang with a whole number of stages")
-        return gamma(mean, shape)
-    allowed = "deterministic, erlang:K, exponential, hyperexponential or gamma:SHAPE"
-    require(distribution in LAWS, "distribution", distribution, allowed)
-    return LAWS[distribution](mean)
-
-
-def _per_batch(text: str, largest: int | None, field: str) -> Array:
-    """Values for batches of 1, 2, ...: of an intercept and a slope, or of a file."""
-    if text.startswith("@"):
-        content = output.read_file(text[1:])
-        try:
-            values = np.array(msgspec.json.decode(content, type=list[float]))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidInput(field, text, f"a file with a JSON list of numbers for batches of 1, 2, ... ({error})") from None
-        require(len(values) >= (largest or 1), field, text, f"a list of at least {largest or 1} numbers")
-        return values[:largest]
-    try:
-        intercept, slope = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInput(field, text, "two numbers, intercept and slope, or @FILE") from None
-    if largest is None:
-        raise InvalidInput("batch_max", None, "the largest batch, as a line has no end")
-    return affine(intercept, slope, largest)
+solver_options = group("solver", dict, ("method", "max_state", "overflow_cost", "epsilon"), _SOLVER)
+"""The method and its numbers; the command gets ``solver``, arguments by name."""

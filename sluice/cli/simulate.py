@@ -7,20 +7,19 @@ from dataclasses import replace
 from math import isfinite
 
 import click
-import numpy as np
 from rich.progress import Progress
 from rich.table import Column, Table
 
 from sluice.batching.documents import Slo, percentile_name
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import require
 from sluice.cli import output
+from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
-from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines import USAGE, Situation, named_deployments
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
-from sluice.optimizer.report.wording import per_million
+from sluice.optimizer.report.wording import per_million, priced
 from sluice.optimizer.simulation import Estimate, RunStatistics, cheapest_kept, simulate_deployments
 
 BINS = 60
@@ -40,7 +39,7 @@ def figure_path(context: click.Context, option: click.Parameter, path: str | Non
 @click.option(
     "--policy", "names", multiple=True, required=True, metavar="NAME|FILE", help=f"all, a policy or plan (JSON), or {USAGE}"
 )
-@click.option("--energy", metavar="Z0,B", help="Energy of a batch of b: Z0 + B b, J.")
+@click.option("--energy", metavar="Z0,B", help="Energy of a batch of b: Z0 + B b, J, or @FILE: a JSON list.")
 @click.option(
     "--bins", type=int, metavar="N", help=f"Also how it went over time, in so many bins  [default: none; {BINS} for --plot]"
 )
@@ -66,7 +65,7 @@ def command(
         files = {name: read_policy(name) for name in names if is_file(name)}
         deployments, refused = named_deployments(names, situation, files)
         if energy is not None:
-            joules = _energies(energy, max(deployment.max_batch_size for deployment in deployments.values()))
+            joules = read_per_batch(energy, max(deployment.max_batch_size for deployment in deployments.values()), "energy")
             deployments = {name: replace(deployment, energy=joules) for name, deployment in deployments.items()}
         progress.update(task, description="simulating")
         n_bins = bins or (BINS if plot is not None else 0)
@@ -78,7 +77,7 @@ def command(
         from sluice.optimizer.report.trace_plot import write_figure
 
         write_figure(plot_series(runs), plot)
-        output.stderr.print(f"wrote {plot}")
+        output.wrote(plot)
     rate = run.n_requests / next(iter(runs.values())).span
     winner, prices = cheapest_kept(runs, slos), situation.any_function.billing.prices
     if as_json:
@@ -103,18 +102,7 @@ def command(
     elif winner is not None:
         usd = per_million(runs[winner].cost.per_request)
         output.stdout.print(f"Cheapest that keeps the SLO: {winner}, {usd} USD per million requests.", highlight=False)
-    output.stdout.print(f"prices: {prices.region}, read {prices.read_on}")
-
-
-def _energies(text: str, largest: int) -> Array:
-    """Joules of a batch of 1, 2, ..., (largest,)."""
-    try:
-        intercept, slope = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidInput("energy", text, "two numbers, intercept and slope in J") from None
-    joules = np.asarray(intercept + slope * np.arange(1, largest + 1))
-    require(bool((np.isfinite(joules) & (joules >= 0)).all()), "energy", text, "energies >= 0")
-    return joules
+    output.stdout.print(priced(prices))
 
 
 def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -> Table:

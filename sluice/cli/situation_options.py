@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -15,6 +14,7 @@ from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
 from sluice.batching.errors import require
 from sluice.cli.arrival_options import perhaps_arrivals, profile_option
 from sluice.cli.cost_options import price_options
+from sluice.cli.groups import Command
 from sluice.cli.slo_options import slo_options
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
@@ -27,8 +27,6 @@ from sluice.optimizer.traces.trace import read_trace
 N_REQUESTS = 200_000
 PAST = 0.5
 KEEP_ALIVE, SCALING_RATE, BURST = 300.0, 100.0, 1000  # as AWS Lambda's
-
-Command = Callable[..., Any]
 
 
 def situation_options(command: Command) -> Command:

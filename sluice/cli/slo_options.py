@@ -11,13 +11,11 @@ import click
 
 from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput
+from sluice.cli.groups import Command
 
 PERCENTILE = 95.0
 
 _ALLOWED = "one number of seconds (with --percentile), or pP=SECONDS once or several times, as in p95=0.2 and p99=0.4"
-
-
-Command = Callable[..., Any]
 
 
 def slo_options(*, required: bool = True) -> Callable[[Command], Command]:

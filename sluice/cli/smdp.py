@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from sluice.batching.documents import Slo
+from sluice.batching.documents import Slo, write
 from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
-from sluice.cli.smdp_answer import as_document, in_tables, in_words
-from sluice.optimizer.smdp import answer_document, answer_problem
+from sluice.cli.smdp_answer import in_tables, in_words
+from sluice.optimizer.smdp import answer_document, answer_problem, full_document
 
 
 @click.command("smdp")
@@ -51,10 +51,9 @@ def command(
     require(out is not None or (model is None and function is None), "model, function", (model, function), "only with --out")
     found = answer_problem(server.problem(servers), slos, servers=servers, frontier=frontier, **solver)
     if out is not None:
-        output.write_file(out, output.to_json(answer_document(found, model, function)))
-        output.stderr.print(f"wrote {out}")
+        output.write_file(out, write(answer_document(found, model, function)))
     if as_json:
-        output.print_json(as_document(found))
+        output.print_json(full_document(found))
         return
     for sentence in in_words(found):
         output.stdout.print(sentence, highlight=False)

@@ -1,17 +1,15 @@
-"""An answer of `sluice smdp` in words, tables and JSON."""
+"""An answer of `sluice smdp` in words and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from math import isfinite
 from typing import Protocol
 
 from rich.table import Column, Table
 
-from sluice.batching.documents import PolicyDocument
 from sluice.batching.policy import Policy
-from sluice.optimizer.smdp import Answer, Corner, FilteredTables, Performance, PoolSolution, SmdpProblem
+from sluice.optimizer.smdp import Answer, Corner, WorkersSolution
 
 
 class _Told(Protocol):
@@ -23,46 +21,18 @@ class _Told(Protocol):
     def mean_batch_size(self) -> float: ...
 
 
-def as_document(found: Answer) -> dict[str, object]:
-    """The answer as JSON has it."""
-    problem, solution, pool = found.problem, found.solution, found.pool
-    return {
-        "version": 1,
-        "method": solution.method,
-        "arrival_rate": found.arrival_rate,
-        "load": problem.load,
-        "latency_weight": problem.latency_weight,
-        "power_weight": problem.power_weight,
-        "slos": list(found.slos),
-        "power_weights": None if found.chosen is None else _ends(found.chosen),
-        "policies": [PolicyDocument.of(policy) for policy in found.policies],
-        "converged": solution.converged,
-        "iterations": solution.iterations,
-        "residual": solution.residual,
-        "overflow_cost": solution.overflow_cost,
-        "gain": pool.cost if pool else solution.gain,
-        "optimal": _of_simulation(pool) if pool else _of_performance(problem, solution.performance),
-        "one_table": _of_one_table(found),
-        "filtered": None if found.filtered is None else _of_simulation(found.filtered),
-        "latency": found.latency,
-        "latency_is_exact": found.latency_is_exact,
-        "compared": {name: _of_performance(problem, performance) for name, performance in found.compared.items()},
-        "frontier": [_of_corner(corner) for corner in found.corners],
-    }
-
-
 def in_words(found: Answer) -> Iterator[str]:
     """The tables and what is said of them, a sentence or a table in words each."""
     for number, policy in enumerate(found.policies, 1):
         name = "waiting requests and what is done" if len(found.policies) == 1 else f"phase {number}"
         yield f"{name} -- {_spoken(policy)}"
     if found.chosen is not None:
-        low, high = _ends(found.chosen)
+        low, high = found.chosen.weights
         yield f"w2 from {low:.6g} to {'any larger' if high is None else f'{high:.6g}'} keeps the SLO with the least power"
     if found.one_table is not None and found.filtered is not None:
         one, filtered = found.one_table, found.filtered
         yield f"one table for all phases -- {_spoken(one.policy)}"
-        beyond, guessed = (100 * (cost / found.solution.gain - 1) for cost in (one.cost, filtered.cost))
+        beyond, guessed = (100 * found.beyond_seen(cost) for cost in (one.cost, filtered.cost))
         yield (
             f"A buffer follows one table and no phase; the cheapest of those tried: {one.origin}. It costs {beyond:.2g} % more "
             f"than if the phase were seen; tables per phase under the filter that guesses it cost {guessed:.2g} % more (simulated)."
@@ -71,8 +41,8 @@ def in_words(found: Answer) -> Iterator[str]:
 
 def in_tables(found: Answer) -> Iterator[Table | str]:
     """What the tables come to, and how the method ended."""
-    if found.pool:
-        yield _pool_table(found.pool, found.arrival_rate)
+    if found.workers:
+        yield _workers_table(found.workers, found.arrival_rate)
     else:
         yield _table(found)
         solution = found.solution
@@ -92,52 +62,6 @@ def _spoken(policy: Policy) -> str:
         span = f"from {first} on" if last == rows[-1][0] else f"{first}" if first == last else f"{first}-{last}"
         parts.append(f"{span}: {'take all' if kind == 'all' else kind if kind == 'wait' else f'take {kind}'}")
     return "; ".join(parts)
-
-
-def _ends(corner: Corner) -> tuple[float, float | None]:
-    return corner.least_weight, corner.largest_weight if isfinite(corner.largest_weight) else None
-
-
-def _of_performance(problem: SmdpProblem, performance: Performance) -> dict[str, float]:
-    return {
-        "mean_latency": performance.mean_latency,
-        "power": performance.power,
-        "energy_efficiency": problem.arrival_rate / performance.power if performance.power else 0.0,
-        "batch_rate": performance.batch_rate,
-        "mean_batch_size": performance.mean_batch_size,
-        "cost": problem.cost(performance.mean_latency, performance.power),
-    }
-
-
-def _of_one_table(found: Answer) -> dict[str, object] | None:
-    if found.one_table is None:
-        return None
-    one = found.one_table
-    figures = _of_performance(found.problem, one.performance)
-    return {"origin": one.origin, "policy": PolicyDocument.of(one.policy), **figures}
-
-
-def _of_simulation(simulated: PoolSolution | FilteredTables) -> dict[str, object]:
-    latency = simulated.mean_latency
-    return {
-        "mean_latency": latency.value,
-        "mean_latency_interval": [latency.low, latency.high],
-        "power": simulated.power,
-        "mean_batch_size": simulated.mean_batch_size,
-        "cost": simulated.cost,
-    }
-
-
-def _of_corner(corner: Corner) -> dict[str, object]:
-    solution = corner.solution
-    return {
-        "power_weights": list(_ends(corner)),
-        "mean_latency": solution.mean_latency,
-        "power": solution.power,
-        "energy_efficiency": solution.energy_efficiency,
-        "mean_batch_size": solution.performance.mean_batch_size,
-        "policy": PolicyDocument.of(solution.policy()),
-    }
 
 
 def _table(found: Answer) -> Table:
@@ -180,14 +104,14 @@ def _rows(found: Answer) -> Iterator[tuple[str, float, _Told, float]]:
         yield "one table", performance.mean_latency, performance, found.one_table.cost
 
 
-def _pool_table(pool: PoolSolution, arrival_rate: float) -> Table:
-    table = Table("", "", title=f"{arrival_rate:.4g} requests/s, {pool.policy.servers} workers", show_header=False)
-    latency = pool.mean_latency
-    table.add_row("policy", pool.policy.kind)
+def _workers_table(workers: WorkersSolution, arrival_rate: float) -> Table:
+    table = Table("", "", title=f"{arrival_rate:.4g} requests/s, {workers.policy.servers} workers", show_header=False)
+    latency = workers.mean_latency
+    table.add_row("policy", workers.policy.kind)
     table.add_row("mean latency, simulated", f"{1e3 * latency.value:.4g} ms ({1e3 * latency.low:.4g} to {1e3 * latency.high:.4g})")
-    table.add_row("power of all", f"{pool.power:.4g} W")
-    table.add_row("mean batch", f"{pool.mean_batch_size:.2f}")
-    table.add_row("cost", f"{pool.cost:.6g}")
+    table.add_row("power of all", f"{workers.power:.4g} W")
+    table.add_row("mean batch", f"{workers.mean_batch_size:.2f}")
+    table.add_row("cost", f"{workers.cost:.6g}")
     return table
 
 
@@ -197,7 +121,7 @@ def _frontier(corners: Sequence[Corner]) -> Table:
         table.add_column(name, justify="right")
     for corner in corners:
         solution = corner.solution
-        low, high = _ends(corner)
+        low, high = corner.weights
         table.add_row(
             f"{low:.4g} - {'' if high is None else f'{high:.4g}'}",
             f"{1e3 * solution.mean_latency:.4g}",

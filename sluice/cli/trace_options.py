@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import click
 import numpy as np
 
 from sluice.batching.errors import InvalidInput
+from sluice.cli.groups import group
 from sluice.optimizer.traces.columns import SECONDS
 from sluice.optimizer.traces.kind import KINDS, Kind
 from sluice.optimizer.traces.trace import Trace, read_trace
@@ -69,16 +68,5 @@ class TraceOptions:
         return Trace(np.diff(times), f"arrival stream of model {model}", "timestamps (the buffer's own)")
 
 
-def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The argument TRACE and its options, given to the command together as ``trace``."""
-
-    @functools.wraps(command)
-    def with_trace(**given: Any) -> Any:
-        names = TraceOptions.__dataclass_fields__
-        trace = TraceOptions(**{name: given.pop(name) for name in names})
-        return command(trace=trace, **given)
-
-    decorated: Callable[..., Any] = with_trace
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+trace_options = group("trace", TraceOptions, TraceOptions.__dataclass_fields__, _OPTIONS)
+"""The argument TRACE and its options; the command gets ``trace: TraceOptions``."""

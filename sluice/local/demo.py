@@ -84,6 +84,12 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     break_even_arrival_rate: float | None
     seconds: float
 
+    @property
+    def saving(self) -> float:
+        """How many times less the recommended setting was billed than no batching."""
+        billed = {row.name: row.billed_cost for row in self.rows}
+        return billed["no batching"] / billed["recommended"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
@@ -273,7 +279,7 @@ class Demo:
             function=plan.function,
             memory_mb=plan.memory_mb,
             policy=_policy(plan),
-            slo_kept=measured <= self.slo.latency,
+            slo_kept=result.keeps(self.slo),
             predicted_latency=plan.predicted.latency[self.slo.name],
             measured_latency=measured,
             predicted_batch_size=plan.predicted.mean_batch_size,
@@ -317,7 +323,7 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
 
 def _policy(plan: Plan) -> str:
     """A plan's policy in a few words."""
-    policy = plan.ways[0].policy
+    policy = plan.all_routes[0].policy
     parameters = policy.parameters
     if policy.kind == "size_or_timeout":
         return f"{parameters['batch_size']} or {float(parameters['timeout']) * 1e3:.0f} ms"

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import uvloop
 
-from sluice.batching.documents import percentile_name
+from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
 
 FloatArray = npt.NDArray[np.float64]
@@ -99,6 +99,10 @@ class Replay(msgspec.Struct, frozen=True):
         """The least latency that ``percentile`` percent of all requests kept; a failed request never does, so it may be inf."""
         latency = np.where(self.answered, self.latency, np.inf)
         return float(np.percentile(latency, percentile, method="inverted_cdf"))
+
+    def keeps(self, slo: Slo) -> bool:
+        """Whether so many of all requests were answered in time as the SLO wants."""
+        return self.latency_percentile(slo.percentile) <= slo.latency
 
     def lateness_percentile(self, percentile: float) -> float:
         """The percentile of what the generator itself was late by, in seconds."""

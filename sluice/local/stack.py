@@ -63,11 +63,11 @@ class BufferProcess:
         part.write_bytes(write(plan))
         part.replace(self._plan_file)
         info = 'sluice_plan_info{{digest="{}",function="{}",model="{}",policy="{}"}} 1.0'
-        wanted = {info.format(plan.digest, way.function, plan.model, way.policy.kind) for way in plan.ways}
+        wanted = {info.format(plan.digest, route.function, plan.model, route.policy.kind) for route in plan.all_routes}
         deadline = time.monotonic() + START_TIMEOUT
         while not wanted <= set(_request(f"{self.url}/metrics").decode().splitlines()):
             if time.monotonic() > deadline:
-                functions = ", ".join(way.function for way in plan.ways)
+                functions = ", ".join(route.function for route in plan.all_routes)
                 raise DispatchFailed(f"the buffer does not follow plan {plan.digest} for {plan.model!r} on {functions}")
             time.sleep(0.05)
 

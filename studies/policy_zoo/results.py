@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sluice.batching.documents import quantile_of
+
 from ..publishing import DATA
 from ..rows import read_rows, write_rows
 
 FILE = DATA / "policy-zoo.csv"
 PERCENTILE = 95.0
-ALLOWED = 1 - PERCENTILE / 100  # of the requests, late
+ALLOWED = 1 - quantile_of(PERCENTILE)  # of the requests, late
 
 
 @dataclass(frozen=True)

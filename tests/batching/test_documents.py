@@ -154,8 +154,8 @@ def test_a_prediction_without_a_word_on_cost_is_refused():
 
 
 def test_the_ways_of_a_plan_are_its_routes_or_the_one_way_that_it_is():
-    assert ROUTED.ways == ROUTED.routes
-    assert PLAN.ways == [Route("", PLAN.function, POLICY, 1.0)]
+    assert ROUTED.all_routes == ROUTED.routes
+    assert PLAN.all_routes == [Route("", PLAN.function, POLICY, 1.0)]
 
 
 def test_the_routed_plan_of_the_page_on_architecture_is_one():

@@ -199,7 +199,7 @@ class World(Account):
     def _result(self, process: Process, function: str, items: list[Item]) -> bytes | Exception:
         now = self.loop.time()
         if function in self.gone and now >= self.gone[function]:
-            if function in {way.function for way in process.model.plan.ways}:
+            if function in {route.function for route in process.model.plan.all_routes}:
                 self.allow(items, 502)  # it was not told in time that the function goes
             kind = UnknownFunction if self.rng.random() < 0.5 else FunctionUnavailable
             return kind(f"{function} is gone")
@@ -389,7 +389,7 @@ class World(Account):
 
     def _announce(self, when: float, plan: Plan) -> None:
         """Each process follows at a time of its own; functions that the plan has no more may go when all have been told."""
-        used = {way.function for way in plan.ways}
+        used = {route.function for route in plan.all_routes}
         for process in self.processes.values():
             self.later(when + self.rng.uniform(0.0, 0.4), self._follow, process, plan)
 
@@ -398,7 +398,7 @@ class World(Account):
                 self.gone.pop(function, None)
 
         def leave() -> None:
-            in_force = {way.function for p in self.processes.values() if p.alive for way in p.model.plan.ways}
+            in_force = {route.function for p in self.processes.values() if p.alive for route in p.model.plan.all_routes}
             for function in {f"f{route}{i}" for route in ("", "a", "b", "c") for i in (0, 1)} - in_force - used:
                 self.gone.setdefault(function, self.loop.time())
 
@@ -408,8 +408,8 @@ class World(Account):
 
     def _follow(self, process: Process, plan: Plan) -> None:
         if process.alive and not process.leaving:
-            self.gone = {f: since for f, since in self.gone.items() if f not in {way.function for way in plan.ways}}
-            self.note(f"{process.name} is told of {[(w.name, w.function, w.policy.kind) for w in plan.ways]}")
+            self.gone = {f: since for f, since in self.gone.items() if f not in {route.function for route in plan.all_routes}}
+            self.note(f"{process.name} is told of {[(w.name, w.function, w.policy.kind) for w in plan.all_routes]}")
             process.following = self.spawn(process, self._follow_in_order(process, plan, process.following))
 
     async def _follow_in_order(self, process: Process, plan: Plan, previous: asyncio.Task[None] | None) -> None:

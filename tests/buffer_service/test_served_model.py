@@ -130,8 +130,8 @@ async def test_every_process_deals_its_own_requests_by_the_shares(backend, funct
 @in_its_time
 async def test_every_route_forms_batches_of_its_own_by_its_own_table(backend, functions, name):
     tables = {"a": constructors.static(6), "b": constructors.static(2)}
-    ways = [Route(n, n, PolicyDocument.of(table), share) for (n, table), share in zip(tables.items(), (0.75, 0.25), strict=True)]
-    document = Plan(model=name, routes=ways)
+    named = [Route(n, n, PolicyDocument.of(table), share) for (n, table), share in zip(tables.items(), (0.75, 0.25), strict=True)]
+    document = Plan(model=name, routes=named)
     async with serving_plan(document, functions, backend.store()) as buffer:
         await answered_by(ask(buffer, 24))
     assert {n: {len(batch.items) for batch in functions[n].batches} for n in "ab"} == {"a": {6}, "b": {2}}

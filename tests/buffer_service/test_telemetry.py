@@ -112,8 +112,8 @@ def test_another_plan_replaces_the_labels_of_the_one_before(telemetry):
 def routed(*routes):
     """A plan with routes of these names, shares and accuracies, in front of the functions ``f`` and ``g`` in turn."""
     policy = PolicyDocument.of(constructors.greedy(8))
-    ways = [Route(name, "fg"[i % 2], policy, share, accuracy=accuracy) for i, (name, share, accuracy) in enumerate(routes)]
-    return Plan(model="m", routes=ways, slo=Slo(SLO))
+    named = [Route(name, "fg"[i % 2], policy, share, accuracy=accuracy) for i, (name, share, accuracy) in enumerate(routes)]
+    return Plan(model="m", routes=named, slo=Slo(SLO))
 
 
 def test_a_route_is_counted_for_itself_and_for_its_model(telemetry, stream):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 import redis
 
 from sluice.batching.documents import ArrivalDocument, read
 from sluice.buffer_service.arrival_stream import stream_key
-from sluice.cli.main import LazyGroup, sluice
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.arrivals.poisson import poisson
 from tests.cli.conftest import Run
@@ -175,11 +171,3 @@ def test_a_stream_that_is_not_there_or_is_asked_for_a_column_is_refused(redis_se
         assert code == 2 and "a file where --column, --kind, --bin or --unit is given" in err
     code, _, err = exit_of("fit", "redis://127.0.0.1:1/0?model=m")
     assert code == 1 and "Redis does not answer" in err
-
-
-@pytest.mark.parametrize("line", re.findall(r"^sluice .*$", (ROOT / "docs/traces.md").read_text(), re.MULTILINE))
-def test_a_command_in_the_page_on_traces_has_the_options_it_is_shown_with(line: str) -> None:
-    _, name, *arguments = shlex.split(line)
-    command = LazyGroup().get_command(click.Context(sluice), name)
-    assert command is not None
-    command.make_context(name, arguments)

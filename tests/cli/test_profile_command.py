@@ -8,7 +8,6 @@ import json
 import pytest
 
 from sluice.batching.documents import ServiceProfile, read
-from sluice.cli.profile import _model_of
 from sluice.local.functions import Function
 from sluice.local.lambda_runtime import LambdaRuntime
 
@@ -39,7 +38,7 @@ async def test_a_sweep_prints_its_cost_first_then_a_table_and_writes_the_profile
     assert err.startswith(
         "The sweep costs at most 44 invocations, 120 s and 353 GB-s: USD 0.0059 on AWS us-east-1, x86_64, prices of "
     )
-    assert err.index("costs at most") < err.index("It took") < err.index("Wrote profile.json.")
+    assert err.index("costs at most") < err.index("It took") < err.index("wrote profile.json")
     assert "Service times of ruler-{memory_mb}:live, ms" in out and "INIT of cold starts (runs): " in out
     assert "ms at 1769 MB (1)" in out and "ms at 3008 MB (1)" in out
     profile = read(ServiceProfile, (tmp_path / "profile.json").read_bytes())
@@ -99,17 +98,3 @@ async def test_what_cannot_be_measured_names_field_and_value(runtime, sluice, tm
     found, out, err = await asyncio.to_thread(sluice, f"profile {arguments}")
     assert message in err
     assert (found, out) == (code, "")
-
-
-@pytest.mark.parametrize(
-    ("function", "model"),
-    [
-        ("mlp", "mlp"),
-        ("mlp-512", "mlp"),
-        ("mlp-{memory_mb}:live", "mlp"),
-        ("arn:aws:lambda:us-east-1:123456789012:function:resnet50-{memory_mb}:live", "resnet50"),
-        ("{memory_mb}", "{memory_mb}"),
-    ],
-)
-def test_the_model_is_named_by_the_function(function, model):
-    assert _model_of(function) == model

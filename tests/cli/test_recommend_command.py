@@ -235,7 +235,7 @@ def test_workers_that_cost_less_win_and_the_plan_names_them(
     answer = document_of(*asked, "--provisioned", "--report", str(report))
     cheap, *others = answer["workers"]
     assert answer["winner"] == cheap["name"] == "gpu:0.0001" and answer["feasible"] is True
-    assert {"gpu:100", "provisioned, 512 MB", "provisioned, 1769 MB"} == {pool["name"] for pool in others}
+    assert {"gpu:100", "provisioned, 512 MB", "provisioned, 1769 MB"} == {setting["name"] for setting in others}
     assert answer["plan"]["function"] == "http://10.0.0.5:8000" and answer["plan"]["policy"]["servers"] == cheap["workers"]
     assert cheap["cost"]["per_request"] < answer["best"]["cost"]["per_request"]
     assert cheap["cost"]["terms"]["machines"] == pytest.approx(cheap["workers"] * 0.0001 / 3600 / 100)
@@ -264,7 +264,7 @@ def test_workers_may_keep_what_the_function_cannot(
 
 def test_workers_that_cost_more_do_not_win(ask: tuple[str, ...], machine: str, document_of: Document) -> None:
     answer = document_of(*ask, "--slo", "0.1", "--worker", f"{machine}:100")
-    assert answer["winner"] == "function" and [pool["name"] for pool in answer["workers"]] == ["gpu:100"]
+    assert answer["winner"] == "function" and [setting["name"] for setting in answer["workers"]] == ["gpu:100"]
     assert answer["plan"]["memory_mb"] == answer["best"]["memory_mb"]
 
 

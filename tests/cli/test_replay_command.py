@@ -89,6 +89,15 @@ def test_an_slo_that_is_not_kept_exits_1_and_says_what_was_measured(server, slui
     assert json.loads(out)["latency"]["p90"] > 0.1
 
 
+def test_of_several_slos_each_is_judged_and_one_that_is_not_kept_exits_1(server, sluice):
+    server.delay = 0.1
+    arguments = ("--scale", "50", "--limit", "20", "--slo", "p50=0.05", "--slo", "p90=2")
+    code, _, err = sluice("replay", "trace.csv", "--url", server.url, *arguments)
+    assert code == 1
+    assert "Not kept: 50 % of the requests within 0.05 s; measured 0.1" in err
+    assert " Kept: 90 % of the requests within 2 s; measured 0.1" in err
+
+
 def test_failed_requests_do_not_keep_an_slo_and_nothing_answered_is_a_failure(server, sluice, tmp_path):
     (tmp_path / "body").write_text("fail")
     arguments = ("--scale", "50", "--seconds", "0.1", "--body", "body", "--content-type", "text/plain", "--slo", "1")

@@ -12,7 +12,6 @@ import pytest
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, Route, write
-from sluice.cli.output import to_json
 from sluice.optimizer.baselines import NAMES, all_names
 
 Run = Callable[..., tuple[int, str, str]]
@@ -69,6 +68,13 @@ def test_a_table_is_shown_with_the_cheapest_that_keeps_the_slo(
     assert "None of these keeps the SLO." in shown_by(*asked, "--policy", "no-batching", "--slo", "0.001", "--memory", "512")
 
 
+def test_energies_are_a_line_or_a_list(document_of: Document, asked: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "joules.json").write_text("[1.5, 2, 2.5, 3]")
+    named = (*asked, "--policy", "greedy:4", "--servers", "1", "--memory", "512", "--energy")
+    of_line, of_list = (document_of(*named, text)["policies"] for text in ("1,0.5", f"@{tmp_path}/joules.json"))
+    assert of_line == of_list and of_line["greedy:4"]["energy_per_request"] > 0
+
+
 def test_policies_plan_on_the_first_part_of_a_trace_and_run_on_the_rest(document_of: Document, profile: str, trace: str) -> None:
     ask = ("simulate", "--trace", trace, "--profile", profile, "--slo", "0.3", "--policy", "recommended", "--policy", "overflow")
     answer = document_of(*ask)
@@ -81,8 +87,8 @@ def test_policies_plan_on_the_first_part_of_a_trace_and_run_on_the_rest(document
 
 def test_policies_and_plans_come_from_files(tmp_path: Path, document_of: Document, exit_of: Run, asked: tuple[str, ...]) -> None:
     elastic, servers, plan = (str(tmp_path / f"{name}.json") for name in ("elastic", "servers", "plan"))
-    Path(elastic).write_bytes(to_json(PolicyDocument.of(policies.size_or_timeout(4, 0.05))))
-    Path(servers).write_bytes(to_json(PolicyDocument.of(policies.greedy(8, 2))))
+    Path(elastic).write_bytes(write(PolicyDocument.of(policies.size_or_timeout(4, 0.05))))
+    Path(servers).write_bytes(write(PolicyDocument.of(policies.greedy(8, 2))))
     document = PolicyDocument.of(policies.size_or_timeout(8, 0.1))
     Path(plan).write_bytes(write(Plan(model="m", function="f", policy=document, memory_mb=512)))
     ask = (*asked, "--memory", "1769", *(word for path in (elastic, servers, plan) for word in ("--policy", path)))
@@ -166,6 +172,7 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
         (("--policy", "no-batching", "--init", "-1"), "init: -1.0 is not allowed"),
         (("--policy", "no-batching", "--keep-alive", "-1"), "keep_alive: -1.0 is not allowed"),
         (("--policy", "no-batching", "--energy", "1"), "energy: '1' is not allowed; allowed: two numbers"),
+        (("--policy", "no-batching", "--energy", "1,-2"), "energy at batch size 1: -1.0 is not allowed; allowed: a number >= 0"),
         (("--policy", "no-batching", "--architecture", "riscv"), "architecture: 'riscv' is not allowed"),
         (("--policy", "no-batching", "--plot", "a.txt"), "plot: 'a.txt' is not allowed"),
         (("--policy", "greedy", "--servers", "0"), "servers: 0 is not allowed; allowed: an integer >= 1"),

@@ -31,6 +31,11 @@ def test_the_basic_scenario_of_the_papers(document_of: Document) -> None:
     assert answer["latency"]["optimal"]["p95"] > answer["optimal"]["mean_latency"] and answer["latency_is_exact"]
 
 
+def test_without_energies_no_efficiency_is_told(document_of: Document) -> None:
+    answer = document_of("smdp", "--service", "0.001,0.0005", "--batch-max", "4", "--rho", "0.5")
+    assert answer["optimal"]["power"] == 0 and answer["optimal"]["energy_efficiency"] is None
+
+
 def test_units_do_not_change_the_answer(document_of: Document) -> None:
     in_ms = document_of(*GOOGLENET, "--rate", "1.5")
     in_s = document_of(

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput
 from sluice.local.replay import Replay, intended_times, replay, run
 
@@ -301,6 +302,7 @@ def test_a_percentile_is_the_least_latency_that_so_many_requests_kept():
     one_failed = of([0.001, *[0.1] * 9], [503, *[200] * 9])
     assert one_failed.latency_percentile(90) == pytest.approx(0.1)
     assert one_failed.latency_percentile(91) == float("inf")
+    assert one_failed.keeps(Slo(0.1 + 1e-9, 90)) and not one_failed.keeps(Slo(10, 91)) and not one_failed.keeps(Slo(0.05, 90))
 
 
 def test_the_quantiles_of_a_summary_are_its_percentiles_and_end_where_failures_begin():

@@ -1,4 +1,4 @@
-"""The price list and its overlays, bills by hand, cold starts against a pool of environments, and where a buffer pays."""
+"""The price list and its overlays, bills by hand, cold starts against environments one by one, and where a buffer pays."""
 
 import heapq
 import json
@@ -15,7 +15,7 @@ from scipy.linalg import expm
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.billing.break_even import solve_break_even
-from sluice.optimizer.billing.cold_starts import cold_start_probability
+from sluice.optimizer.billing.cold_starts import cold_start_probability, cold_start_probability_of
 from sluice.optimizer.billing.cost import BatchCost, Billing, invocation_costs, predict_cost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
 from sluice.optimizer.service.times import ServiceTimes, service_times
@@ -330,12 +330,18 @@ def test_two_moments_stand_for_the_passage_time(rate: float, busy: float, keep_a
 
 
 @pytest.mark.parametrize(("rate", "busy"), [(0.01, 0.1), (0.05, 1.0), (1.0, 0.3), (20.0, 0.5)])
-def test_cold_starts_are_as_frequent_as_in_a_pool_of_environments(rate: float, busy: float) -> None:
+def test_cold_starts_are_as_frequent_as_in_environments_one_by_one(rate: float, busy: float) -> None:
     rng = np.random.default_rng(11)
     shares = [cold_share(rate, busy, 60, 40_000, rng) for _ in range(12)]
     predicted = cold_start_probability(rate, busy, 60)
-    accuracy = 0.06 * predicted  # the pool is simulated as it is, the model counts the most that ran at once
+    accuracy = 0.06 * predicted  # the environments are simulated as they are, the model counts the most that ran at once
     assert abs(np.mean(shares) - predicted) < 4 * np.std(shares, ddof=1) / math.sqrt(12) + accuracy
+
+
+def test_cold_starts_of_batches_are_those_of_their_rate_and_mean_time() -> None:
+    service = ServiceTimes(512, np.array([[0.1], [0.2], [0.3]]), np.full(3, 0.01), np.array([0.1, 0.2, 0.3]))
+    pmf = np.array([0.5, 0.5])  # of batches of at most 2
+    assert cold_start_probability_of(3.0, pmf, service) == pytest.approx(cold_start_probability(2.0, 0.16), rel=1e-12)
 
 
 def test_much_traffic_makes_cold_starts_rare() -> None:
@@ -343,7 +349,7 @@ def test_much_traffic_makes_cold_starts_rare() -> None:
 
 
 @pytest.mark.parametrize("field", ["invocation_rate", "busy_duration", "keep_alive"])
-def test_a_pool_that_makes_no_sense_names_its_field(field: str) -> None:
+def test_environments_that_make_no_sense_name_their_field(field: str) -> None:
     values = {"invocation_rate": 1.0, "busy_duration": 1.0, "keep_alive": 300.0}
     with pytest.raises(InvalidInput, match=f"{field}: 0.0 is not allowed"):
         cold_start_probability(**(values | {field: 0.0}))

@@ -277,7 +277,7 @@ def test_a_moderate_load_is_served_in_time_and_accurately(grouped):
     assert result.violation_ratio < 0.01 and result.effective_accuracy > 95
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["pools", "devices"])
+@pytest.fixture(scope="module", params=[True, False], ids=["groups", "devices"])
 def eventful(request):
     """The schedule of a day on which each family's demand multiplies in turn."""
     arrivals = [poisson(np.repeat([10.0, 120.0, 30.0], 12), 13), poisson(np.repeat([20.0, 5.0, 60.0], 12), 14)]

@@ -179,12 +179,12 @@ def gpu(price_per_hour: float, name: str = "gpu") -> WorkerOffer:
 def test_a_machine_that_costs_less_per_request_wins_and_is_in_the_plan() -> None:
     arrivals = poisson(2000)
     answer = recommend(Question(arrivals, profile(), Slo(0.06, 95), offers=[gpu(0.1), gpu(1000.0, "golden gpu")]))
-    pool = answer.winner
-    assert isinstance(pool, WorkerSetting) and pool.name == "gpu" and [w.name for w in answer.workers] == ["gpu", "golden gpu"]
-    assert pool.cost.per_request == pytest.approx(pool.workers * 0.1 / 3600 / 2000)
-    assert pool.cost.per_request < answer.best.cost.per_request
+    gpus = answer.winner
+    assert isinstance(gpus, WorkerSetting) and gpus.name == "gpu" and [w.name for w in answer.workers] == ["gpu", "golden gpu"]
+    assert gpus.cost.per_request == pytest.approx(gpus.workers * 0.1 / 3600 / 2000)
+    assert gpus.cost.per_request < answer.best.cost.per_request
     plan = read(Plan, write(answer.plan("mlp", arrivals.document())))
-    assert plan.function == "http://gpu:8080" and plan.memory_mb is None and plan.policy.servers == pool.workers
+    assert plan.function == "http://gpu:8080" and plan.memory_mb is None and plan.policy.servers == gpus.workers
 
 
 def test_a_machine_that_costs_more_stands_beside_the_function() -> None:

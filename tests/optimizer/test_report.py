@@ -283,19 +283,19 @@ def test_bars_end_where_the_cost_does(answer: Answer) -> None:
 
 def test_workers_stand_beside_the_function_in_every_figure(answer: Answer) -> None:
     offer = WorkerOffer("gpu", service_times(profile(), 1769), price_per_hour=1e-4)
-    pool = choose_workers(ARRIVALS, offer, SLOS)
-    both = replace(answer, workers=(pool,))
-    name = f"{pool.workers} × gpu"
-    (axes,) = figures.latency_cdf(answer.best.latency, None, None, [], SLOS, pool).axes
+    workers = choose_workers(ARRIVALS, offer, SLOS)
+    both = replace(answer, workers=(workers,))
+    name = f"{workers.workers} × gpu"
+    (axes,) = figures.latency_cdf(answer.best.latency, None, None, [], SLOS, workers).axes
     assert f"{name}, simulated" in axes.get_legend_handles_labels()[1]
     (axes,) = figures.frontier(both).axes
     latency, cost = line(axes, name)
-    assert latency[0] == pool.latency["p95"].value and cost[0] == 1e6 * pool.cost.per_request
+    assert latency[0] == workers.latency["p95"].value and cost[0] == 1e6 * workers.cost.per_request
     first, second, *_ = alternatives(both)
     assert (first.name, first.runs_on, second.name) == ("recommended", name, "function")
-    assert (first.cost, first.latency["p99"]) == (pool.cost, pool.latency["p99"].value)
+    assert (first.cost, first.latency["p99"]) == (workers.cost, workers.latency["p99"].value)
     html = drawn(subject_of(both))
-    assert Page(html).values("head")["recommended"][-1] == pool.cost.per_request
+    assert Page(html).values("head")["recommended"][-1] == workers.cost.per_request
     assert wording.headline(both) in html and wording.kept(both) in html
 
 

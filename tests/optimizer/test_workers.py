@@ -58,7 +58,7 @@ def test_the_workers_keep_the_slo_and_one_fewer_does_not(arrivals: ArrivalProces
     assert min(violations(arrivals, offer, table, slo, 60_000) for table in tables) > left
 
 
-def test_a_pool_that_holds_back_needs_fewer_workers_than_a_greedy_one() -> None:
+def test_workers_that_hold_back_are_fewer_than_greedy_ones() -> None:
     arrivals, slo = poisson(500), Slo(0.045, 95)
     setting = choose_workers(arrivals, BUNCHING, slo)
     assert setting.policy.kind == "size_or_timeout"
@@ -159,14 +159,14 @@ def test_a_burst_that_comes_seldom_is_waited_for() -> None:
     assert setting.workers >= choose_workers(poisson(2000), offer, slo).workers  # a tenth of the time it is like that
 
 
-def test_a_pool_that_cannot_keep_up_is_simulated_and_keeps_nothing() -> None:
+def test_workers_that_cannot_keep_up_are_simulated_and_keep_nothing() -> None:
     offer, slo = WorkerOffer("g4dn", linear(0.01, 0.001, 8), 0.5), Slo(0.05, 95)
     setting = choose_workers(poisson(1000), offer, slo)
     overloaded = simulate_workers(poisson(3000), offer, setting.policy, slo)
     assert overloaded.load > 1 and not overloaded.keeps_slos and overloaded.latency["p95"].value > 1
 
 
-def test_a_pool_all_but_saturated_is_not_trusted_whatever_a_run_shows() -> None:
+def test_workers_all_but_saturated_are_not_trusted_whatever_a_run_shows() -> None:
     offer, slo = WorkerOffer("cpu", exponential(0.01), 0.1), Slo(1000.0, 50)
     setting = simulate_workers(poisson(99.8), offer, policies.greedy(1), slo)
     assert setting.violations[0].high < 0.5 and setting.load < 1

@@ -12,7 +12,7 @@ from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput,
 from sluice.lambda_fn import contract
 from sluice.profiler.invocations import Invocation
 from sluice.profiler.samples import Sample
-from sluice.profiler.service_times import LEVELS, Sweep, measure_service_times, relative_half_width, summarize
+from sluice.profiler.service_times import LEVELS, Sweep, measure_service_times, model_of, relative_half_width, summarize
 from sluice.profiler.simulated import SimulatedFunction
 
 MEMORY, BATCH = (512, 1024, 1769), (1, 4, 16)
@@ -285,3 +285,17 @@ def test_a_failed_invocation_names_the_point_and_stays_the_error_it_was(kind):
     with pytest.raises(kind, match="memory_mb 512, batch_size 1: it broke") as caught:
         measure_service_times(sweep(), invoke, np.random.default_rng(0))
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("function", "model"),
+    [
+        ("mlp", "mlp"),
+        ("mlp-512", "mlp"),
+        ("mlp-{memory_mb}:live", "mlp"),
+        ("arn:aws:lambda:us-east-1:123456789012:function:resnet50-{memory_mb}:live", "resnet50"),
+        ("{memory_mb}", "{memory_mb}"),
+    ],
+)
+def test_the_model_is_named_by_the_function(function, model):
+    assert model_of(function) == model

@@ -1,0 +1,104 @@
+"""From a question to its answer: the best setting of the function, the best workers, and what they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sluice.batching.errors import Infeasible
+from sluice.optimizer.recommend.answer import Answer
+from sluice.optimizer.recommend.comparisons import break_even, frontier, sensitivity
+from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile
+from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.worker_number import choose_workers
+from sluice.optimizer.recommend.worker_setting import WorkerSetting
+
+
+def recommend(question: Question, on_progress: Callable[[float], None] = lambda fraction: None) -> Answer:
+    """The best memory size and table of the function, and the best workers.
+
+    Parameters
+    ----------
+    on_progress : callable
+        Told the fraction done.
+
+    Raises
+    ------
+    Infeasible
+        No setting and no workers keep the SLOs, or the budget; carries the nearest setting.
+    InvalidInput
+    """
+    settings = FunctionSettings(question)
+    workers, refused = _offered(question)
+    try:
+        choice = choose_setting(settings, lambda done: on_progress(0.6 * done))
+    except Infeasible:
+        if not workers:
+            raise
+        return replace(_quickest(settings), workers=workers, refused_workers=refused)
+    on_progress(0.7)
+    return replace(_compared(settings, choice, on_progress), workers=workers, refused_workers=refused)
+
+
+def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, str]]:
+    """The cheapest workers of every offer that keep SLOs and budget, cheapest first; and why the others do not."""
+    found: list[WorkerSetting] = []
+    refused = {}
+    for offer in question.offers:
+        try:
+            setting = choose_workers(question.arrivals, offer, question.promised, billing=question.billing)
+        except Infeasible as error:
+            refused[offer.name] = str(error)
+            continue
+        if setting.cost.per_request <= question.goal.budget:
+            found.append(setting)
+        else:
+            refused[offer.name] = f"the cheapest that keep the SLOs cost {setting.cost.per_request:.4g} USD per request"
+    rate = question.arrivals.arrival_rate
+    return tuple(sorted(found, key=lambda setting: setting.cost.in_all(rate))), refused
+
+
+def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: Callable[[float], None]) -> Answer:
+    """The choice beside what it is to be compared with."""
+    question, (best, *runners_up) = settings.question, choice.settings
+    unbatched = settings.unbatched()
+    kept = [setting for setting in unbatched if setting.keeps(question.promised)]
+    none = min(kept, key=lambda s: s.cost.per_request) if kept else _quickest_of(settings, unbatched)
+    longest = question.longest_timeout * (1 - 1e-9)
+    return Answer(
+        question=question,
+        best=best,
+        no_batching=none,
+        no_batching_keeps_slo=bool(kept),
+        runners_up=tuple(runners_up),
+        frontier=frontier(settings, best, none, lambda done: on_progress(0.7 + 0.3 * done)),
+        sensitivity=sensitivity(settings, best),
+        break_even_arrival_rate=break_even(settings, best, none),
+        gap=choice.gap,
+        at_longest_timeout=best.table is None and best.batch_size > 1 and best.timeout >= longest,
+        n_settings=choice.n_settings,
+    )
+
+
+def _quickest(settings: FunctionSettings) -> Answer:
+    """The answer where no setting of the function keeps the SLOs: no batching at the memory size that is quickest."""
+    best = _quickest_of(settings, settings.unbatched())
+    return Answer(
+        question=settings.question,
+        best=best,
+        no_batching=best,
+        no_batching_keeps_slo=False,
+        runners_up=(),
+        frontier=(),
+        sensitivity=sensitivity(settings, best),
+        break_even_arrival_rate=None,
+        gap=None,
+        at_longest_timeout=False,
+        n_settings=0,
+        feasible=False,
+    )
+
+
+def _quickest_of(settings: FunctionSettings, unbatched: list[FunctionSetting]) -> FunctionSetting:
+    return min(unbatched, key=lambda setting: first_percentile(settings, setting))
