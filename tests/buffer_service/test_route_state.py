@@ -13,7 +13,7 @@ from sluice.batching.errors import QueueFull, StoreUnavailable
 from sluice.buffer_service import route_state
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
-from sluice.buffer_service.route_state import LIVES, NEVER, RETRY, SENDINGS, TOLD, Caller, Fact, Life, RouteState
+from sluice.buffer_service.route_state import LARGEST_CALL, LIVES, NEVER, RETRY, SENDINGS, TOLD, Caller, Fact, Life, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
 from sluice.lambda_fn.contract import Answer, Item
 
@@ -75,7 +75,8 @@ def test_a_state_imports_no_clock_no_loop_and_no_network(name):
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     assert imported.isdisjoint({"asyncio", "time", "random", "secrets", "socket", "redis", "sluice.buffer_service.callers"})
-    ours = {module.removeprefix("buffer_service.") for module in imported if module.startswith("buffer_service.")}
+    ours = {module.removeprefix("sluice.buffer_service.") for module in imported if module.startswith("sluice.buffer_service.")}
+    assert "store" in ours or name in {"batch_state", "arrival_record", "store"}
     assert ours <= {"arrival_record", "batch_state", "members", "store"}
 
 
@@ -368,6 +369,36 @@ def test_members_are_adopted_in_a_call_of_their_own_and_their_callers_wait_here_
     assert [(answer.id, answer.status) for answer in instructions.tell] == [(ids[1], 429)]
     assert (bench.waiting[ids[0]].queue, bench.waiting[ids[1]].queue) == ("m:b", TOLD)
     assert len(instructions.call.events.arrivals) == 1 and not instructions.call.events.recorded
+
+
+def test_members_that_come_in_many_small_batches_share_calls_and_hold_up_no_new_request():
+    bench = Bench(route="b").begun()
+    strangers = [encode_member(Item(f"{THERE}{i:08x}", "application/json", b"1")) for i in range(1000)]
+    adoptions = [bench.state.adopt(0.1, [member]) for member in strangers]
+    new = bench.come(0.1)
+    called, settled = [], []
+    for _ in range(3):
+        call = bench.call(0.1)
+        called.append(call.events.arrivals)
+        bench.state.called(0.1, Outcome(len(call.events.arrivals), queue_length=1, epoch="1"))
+        settled += bench.state._adopted
+    assert called[0] + called[1] == strangers and len(called[0]) == LARGEST_CALL
+    assert [member_id(member) for member in called[2]] == new
+    assert settled == [(adoption, None) for adoption in adoptions]
+
+
+def test_members_that_several_batches_bring_are_refused_from_the_last_and_come_again_to_a_queue_that_was_lost():
+    bench = Bench(route="b").begun()
+    strangers = [encode_member(Item(f"{THERE}{i:08x}", "application/json", b"1")) for i in range(4)]
+    adoptions = [bench.state.adopt(0.1, strangers[:2]), bench.state.adopt(0.1, strangers[2:])]
+    bench.call(0.1)
+    bench.state.called(0.1, QueueLost("lost"))
+    assert bench.call(0.1).events.arrivals == strangers
+    bench.state.called(0.2, Outcome(1, queue_length=1, epoch="2"))
+    instructions = bench.state.turn(0.2)
+    assert instructions.adopted == [(adoption, None) for adoption in adoptions]
+    [message] = instructions.send
+    assert [(answer.id, answer.status) for answer in message.answers] == [(member_id(m), 429) for m in strangers[1:]]
 
 
 def test_a_process_that_leaves_keeps_its_lease_until_its_batches_are_finished_and_says_goodbye_once():
