@@ -19,7 +19,7 @@ The life of a route is this table; a fact that is not in the row of the state is
     RETIRING    -           DRAINED         SERVING     CLEARING    -               the queue holds nobody, batches are moved
     DRAINED     -           -               -           CLEARING    -               nobody waits at it; it only has to leave
     LEAVING     -           -               -           -           CLOSED          no new batches, those under way are served
-    CLEARING    -           -               -           -           CLOSED          no new batches, those under way are moved
+    CLEARING    -           -               -           -           CLOSED          who came is called; batches are moved
     CLOSED      -           -               -           -           -               the lease is given up
 
 ``nobody waits`` and ``said goodbye`` are facts that the state finds itself: the first when the queue is empty, no caller here is at
@@ -360,7 +360,7 @@ class RouteState:
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
-        goodbye = self.life in ENDING and not self._busy()
+        goodbye = self.life in ENDING and not self._busy() and not self._to_clear()
         if now < self._ask_at and not goodbye:
             return None
         swept = None
@@ -389,7 +389,7 @@ class RouteState:
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches) if asked.swept is not None else None
-        leaving = self.life in ENDING or self.life is Life.CLOSED
+        leaving = self.life in (*ENDING, Life.CLOSED) and not (self.life is Life.CLEARING and (asked.arrivals or asked.install))
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
             return Events(moved, asked.completed, serving, leaving, recorded=True)
@@ -455,7 +455,8 @@ class RouteState:
         self._failures += 1
         self._completed = asked.completed + self._completed
         self._given_up += asked.swept or ()
-        self._to_install = self._to_install or asked.install
+        if self.life is not Life.CLEARING:
+            self._to_install = self._to_install or asked.install
         self._refuse += [Refusal(member_id(member), error) for _, member in asked.arrivals]
         self._adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
         ending = self.life in ENDING
@@ -618,6 +619,10 @@ class RouteState:
     def _busy(self) -> bool:
         """Whether something of this route is under way here that has an end, besides a call."""
         return bool(self._batches or self._adoptions or self._messages or self._sending)
+
+    def _to_clear(self) -> bool:
+        """Whether somebody may wait at a retired queue that no process may look after any more, and none but this will give up."""
+        return self.life is Life.CLEARING and (bool(self._arrivals) or self._to_install is not None)
 
     def _nobody_waits(self) -> bool:
         """Whether a queue that is empty is all there is of this route."""

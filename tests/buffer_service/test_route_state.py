@@ -339,6 +339,36 @@ def test_a_retired_route_is_drained_when_nobody_waits_and_closed_when_it_has_sai
     assert bench.state.turn(0.8).closed
 
 
+@pytest.mark.parametrize("came", [0, 2])
+def test_a_process_that_leaves_with_a_route_just_retired_first_moves_who_waits_there(came):
+    bench = Bench(constructors.static(8), route="a").begun()
+    ids = bench.come(0.1)
+    members = list(bench.call(0.1).events.arrivals)
+    bench.state.called(0.1, Outcome(1, queue_length=1, epoch="1"))
+    bench.come(0.2, came)
+    bench.state.retire(0.2)
+    bench.state.leave(0.2)
+    call = bench.call(0.2)
+    assert call.install.servers is None and len(call.events.arrivals) == came and not call.events.leaving
+    bench.state.called(0.3, Outcome(came, [Released("b1", members + call.events.arrivals)], epoch="1"))
+    [move] = bench.state.turn(0.3).move
+    assert len(move.members) == len(ids) + came
+    bench.state.moved(0.4, move)
+    goodbye = bench.call(0.4).events
+    assert (goodbye.leaving, goodbye.serving, goodbye.completed) == (True, [], ["b1"])
+
+
+def test_a_process_that_leaves_a_route_just_retired_does_not_wait_for_a_store_that_is_away():
+    bench = Bench(route="a").begun()
+    bench.state.retire(0.2)
+    bench.state.leave(0.2)
+    bench.call(0.2)
+    bench.state.called(0.3, AWAY)
+    assert bench.call(0.3).events.leaving
+    bench.state.called(0.4, AWAY)
+    assert bench.state.turn(0.4).closed
+
+
 def test_a_batch_that_its_function_leaves_without_an_answer_is_moved_from_a_retired_route_and_asked_again_under_another_function():
     bench, ids, _ = retired()
     bench.state.served(0.4, "b1", Failure(Cause.UNAVAILABLE, "gone"))
