@@ -20,15 +20,19 @@ What must hold (``World.wrong`` has what does not):
 5.  A route is drained only when no caller of the process waits at it.
 6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time.
 7.  Arrivals are recorded with the time when they came.
+8.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
+9.  Who was told by the queue when to ask again asks then. When all have followed the same plan, its tables rule.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -54,6 +58,7 @@ MODEL = "m"
 PATIENCE = 60.0  # s a caller waits: longer than all faults together, so that nobody's time is over who is served as promised
 FAULTS_END = 3.0  # s
 SOON = 1.5  # s within which who comes after the faults has his answer
+IN_TIME = 0.01  # s from when a call is due until the store has it, at most, while nothing goes wrong
 HUGE, CAPACITY = 100, 120  # bytes of an item that no function takes, and of a batch
 FAULTS = (
     "answers of the store get lost",
@@ -76,6 +81,10 @@ FAULTS = (
     "queues are short",
     "tables drop",
 )
+
+
+class Planted(Exception):
+    """What the buffer does not expect, where a run has it meet that."""
 
 
 class CallMade(NamedTuple):
@@ -135,7 +144,11 @@ class World:
         self.loop = loop
         self.rng = rng = random.Random(seed)
         weather = rng.choice((0.0, 0.15, 0.3, 0.3, 0.6))  # from calm to storm: which part of all faults
-        often = {"plans change": 2.0, "calls to the store get lost": 1.5}  # most of what is decided is about these
+        often = {
+            "plans change": 2.0,
+            "calls to the store get lost": 1.5,
+            "processes leave": 1.5,
+        }  # most of what is decided is about these
         drawn = tuple(fault for fault in FAULTS if rng.random() < weather * often.get(fault, 1.0))
         self.faults = frozenset(drawn if faults is None else faults)
         self.lease = rng.choice((0.9, 1.5))
@@ -146,6 +159,7 @@ class World:
         self.readers: dict[str, asyncio.Future[None]] = {}
         self.in_words: dict[str, QueueInWords] = {}  # by queue
         self.announced: set[tuple[str, str]] = set()  # queues and batches that the process they were released to knows of
+        self.wakes: dict[tuple[str, str], tuple[float, float]] = {}  # by queue and process: when it was told, and for when
         self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
         self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
         self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
@@ -157,6 +171,7 @@ class World:
         self.running: defaultdict[str, int] = defaultdict(int)  # invocations under way, by request
         self.computed: set[str] = set()
         self.again: set[str] = set()  # requests that may be computed twice
+        self.at_home: set[str] = set()  # but these may not, unless messages or moves fail: the process of their callers has them
         self.allowed: defaultdict[str, set[int | str]] = defaultdict(set)  # errors, by request
         self.never_told: set[str] = set()  # requests that were given up in an answer that got lost
         self.given_up_by: dict[str, str] = {}  # which process is to tell them
@@ -189,6 +204,12 @@ class World:
     def later(self, delay: float, work: Callable[..., None], *args: Any) -> None:
         """Something outside the processes happens."""
         self.loop.call_later(delay, work, *args, context=self.server)
+
+    def stumbled(self, error: BaseException | None) -> None:
+        """Something of the buffer ended with an exception that nobody takes, or logged one."""
+        died = any(not process.alive for process in self.processes.values())  # with what it was about to take
+        if not isinstance(error, Planted) and not (died and isinstance(error, SluiceError)):
+            self.blame(f"an exception: {error!r}")
 
     # -- the store, by whom it is called
 
@@ -253,10 +274,18 @@ class World:
         """The store loses all its data."""
         self.note("the store forgets")
         self.calls.append(CallMade(0, "", "", self.loop.time()))
+        self.wakes.clear()
         self.backend.queues.clear()
+        self.again.update(self.by_id)
+        self.at_home.update(request for request in self.by_id if self._computed_at_home(request))
         self.in_words.clear()
         self.mail.clear()
-        self.again.update(self.by_id)
+
+    def _computed_at_home(self, request: str) -> bool:
+        """Whether the process that its caller waits at has it in a batch, and so need not submit it again."""
+        queue, batch_id = self.batch_of.get(request, ("", ""))
+        in_flight = queue in self.in_words and batch_id in self.in_words[queue].in_flight
+        return in_flight and batch_id[:8] == request[:8] and (queue, batch_id) in self.announced
 
     # -- the store, as it is told to the checks
 
@@ -279,6 +308,7 @@ class World:
         self.note(f"{process.name} {route!r}: {_shown(events)} -> {_shown_outcome(outcome)}")
         for taken in words.taken_back:
             self._check_taken_back(name, taken)
+        self._check_wakes(name, process, outcome, now)
         if events.recorded:
             for request in map(_id, events.arrivals[: outcome.accepted]):
                 self.adopted_by[request] = process.name
@@ -305,12 +335,38 @@ class World:
         if taken.by == owner.name:  # he never knew of it, or could not send or move what came of it
             hits = owner.let_down if (name, taken.batch_id) in self.announced else owner.hits
             excused = any(hit >= self.released_at[name, taken.batch_id] for hit in hits)
-        elif since is None:  # nobody knows of him since the store forgot
-            excused = any(call.policy is None and call.events is None for call in self.calls)
+        elif since is None:  # nobody knows of him since the store forgot, until his next call, which is due at once
+            released = self.released_at[name, taken.batch_id]
+            away = not owner.alive or owner.closed or any(hit >= released - 2 * self.lease for hit in owner.hits)
+            excused = any(call.by == 0 for call in self.calls) and (away or self.loop.time() <= released + IN_TIME)
         if not excused:
             self.blame(f"{name}: batch {taken.batch_id} is taken back by {taken.by} though its process holds it")
         self.note(f"{name}: {taken.batch_id} is taken back by {taken.by}")
-        self.again.update(_id(member) for member in taken.members)
+        self.again.update(map(_id, taken.members))
+        self.at_home.difference_update(map(_id, taken.members))
+
+    def _check_wakes(self, name: str, process: Process, outcome: Outcome, now: float) -> None:
+        """Nobody lets the time pass for which the queue last asked him to call again."""
+        for (queue, sleeper), (told, due) in self.wakes.items():
+            owner = self.processes[sleeper]
+            excused = not owner.alive or owner.leaving or owner.closed or any(hit >= told - 2 * self.lease for hit in owner.hits)
+            if queue == name and now > due + IN_TIME and not excused:
+                self.blame(f"{name}: {sleeper} was to ask at {due:.4f}")
+        self.wakes.pop((name, process.name), None)
+        if outcome.wake_in is not None:
+            self.wakes[name, process.name] = now, now + outcome.wake_in
+
+    def _check_tables(self) -> None:
+        """What rules is what the plan says, where everybody has followed it."""
+        if any(not process.alive or process.leaving for process in self.processes.values()):
+            return  # who is no more may have put an older table over it
+        plans = [process.model.plan for process in self.processes.values()]
+        for way in plans[0].ways if all(plan.digest == plans[0].digest for plan in plans) else ():
+            name, wanted = queue_name(MODEL, way.name), way.policy.policy()
+            rules = self.in_words[name].policy
+            drop_after = PATIENCE if wanted.drop_after is None else wanted.drop_after
+            if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):
+                self.blame(f"{name}: {rules} rules instead of {wanted}")
 
     def _check_ages(self, name: str, process: Process, events: Events, outcome: Outcome, now: float) -> None:
         for member, age in zip(events.arrivals[: outcome.accepted], events.ages, strict=False):
@@ -342,7 +398,8 @@ class World:
             if self.parts[queue, batch_id]:
                 self.blame(f"{process.name}: two parts of {batch_id} of {queue} are computed at once")
         for item in items:
-            if item.id not in self.again and (self.running[item.id] or item.id in self.computed):
+            once = item.id not in self.again or (item.id in self.at_home and not process.let_down)
+            if once and (self.running[item.id] or item.id in self.computed):
                 self.blame(f"{process.name}: {item.id} is computed again")
         self.note(f"{process.name}: asks {function} for {[item.id[-3:] for item in items]}")
 
@@ -381,7 +438,7 @@ class World:
             for item in items:  # the rest of their batch has no answer either
                 for request in self.members_of.get(self.batch_of.get(item.id, ("", "")), ()):
                     self.allowed[request].add(500)
-            return KeyError("nobody expected this")
+            return Planted("nobody expected this")
         kinds = {self.by_id[item.id].kind: item for item in items}
         if sum(len(item.body) for item in items) > CAPACITY or "huge" in kinds:
             if len(items) == 1:
@@ -529,6 +586,7 @@ class World:
             self._announce(when, plan)
         self._schedule_requests([when for when, _ in plans[1:]] + self._schedule_faults())
         await asyncio.sleep(FAULTS_END + self.lease + 0.3)
+        self._check_tables()
         last = self._draw_plan(final=True)
         for process in self.processes.values():
             if process.alive and not process.leaving:
@@ -615,8 +673,9 @@ class World:
             when, process = self.rng.uniform(0.0, FAULTS_END), self.rng.choice(processes)
             if moments and self.rng.random() < 0.5:
                 when = max(0.0, self.rng.choice(moments) - self.rng.uniform(0.0, 0.1))
+            at = [process] if self.rng.random() < 0.6 else processes  # everywhere at once: batches of callers of several processes
             for _ in range(self.rng.randint(1, 6)):
-                self.later(when + self.rng.choice((0.0, self.rng.uniform(0.0, 0.05))), self.ask, process)
+                self.later(when + self.rng.choice((0.0, self.rng.uniform(0.0, 0.05))), self.ask, self.rng.choice(at))
 
     def _schedule_faults(self) -> list[float]:
         """What strikes at a moment that can be told; these moments."""
@@ -679,16 +738,25 @@ class World:
         stuck = {request.id for request in self.requests if request.ended is None}  # they were found before
         for name, words in self.in_words.items():
             waiting = [_id(member) for _, member in words.waiting]
-            alive = [members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead]
+            alive = [
+                ms for batch_id, ms in words.in_flight.items() if batch_id[:8] not in dead and not self._lost_goodbye(batch_id, ms)
+            ]
             under_way = [_id(member) for members in alive for _, member in members]
             if left := [request for request in waiting + under_way if request[:8] not in dead and request not in stuck]:
                 self.blame(f"{name}: {left} are left")
+            if (kept := set(self.backend.queues[name].seen)) != set(words.heard):
+                self.blame(f"{name}: knows of {kept} instead of {set(words.heard)}")
             holding = [p for p, heard in words.heard.items() if not any(hit >= heard for hit in self.processes[p].hits)]
             if holding := [p for p in holding if p not in dead]:  # a goodbye is said once, and may not arrive
                 self.blame(f"{name}: {holding} hold their lease")
         for process in self.processes.values():
             if process.alive and set(process.callers.waiting) - stuck:
                 self.blame(f"{process.name}: {list(process.callers.waiting)} are in its list of callers")
+
+    def _lost_goodbye(self, batch_id: str, members: list[tuple[float, bytes]]) -> bool:
+        """Whether everybody of a batch is answered, and its process may have said so with its goodbye, which is said once."""
+        owner = self.processes[batch_id[:8]]
+        return owner.leaving and bool(owner.hits) and all(self.by_id[_id(member)].ended is not None for _, member in members)
 
 
 class WatchedCallers(Callers):
@@ -832,6 +900,32 @@ def _shown_outcome(outcome: Outcome) -> str:
     return f"{batches} {counts}, wake in {outcome.wake_in}"
 
 
+class _Log(logging.Handler):
+    """The exceptions that the buffer logs, to the world where it does; nothing else of its log is kept."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._world.stumbled(record.exc_info[1])
+
+
+@contextmanager
+def _watched(world: World) -> Iterator[None]:
+    """Exceptions that would end in a log are told to the world; what the runs make go wrong is logged nowhere else."""
+    logger, handler = logging.getLogger("sluice.buffer_service"), _Log(world)
+    logger.addHandler(handler)
+    logger.propagate = False
+    world.loop.set_exception_handler(lambda _, context: world.stumbled(context.get("exception")))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True
+
+
 _telemetries: dict[str, Telemetry] = {}
 
 
@@ -843,7 +937,8 @@ def simulate(seed: int, faults: tuple[str, ...] | None = None, verbose: bool = F
         world = World(seed, loop, _telemetries, faults)
         world.verbose = verbose
         worlds.append(world)
-        await world.happen()
+        with _watched(world):
+            await world.happen()
 
     try:
         run(main)

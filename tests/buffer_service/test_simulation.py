@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_store
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.batch_state import BatchState
+from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_state import RETIRED, RouteState
@@ -30,14 +30,6 @@ from tests.buffer_service.simulation import FAULTS, MODEL, World, simulate
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
 REPLAYED = 100
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """What the runs make go wrong is logged as what went wrong."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("part", range(10))
@@ -150,6 +142,27 @@ def _asks_for_both_halves_at_once(go_on: Any) -> Any:
     return eager
 
 
+def _ends_a_batch_with_its_first_message(settle: Any) -> Any:
+    def hasty(state: RouteState, batch_id: str, error: Any) -> None:
+        state._batches[batch_id].outstanding = 1
+        settle(state, batch_id, error)
+
+    return hasty
+
+
+def _lets_the_time_pass(answered: Any) -> Any:
+    return lambda state, now, asked, outcome: answered(state, now, asked, replace(outcome, wake_in=None))
+
+
+def _submits_again_what_is_computed(submit_again: Any) -> Any:
+    def generous(state: RouteState, besides: set[str]) -> None:
+        batches, state._batches = state._batches, {}
+        submit_again(state, besides)
+        state._batches = batches
+
+    return generous
+
+
 def _completes_before_answers_are_sent(go_on: Any) -> Any:
     def hasty(state: RouteState, batch_id: str, batch: BatchState) -> None:
         go_on(state, batch_id, batch)
@@ -194,6 +207,13 @@ DEFECTS: dict[str, Plant] = {
     "serves what a retired route holds": _patched(
         RouteState, "_table", lambda f: lambda s: s._route.policy.policy() if s.life in RETIRED else f(s)
     ),
+    "ends a batch with its first message": _patched(RouteState, "_settle", _ends_a_batch_with_its_first_message),
+    "lets the time pass that the queue named": _patched(RouteState, "_answered", _lets_the_time_pass),
+    "does not try again to install a table": _patched(
+        RouteState, "_failed", lambda f: lambda s, now, asked, error: f(s, now, replace(asked, install=None), error)
+    ),
+    "submits again what is computed": _patched(RouteState, "_submit_again", _submits_again_what_is_computed),
+    "does not say that members were taken": _patched(Dispatcher, "_settle", lambda settle: lambda dispatcher, adopted: None),
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }
 
