@@ -242,6 +242,27 @@ def test_a_caller_who_is_moved_before_the_queue_has_taken_him_is_found_where_mov
 # --- the script on the calls of the simulation
 
 
+async def _kept(queue: Any) -> tuple[Any, ...]:
+    """What the script left of a queue: the processes, the batches in flight, the losses, and who is put aside."""
+    _, _, _, in_flight, processes, attempts, dead, _, _ = queue.keys
+    heard = {process.decode() for process in await queue._client.zrange(processes, 0, -1)}
+    losses = {member: int(n) for member, n in (await queue._client.hgetall(attempts)).items()}
+    batches = {batch_id.decode() for batch_id in await queue._client.hkeys(in_flight)}
+    return heard, batches, losses, sorted(await queue._client.lrange(dead, 0, -1))
+
+
+async def _different_at_the_end(world: World, queues: dict[int, Any], routes: dict[int, str]) -> str | None:
+    """What the script kept otherwise than the memory store; it forgets who was not heard of for ten leases."""
+    ended = world.calls[-1].now
+    for number, queue in queues.items():
+        state = world.backend.queue(MODEL, routes[number])
+        heard = {process for process, at in state.seen.items() if ended - at <= 10 * world.limits.lease}
+        kept, *rest = await _kept(queue)
+        if not heard <= kept <= set(state.seen) or rest != [set(state.in_flight), state.attempts, sorted(state.dead)]:
+            return f"{routes[number]!r}: kept {kept}, {rest} instead of {vars(state)}"
+    return None
+
+
 async def first_difference(url: str, world: World) -> str | None:
     """Where the script answers the calls of a run differently; what follows an outcome whose order is open is not compared."""
     model = uuid.uuid4().hex
@@ -271,6 +292,10 @@ async def first_difference(url: str, world: World) -> str | None:
             wanted = replace(call.outcome, epoch=epochs.setdefault(call.outcome.epoch, outcome.epoch))
             if outcome != wanted:
                 return f"call {number}, {call.events}: {outcome} instead of {wanted}"
+        if len(set(epochs.values())) < len(epochs):
+            return f"lives of queues have one name: {epochs}"
+        if (left := await _different_at_the_end(world, queues, {call.by: call.route for call in world.calls})) is not None:
+            return left
         recorded = read_arrivals(url, model) if world.backend.records[MODEL].calls else []
         kept = world.backend.arrival_times(MODEL)
         if "the store forgets" not in world.faults and recorded != pytest.approx(kept, abs=1e-4):
@@ -297,6 +322,10 @@ SCRIPT_DEFECTS = {
     "counts no servers": ("in_flight = in_flight + 1", ""),
     "releases to one who leaves": ("while waiting > 0 and not leaving do", "while waiting > 0 do"),
     "forgives every loss": (">= tonumber(ARGV[6])", ">= 1000"),
+    "keeps the lease of one who left": ("if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end", ""),
+    "forgets no loss": ("redis.call('HDEL', KEYS[6], string.sub(member, 1, 16))", ""),
+    "puts nobody aside": ("redis.call('RPUSH', KEYS[7], member)", ""),
+    "names every life alike": ("{ redis.call('GET', KEYS[8]),", "{ 'x',"),
     "records what is moved": ("if accepted > 0 and kept > 0 then", "kept = 100000 if accepted > 0 then"),
 }
 
