@@ -19,7 +19,7 @@ The life of a route is this table; a fact that is not in the row of the state is
     RETIRING    -           DRAINED         SERVING     CLEARING    -               the queue holds nobody, batches are moved
     DRAINED     -           -               -           CLEARING    -               nobody waits at it; it only has to leave
     LEAVING     -           -               -           -           CLOSED          no new batches, those under way are served
-    CLEARING    -           -               -           -           CLOSED          no new batches, those under way are moved
+    CLEARING    -           -               -           -           CLOSED          who came is called; batches are moved
     CLOSED      -           -               -           -           -               the lease is given up
 
 ``nobody waits`` and ``said goodbye`` are facts that the state finds itself: the first when the queue is empty, no caller here is at
@@ -31,8 +31,8 @@ named, the next sweep (three in a lease). After a failed call it is due at once 
 ``RETRY``; and it sweeps, since batches may have been released to an answer that got lost.
 
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
-former are called first. Completions and arrivals go in one call. Callers here are told without waiting for the call that completes
-their batch: they would end with this process, and nobody else's answer hangs on it.
+former are called first, as many as one call carries. Completions and arrivals go in one call. Callers here are told without waiting
+for the call that completes their batch: they would end with this process, and nobody else's answer hangs on it.
 
 Guarantees. Answers for callers at other processes are sent before their batch is declared complete; whoever dies in between leaves
 a lease that expires, and the batch is served again: a request is computed at least once, and its caller gets exactly one answer,
@@ -43,10 +43,12 @@ from __future__ import annotations
 
 import logging
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec import structs
@@ -64,7 +66,7 @@ ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried
-LARGEST_CALL = 512  # arrivals that one call carries at most: bounds the time a script holds the server
+LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
 TOLD = ""
 """The queue of a caller whose answer is at hand; no queue has this name."""
@@ -197,7 +199,7 @@ class _Asked:
     install: Policy | None
     arrivals: list[tuple[float, bytes]]
     completed: list[str]
-    adoption: Adoption | None
+    adoptions: list[Adoption]
     swept: list[str] | None  # batches given up that this call's sweep takes back; None: it is no sweep
     goodbye: bool
 
@@ -365,7 +367,7 @@ class RouteState:
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
-        goodbye = self.life in ENDING and not self._busy()
+        goodbye = self.life in ENDING and not self._busy() and not self._to_clear()
         if now < self._ask_at and not goodbye:
             return None  # nothing is to be brought, and it is too early to say goodbye
         swept = None
@@ -373,13 +375,20 @@ class RouteState:
             swept, self._given_up = self._given_up, []
             self._sweep_at = now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
-        adoption = self._adoptions.pop(0) if self._adoptions else None
-        arrivals = self._next_arrivals() if adoption is None else []
-        self._asked = _Asked(self._to_install, arrivals, self._completed, adoption, swept, goodbye)
+        adoptions = self._next_adoptions()
+        arrivals = self._next_arrivals() if not adoptions else []
+        self._asked = _Asked(self._to_install, arrivals, self._completed, adoptions, swept, goodbye)
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
         self._ask_at = AT_ONCE if self._arrivals or self._adoptions else NEVER
         return call
+
+    def _next_adoptions(self) -> list[Adoption]:
+        """As many as one call carries, and one at least; a long queue may be given up in batches of one."""
+        brought = list(accumulate(len(adoption.members) for adoption in self._adoptions))
+        n = max(1, bisect_right(brought, LARGEST_CALL))
+        adoptions, self._adoptions = self._adoptions[:n], self._adoptions[n:]
+        return adoptions
 
     def _next_arrivals(self) -> list[tuple[float, bytes]]:
         arrivals, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
@@ -387,9 +396,10 @@ class RouteState:
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches) if asked.swept is not None else None
-        leaving = self.life in ENDED
-        if asked.adoption is not None:
-            return Events(asked.adoption.members, asked.completed, serving, leaving, recorded=True)
+        leaving = self.life in ENDED and not (self.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install))
+        if asked.adoptions:
+            moved = [member for adoption in asked.adoptions for member in adoption.members]
+            return Events(moved, asked.completed, serving, leaving, recorded=True)
         members = [member for _, member in asked.arrivals]
         return Events(members, asked.completed, serving, leaving, [now - came for came, _ in asked.arrivals])
 
@@ -412,8 +422,8 @@ class RouteState:
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
         self._epoch = outcome.epoch
-        if asked.adoption is not None:
-            self._settle_adoption(asked.adoption, outcome.accepted)
+        if asked.adoptions:
+            self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
             full = QueueFull(self._model, self._limits.max_queue_length)
             self._refuse += [Refusal(member_id(member), full) for _, member in asked.arrivals[outcome.accepted :]]
@@ -428,18 +438,19 @@ class RouteState:
         if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._live(Fact.NOBODY_WAITS)
 
-    def _settle_adoption(self, adoption: Adoption, accepted: int) -> None:
+    def _settle_adoptions(self, adoptions: list[Adoption], accepted: int) -> None:
         """The queue has taken the first ``accepted`` members; the others hear that there was no room for them.
 
         Only now do their callers wait here: had the call failed, the other route would still answer for them.
         """
-        for member in adoption.members[:accepted]:
+        members = [member for adoption in adoptions for member in adoption.members]
+        for member in members[:accepted]:
             caller = self._waiting.get(member_id(member))
             if caller is not None and caller.queue != TOLD:
                 caller.queue = self.name
         full = str(QueueFull(self._model, self._limits.max_queue_length))
-        self._hand_out(_failures(adoption.members[accepted:], 429, "Too many requests", full))
-        self._adopted.append(Adopted(adoption, None))
+        self._hand_out(_failures(members[accepted:], 429, "Too many requests", full))
+        self._adopted += [Adopted(adoption, None) for adoption in adoptions]
 
     def _failed(self, now: float, asked: _Asked, error: StoreUnavailable) -> None:
         """Whether the call was executed is not known: callers are told, completions are repeated.
@@ -451,10 +462,10 @@ class RouteState:
         self._failures += 1
         self._completed = asked.completed + self._completed
         self._given_up += asked.swept or ()
-        self._to_install = self._to_install or asked.install
+        if self.life is not Life.CLEARING:
+            self._to_install = self._to_install or asked.install
         self._refuse += [Refusal(member_id(member), error) for _, member in asked.arrivals]
-        if asked.adoption is not None:
-            self._adopted.append(Adopted(asked.adoption, error))
+        self._adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
         ending = self.life in ENDING
         # Who ends does not ask again and again: what he holds is served when his lease is over.
         self._sweep_at = now + self._limits.lease / SWEEPS if ending else AT_ONCE
@@ -463,8 +474,7 @@ class RouteState:
 
     def _lost(self, asked: _Asked) -> None:
         """The store does not know the queue: install its table, and submit again what waits here."""
-        if asked.adoption is not None:
-            self._adoptions.insert(0, asked.adoption)
+        self._adoptions = asked.adoptions + self._adoptions
         self._arrivals = asked.arrivals + self._arrivals
         self._given_up.clear()
         self._to_install = self._table()
@@ -616,6 +626,10 @@ class RouteState:
     def _busy(self) -> bool:
         """Whether something of this route is under way here that has an end, besides a call."""
         return bool(self._batches or self._adoptions or self._messages or self._sending)
+
+    def _to_clear(self) -> bool:
+        """Whether somebody may wait at a retired queue that no process may look after any more, and none but this will give up."""
+        return self.life is Life.CLEARING and (bool(self._arrivals) or self._to_install is not None)
 
     def _nobody_waits(self) -> bool:
         """Whether a queue that is empty is all there is of this route."""

@@ -294,8 +294,11 @@ class Plan(Document, frozen=True, kw_only=True):
 
     def _identity(self) -> str:
         content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb)
-        # As it is when it has been read: a number of seconds may be written 1 or 1.0.
+        # As it is when it has been read: a number of seconds may be written 1 or 1.0, and so may a parameter, which has no type.
         content = msgspec.json.decode(msgspec.json.encode(content), type=_Content)
+        for route in content[1]:
+            numbers = {name: float(value) for name, value in route.policy.parameters.items() if not isinstance(value, str)}
+            route.policy.parameters.update(numbers)
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:DIGEST_LENGTH]
 
     @property

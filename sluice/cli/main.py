@@ -18,7 +18,7 @@ EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, Infeasible: 1, NotC
 DISTRIBUTION = "sluice-batching"
 """What pip calls the package."""
 
-# name: module, the extra with the libraries that it needs, one-line help (shown without importing the module)
+# name: module, the extras with the libraries that it needs, one-line help (shown without importing the module)
 COMMANDS = {
     "fit": ("sluice.cli.fit", "optimizer", "Fit an arrival process to a trace."),
     "profile": ("sluice.cli.profile", "optimizer", "Measure a function's service times over memory and batch sizes."),
@@ -28,7 +28,7 @@ COMMANDS = {
     "fleet": ("sluice.cli.fleet", "optimizer", "Choose and place model variants on a fixed fleet."),
     "simulate": ("sluice.cli.simulate", "optimizer", "Run policies side by side on the same arrivals."),
     "serve": ("sluice.cli.serve", "serve", "Serve models through the batching buffer."),
-    "replay": ("sluice.cli.replay", "serve", "Replay a trace against a running buffer."),
+    "replay": ("sluice.cli.replay", "serve,optimizer", "Replay a trace against a running buffer."),
     "demo": ("sluice.cli.demo", "all", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),
 }
 

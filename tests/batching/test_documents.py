@@ -111,6 +111,14 @@ def test_plans_that_have_the_buffer_do_the_same_have_the_same_digest():
     assert json.loads(write(PLAN))["digest"] == PLAN.digest
 
 
+def test_a_plan_keeps_its_digest_where_another_program_writes_its_whole_numbers_without_a_point():
+    plan = Plan(model="m", function="f", policy=PolicyDocument.of(constructors.size_or_timeout(4, 1.0)), slo=Slo(2.0))
+    written = write(plan)
+    assert b"1.0" in written and b"2.0" in written
+    again = read(Plan, written.replace(b".0", b""))
+    assert again.digest == plan.digest and again == plan
+
+
 @pytest.mark.parametrize(
     "change",
     [

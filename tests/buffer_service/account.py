@@ -15,12 +15,15 @@ What must hold (``Account.wrong`` has what does not):
 7.  Arrivals are recorded with the time when they came; nobody waits beyond his deadline, nor is refused for it before.
 8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, and a batch whose answers are
     there is soon reported complete; but where the store failed, or the process was stopped.
+9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
+10. When all have followed the same plan, its tables rule.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,7 +31,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sluice.batching import Policy
-from sluice.batching.errors import DeadlinePassed, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name
@@ -38,7 +41,12 @@ from tests.buffer_service.virtual_time import VirtualLoop
 
 MODEL = "m"
 SOON = 1.5  # s within which who comes after the faults has his answer
+IN_TIME = 0.01  # s from when a call is due until the store has it, at most, while nothing goes wrong
 PROMPT = 0.15  # s within which a process does what is due, several exchanges with the store included
+
+
+class Planted(Exception):
+    """What the buffer does not expect, where a run has it meet that."""
 
 
 class CallMade(NamedTuple):
@@ -107,6 +115,7 @@ class Account:
         self.running: defaultdict[str, int] = defaultdict(int)  # invocations under way, by request
         self.computed: set[str] = set()
         self.again: set[str] = set()  # requests that may be computed twice
+        self.at_home: set[str] = set()  # but these may not, unless messages or moves fail: the process of their callers has them
         self.allowed: defaultdict[str, set[int | str]] = defaultdict(set)  # errors, by request
         self.never_told: set[str] = set()  # requests that were given up in an answer that got lost
         self.given_up_by: dict[str, str] = {}  # which process is to tell them
@@ -127,6 +136,27 @@ class Account:
         """Something happened that should not."""
         self.wrong.append(f"{self.loop.time():.4f} s: {line}")
         self.note(f"WRONG {line}")
+
+    def stumbled(self, error: BaseException | None) -> None:
+        """Something of the buffer ended with an exception that nobody takes, or logged one."""
+        died = any(not process.alive for process in self.processes.values())  # with what it was about to take
+        if not isinstance(error, Planted) and not (died and isinstance(error, SluiceError)):
+            self.blame(f"an exception: {error!r}")
+
+    def forgotten(self) -> None:
+        """The store is about to lose all its data."""
+        self.note("the store forgets")
+        self.calls.append(CallMade(0, "", "", self.loop.time()))
+        self.again.update(self.by_id)
+        self.at_home.update(request for request in self.by_id if self._computed_at_home(request))
+        self.in_words.clear()
+        self.due.clear()
+
+    def _computed_at_home(self, request: str) -> bool:
+        """Whether the process that its caller waits at has it in a batch, and so need not submit it again."""
+        queue, batch_id = self.batch_of.get(request, ("", ""))
+        in_flight = queue in self.in_words and batch_id in self.in_words[queue].in_flight
+        return in_flight and batch_id[:8] == request[:8] and (queue, batch_id) in self.announced
 
     def never_heard(self, result: Any) -> None:
         """An outcome gets lost: nobody tells those whom it gave up, and what it brought may be brought again."""
@@ -204,14 +234,28 @@ class Account:
         if taken.by == owner.name:  # he never knew of it, or could not send or move what came of it
             hits = owner.let_down if (name, taken.batch_id) in self.announced else owner.hits
             excused = any(hit >= released_at for hit in hits)
-        elif taken.heard is None:  # nobody has heard of him since the store forgot, or he has left
-            excused = owner.closed or any(call.by == 0 for call in self.calls)
+        elif taken.heard is None:  # nobody has heard of him since the store forgot, until his next call, which is due at once
+            away = not owner.alive or owner.closed or any(hit >= released_at - 2 * self.limits.lease for hit in owner.hits)
+            excused = any(call.by == 0 for call in self.calls) and (away or self.loop.time() <= released_at + IN_TIME)
         else:
             excused = not owner.alive or any(hit >= taken.heard - 2 * self.limits.lease for hit in owner.hits)
         if not excused:
             self.blame(f"{name}: batch {taken.batch_id} is taken back by {taken.by} though its process holds it")
         self.note(f"{name}: {taken.batch_id} is taken back by {taken.by}")
-        self.again.update(member_id(member) for member in taken.members)
+        self.again.update(map(member_id, taken.members))
+        self.at_home.difference_update(map(member_id, taken.members))
+
+    def check_tables(self) -> None:
+        """What rules is what the plan says, where everybody has followed it."""
+        if any(not process.alive or process.leaving for process in self.processes.values()):
+            return  # who is no more may have put an older table over it
+        plans = [process.model.plan for process in self.processes.values()]
+        for way in plans[0].all_routes if all(plan.digest == plans[0].digest for plan in plans) else ():
+            name, wanted = queue_name(MODEL, way.name), way.policy.policy()
+            rules = self.in_words[name].policy
+            drop_after = self.patience if wanted.drop_after is None else min(self.patience, wanted.drop_after)
+            if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):
+                self.blame(f"{name}: {rules} rules instead of {wanted}")
 
     def _check_ages(self, name: str, process: Process, events: Events, outcome: Outcome, now: float) -> None:
         for member, age in zip(events.arrivals[: outcome.accepted], events.ages, strict=False):
@@ -231,7 +275,8 @@ class Account:
             if self.parts[queue, batch_id]:
                 self.blame(f"{process.name}: two parts of {batch_id} of {queue} are computed at once")
         for item in items:
-            if item.id not in self.again and (self.running[item.id] or item.id in self.computed):
+            once = item.id not in self.again or (item.id in self.at_home and not process.let_down)
+            if once and (self.running[item.id] or item.id in self.computed):
                 self.blame(f"{process.name}: {item.id} is computed again")
         self.note(f"{process.name}: asks {function} for {[item.id[-3:] for item in items]}")
 
@@ -294,34 +339,49 @@ class Account:
 
     def check_everybody_was_answered(self) -> None:
         """The run is about to end."""
-        others = [process for process in self.processes.values() if process.alive and not process.leaving]
-        forgot = any(call.by == 0 for call in self.calls)
         for request in self.requests:
             process = self.processes[request.process]
-            if process.leaving and (forgot or not others or process.let_down):
-                continue  # nobody serves, or knows of, who waited at it; he is told that it shuts down
+            if self._left_alone(process):
+                continue  # he is told that it shuts down
             if request.ended is None and process.alive:
                 # Who died while he moved it to where nobody else looks, or before he told that it was given up, took it with him.
                 by = {self.adopted_by.get(request.id, request.process), self.given_up_by.get(request.id, request.process)}
                 if request.id not in self.never_told and all(self.processes[name].alive for name in by):
                     self.blame(f"{request.id} waits since {request.came:.4f} s")
 
-    def check_what_is_left(self) -> None:
-        """Every process has closed."""
+    def _left_alone(self, process: Process) -> bool:
+        """Whether a process left, and nobody serves, or knows of, who waited at it."""
+        others = any(other.alive and not other.leaving for other in self.processes.values())
+        forgot = any(call.by == 0 for call in self.calls)
+        return process.leaving and (forgot or not others or bool(process.let_down))
+
+    def check_what_is_left(self, known: Mapping[str, set[str]]) -> None:
+        """Every process has closed; ``known`` are those whose leases the store has, by queue."""
         dead = {p.name for p in self.processes.values() if not p.alive or (p.leaving and p.let_down)}
         stuck = {request.id for request in self.requests if request.ended is None}  # they were found before
+        gone = [request for request in self.requests if request.status in (DeadlinePassed.__name__, "left")]
+        stuck.update(request.id for request in gone if self._left_alone(self.processes[request.process]))
         for name, words in self.in_words.items():
             waiting = [member_id(member) for _, member in words.waiting]
-            alive = [members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead]
-            under_way = [member_id(member) for members in alive for _, member in members]
+            alive = {batch_id: members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead}
+            held = [members for batch_id, members in alive.items() if not self._lost_goodbye(batch_id, members)]
+            under_way = [member_id(member) for members in held for _, member in members]
             if left := [request for request in waiting + under_way if request[:8] not in dead and request not in stuck]:
                 self.blame(f"{name}: {left} are left")
+            if known[name] != set(words.heard):
+                self.blame(f"{name}: knows of {known[name]} instead of {set(words.heard)}")
             holding = [p for p, heard in words.heard.items() if not any(hit >= heard for hit in self.processes[p].hits)]
             if holding := [p for p in holding if p not in dead]:  # a goodbye is said once, and may not arrive
                 self.blame(f"{name}: {holding} hold their lease")
         for process in self.processes.values():
             if process.alive and set(process.callers.waiting) - stuck:
                 self.blame(f"{process.name}: {list(process.callers.waiting)} are in its list of callers")
+
+    def _lost_goodbye(self, batch_id: str, members: list[tuple[float, bytes]]) -> bool:
+        """Whether everybody of a batch is answered, and its process may have said so with its goodbye, which is said once."""
+        owner = self.processes[batch_id[:8]]
+        answered = all(self.by_id[member_id(member)].ended is not None for _, member in members)
+        return owner.leaving and bool(owner.hits) and answered
 
 
 def _shown(events: Events) -> str:

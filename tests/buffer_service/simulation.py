@@ -11,10 +11,12 @@ crashed are well. ``account.py`` has what is checked.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
@@ -32,7 +34,7 @@ from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers
-from tests.buffer_service.account import MODEL, Account, CallMade, Process, Request
+from tests.buffer_service.account import MODEL, Account, CallMade, Planted, Process, Request
 from tests.buffer_service.virtual_time import PROCESS, VirtualLoop, run
 
 PATIENCE = 60.0  # s a caller waits: longer than all faults together, so that nobody's time is over who is served as promised
@@ -72,7 +74,8 @@ class World(Account):
         self.seed = seed
         self.rng = rng = random.Random(seed)
         weather = rng.choice((0.0, 0.15, 0.3, 0.3, 0.6))  # from calm to storm: which part of all faults
-        often = {"plans change": 2.0, "calls to the store get lost": 1.5}  # most of what is decided is about these
+        # Most of what is decided is about these.
+        often = {"plans change": 2.0, "calls to the store get lost": 1.5, "processes leave": 1.5}
         drawn = tuple(fault for fault in FAULTS if rng.random() < weather * often.get(fault, 1.0))
         self.faults = frozenset(drawn if faults is None else faults)
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
@@ -154,13 +157,9 @@ class World(Account):
 
     def forget(self) -> None:
         """The store loses all its data."""
-        self.note("the store forgets")
-        self.calls.append(CallMade(0, "", "", self.loop.time()))
+        self.forgotten()
         self.backend.queues.clear()
-        self.in_words.clear()
-        self.due.clear()
         self.mail.clear()
-        self.again.update(self.by_id)
 
     # -- functions
 
@@ -211,7 +210,7 @@ class World(Account):
             for item in items:  # the rest of their batch has no answer either
                 for request in self.members_of.get(self.batch_of.get(item.id, ("", "")), ()):
                     self.allowed[request].add(500)
-            return KeyError("nobody expected this")
+            return Planted("nobody expected this")
         kinds = {self.by_id[item.id].kind: item for item in items}
         if sum(len(item.body) for item in items) > CAPACITY or "huge" in kinds:
             if len(items) == 1:
@@ -336,6 +335,7 @@ class World(Account):
             self._announce(when, plan)
         self._schedule_requests([when for when, _ in plans[1:]] + self._schedule_faults())
         await asyncio.sleep(FAULTS_END + self.lease + 0.3)
+        self.check_tables()
         last = self._draw_plan(final=True)
         for process in self.processes.values():
             if process.alive and not process.leaving:
@@ -347,7 +347,7 @@ class World(Account):
         await asyncio.sleep(2 * self.lease + 2.0)
         self.check_everybody_was_answered()
         await self._close()
-        self.check_what_is_left()
+        self.check_what_is_left({name: set(queue.seen) for name, queue in self.backend.queues.items()})
         if waiting := self.waiting():
             await asyncio.sleep(max(request.came for request in waiting) + self.patience + 0.2 - self.loop.time())
             self.check_deadlines(waiting)
@@ -425,8 +425,9 @@ class World(Account):
             when, process = self.rng.uniform(0.0, FAULTS_END), self.rng.choice(processes)
             if moments and self.rng.random() < 0.5:
                 when = max(0.0, self.rng.choice(moments) - self.rng.uniform(0.0, 0.1))
+            at = [process] if self.rng.random() < 0.6 else processes  # everywhere at once: batches of callers of several processes
             for _ in range(self.rng.randint(1, 6)):
-                self.later(when + self.rng.choice((0.0, self.rng.uniform(0.0, 0.05))), self.ask, process)
+                self.later(when + self.rng.choice((0.0, self.rng.uniform(0.0, 0.05))), self.ask, self.rng.choice(at))
 
     def _schedule_faults(self) -> list[float]:
         """What strikes at a moment that can be told; these moments."""
@@ -589,6 +590,32 @@ def _computed(item: Item) -> Answer:
     return Answer(item.id, 200, "application/json", b'{"of": %d}' % msgspec.json.decode(item.body)["i"])
 
 
+class _Log(logging.Handler):
+    """The exceptions that the buffer logs, to the account where it does; nothing else of its log is kept."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._world.stumbled(record.exc_info[1])
+
+
+@contextmanager
+def _watched(world: World) -> Iterator[None]:
+    """Exceptions that would end in a log are told to the world; what the runs make go wrong is logged nowhere else."""
+    logger, handler = logging.getLogger("sluice.buffer_service"), _Log(world)
+    logger.addHandler(handler)
+    logger.propagate = False
+    world.loop.set_exception_handler(lambda _, context: world.stumbled(context.get("exception")))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True
+
+
 _telemetries: dict[str, Telemetry] = {}
 
 
@@ -600,7 +627,8 @@ def simulate(seed: int, faults: tuple[str, ...] | None = None, verbose: bool = F
         world = World(seed, loop, _telemetries, faults)
         world.verbose = verbose
         worlds.append(world)
-        await world.happen()
+        with _watched(world):
+            await world.happen()
 
     try:
         run(main)

@@ -13,7 +13,7 @@ from sluice.batching.errors import QueueFull, StoreUnavailable
 from sluice.buffer_service import route_state
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
-from sluice.buffer_service.route_state import LIVES, NEVER, RETRY, SENDINGS, TOLD, Caller, Fact, Life, RouteState
+from sluice.buffer_service.route_state import LARGEST_CALL, LIVES, NEVER, RETRY, SENDINGS, TOLD, Caller, Fact, Life, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
 from sluice.lambda_fn.contract import Answer, Item
 
@@ -75,7 +75,8 @@ def test_a_state_imports_no_clock_no_loop_and_no_network(name):
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     assert imported.isdisjoint({"asyncio", "time", "random", "secrets", "socket", "redis", "sluice.buffer_service.callers"})
-    ours = {module.removeprefix("buffer_service.") for module in imported if module.startswith("buffer_service.")}
+    ours = {module.removeprefix("sluice.buffer_service.") for module in imported if module.startswith("sluice.buffer_service.")}
+    assert "store" in ours or name in {"batch_state", "arrival_record", "store"}
     assert ours <= {"arrival_record", "batch_state", "members", "store"}
 
 
@@ -338,6 +339,51 @@ def test_a_retired_route_is_drained_when_nobody_waits_and_closed_when_it_has_sai
     assert bench.state.turn(0.8).closed
 
 
+@pytest.mark.parametrize("came", [0, 2])
+def test_a_process_that_leaves_with_a_route_just_retired_first_moves_who_waits_there(came):
+    bench = Bench(constructors.static(8), route="a").begun()
+    ids = bench.come(0.1)
+    members = list(bench.call(0.1).events.arrivals)
+    bench.state.called(0.1, Outcome(1, queue_length=1, epoch="1"))
+    bench.come(0.2, came)
+    bench.state.retire(0.2)
+    bench.state.leave(0.2)
+    call = bench.call(0.2)
+    assert call.install.servers is None and len(call.events.arrivals) == came and not call.events.leaving
+    bench.state.called(0.3, Outcome(came, [Released("b1", members + call.events.arrivals)], epoch="1"))
+    [move] = bench.state.turn(0.3).move
+    assert len(move.members) == len(ids) + came
+    bench.state.moved(0.4, move)
+    goodbye = bench.call(0.4).events
+    assert (goodbye.leaving, goodbye.serving, goodbye.completed) == (True, [], ["b1"])
+
+
+def test_a_process_that_leaves_with_a_route_just_retired_moves_on_all_that_was_moved_there_in_several_calls():
+    bench = Bench(constructors.static(8), route="a").begun()
+    strangers = [encode_member(Item(f"{THERE}{i:08x}", "application/json", b"1")) for i in range(LARGEST_CALL + 1)]
+    for members in (strangers[:-1], strangers[-1:]):
+        bench.state.adopt(0.1, members)
+    bench.state.retire(0.1)
+    bench.state.leave(0.1)
+    for number, members in enumerate((strangers[:-1], strangers[-1:])):
+        events = bench.call(0.1).events
+        assert (events.arrivals, events.leaving) == (members, False)
+        bench.state.called(0.2, Outcome(len(members), [Released(f"b{number}", members)], epoch="1"))
+        [move] = bench.state.turn(0.2, may_call=False).move
+        assert move.members == members
+
+
+def test_a_process_that_leaves_a_route_just_retired_does_not_wait_for_a_store_that_is_away():
+    bench = Bench(route="a").begun()
+    bench.state.retire(0.2)
+    bench.state.leave(0.2)
+    bench.call(0.2)
+    bench.state.called(0.3, AWAY)
+    assert bench.call(0.3).events.leaving
+    bench.state.called(0.4, AWAY)
+    assert bench.state.turn(0.4).closed
+
+
 def test_a_batch_that_its_function_leaves_without_an_answer_is_moved_from_a_retired_route_and_asked_again_under_another_function():
     bench, ids, _ = retired()
     bench.state.served(0.4, "b1", Failure(Cause.UNAVAILABLE, "gone"))
@@ -389,6 +435,36 @@ def test_who_could_not_be_moved_still_waits_where_he_was_and_comes_again_there_w
     old.turn(0.4)
     old.called(0.5, QueueLost("lost"))
     assert [member_id(member) for member in old.turn(0.5).call.events.arrivals] == [item.id]
+
+
+def test_members_that_come_in_many_small_batches_share_calls_and_hold_up_no_new_request():
+    bench = Bench(route="b").begun()
+    strangers = [encode_member(Item(f"{THERE}{i:08x}", "application/json", b"1")) for i in range(1000)]
+    adoptions = [bench.state.adopt(0.1, [member]) for member in strangers]
+    new = bench.come(0.1)
+    called, settled = [], []
+    for _ in range(3):
+        call = bench.call(0.1)
+        called.append(call.events.arrivals)
+        bench.state.called(0.1, Outcome(len(call.events.arrivals), queue_length=1, epoch="1"))
+        settled += bench.state._adopted
+    assert called[0] + called[1] == strangers and len(called[0]) == LARGEST_CALL
+    assert [member_id(member) for member in called[2]] == new
+    assert settled == [(adoption, None) for adoption in adoptions]
+
+
+def test_members_that_several_batches_bring_are_refused_from_the_last_and_come_again_to_a_queue_that_was_lost():
+    bench = Bench(route="b").begun()
+    strangers = [encode_member(Item(f"{THERE}{i:08x}", "application/json", b"1")) for i in range(4)]
+    adoptions = [bench.state.adopt(0.1, strangers[:2]), bench.state.adopt(0.1, strangers[2:])]
+    bench.call(0.1)
+    bench.state.called(0.1, QueueLost("lost"))
+    assert bench.call(0.1).events.arrivals == strangers
+    bench.state.called(0.2, Outcome(1, queue_length=1, epoch="2"))
+    instructions = bench.state.turn(0.2)
+    assert instructions.adopted == [(adoption, None) for adoption in adoptions]
+    [message] = instructions.send
+    assert [(answer.id, answer.status) for answer in message.answers] == [(member_id(m), 429) for m in strangers[1:]]
 
 
 def test_a_process_that_leaves_keeps_its_lease_until_its_batches_are_finished_and_says_goodbye_once():

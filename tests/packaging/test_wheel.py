@@ -127,6 +127,18 @@ def imported(folder):
     return found - set(sys.stdlib_module_names) - {"sluice"}
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_starts_with_the_libraries_of_the_extras_that_it_names(name):
+    """A library that only another extra declares is not there for it."""
+    extras = ["serve", "optimizer", "local"]
+    own = extras if COMMANDS[name][1] == "all" else COMMANDS[name][1].split(",")
+    missing = sorted(declared(*extras) - declared(*own))
+    start = f"import sys\nsys.modules.update(dict.fromkeys({missing}))\n"
+    start += f"from sluice.cli.main import sluice\nsluice([{name!r}, '--help'])"
+    done = run(ROOT, sys.executable, "-c", start)
+    assert done.returncode == 0, done.stderr
+
+
 BROUGHT = {"botocore", "yarl", "markupsafe"}  # parts of boto3, aiohttp and jinja2
 
 
