@@ -19,6 +19,8 @@ from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
 from sluice.optimizer.traces.trace import Trace
 
+pytestmark = pytest.mark.full
+
 REQUESTS = 2000
 
 

@@ -22,6 +22,8 @@ from sluice.optimizer.simulation.batch_means import estimate_share
 from sluice.optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule, simulate_fleet
 from sluice.optimizer.simulation.fleet_run import FleetRun
 
+pytestmark = pytest.mark.full
+
 EXAMPLE = Path("examples/fleet")
 VARIANTS = [name for family in FAMILIES for name in family.variants]
 

@@ -13,6 +13,8 @@ import pytest
 from sluice.lambda_fn.models.onnx import OnnxModel
 from sluice.local.networks import make_googlenet, make_mlp, write_network
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize(("name", "shape"), [("mlp", (512,)), ("googlenet", (3, 224, 224))])
 def test_a_batch_of_four_equals_four_singles(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, dict[
     return list(counted(tmp_path_factory.mktemp("fleets")))
 
 
+@pytest.mark.full
 def test_the_page_shows_the_violations_that_are_counted(rows: list[tuple[str, str, dict[str, float]]]) -> None:
     shown = re.findall(r"^\| ((?:of this page|examples/fleet)[^|]*) \| ([^|]+) \| (.*) \|$", PAGE, re.MULTILINE)
     assert [(name, kind, cells.split(" | ")) for name, kind, cells in shown] == [

@@ -22,6 +22,7 @@ def situation(*slos: Slo, workers: int | None = 2) -> Situation:
     return Situation(Workload.of_process(poisson(50), 5000, 0), Function(PROFILE, 1769), slos, 1769, worker, workers)
 
 
+@pytest.mark.full
 def test_every_policy_can_be_had_by_name() -> None:
     deployments, refused = named_deployments(["all"], situation(SLO))
     assert list(deployments) == all_names() and refused == {}
