@@ -154,6 +154,7 @@ async def test_every_key_of_a_queue_is_in_one_slot_of_a_cluster(redis_store, mod
     assert len({key_slot(key.encode()) for key in queue.keys}) == 1
 
 
+@pytest.mark.full
 async def test_a_node_of_a_cluster_runs_the_script_and_is_read(model):
     with RedisServer(options=("--cluster-enabled", "yes")) as server:
         with redis.Redis.from_url(server.url) as node:

@@ -307,6 +307,7 @@ async def first_difference(url: str, world: World) -> str | None:
             await store.close()
 
 
+@pytest.mark.full
 def test_the_script_answers_every_call_of_the_simulation_as_the_memory_store_does(redis_server):
     for seed in range(REPLAYED):
         world = simulate(seed)

@@ -291,6 +291,7 @@ def test_the_page_names_the_command_that_gives_it_again(ask: tuple[str, ...], tm
     assert code == 0 and json.loads(same)["best"] == json.loads(out)["best"]
 
 
+@pytest.mark.full
 def test_the_page_shows_the_trace_and_what_was_measured(ask: tuple[str, ...], tmp_path: Path, exit_of: Run) -> None:
     rng = np.random.default_rng(0)
     trace, measured, report = tmp_path / "trace.csv", tmp_path / "replay.json", tmp_path / "out.html"

@@ -136,6 +136,7 @@ def waits_without_a_series(arrivals: ArrivalProcess, batch_size: int, timeout: f
         pytest.param(poisson(10_000), 200, 0.03, id="a batch of 200"),
     ],
 )
+@pytest.mark.full
 def test_waits_are_exact_and_rise_however_many_arrivals_a_timeout_holds(
     arrivals: ArrivalProcess, batch_size: int, timeout: float
 ) -> None:
@@ -165,6 +166,7 @@ def test_integrals_of_counts_are_those_of_quadrature() -> None:
 
 
 @pytest.mark.parametrize(("arrivals", "batch_size", "timeout"), CASES)
+@pytest.mark.full
 def test_the_exact_waits_are_those_of_simulation(arrivals: ArrivalProcess, batch_size: int, timeout: float) -> None:
     rng = np.random.default_rng(11)
     n_runs, n = 40, 15_000

@@ -36,6 +36,7 @@ def test_what_goes_by_no_slo_needs_none() -> None:
         named("aimd", situation())
 
 
+@pytest.mark.full
 def test_of_all_those_that_cannot_be_had_are_told() -> None:
     deployments, refused = named_deployments(["all"], situation(Slo(0.02, 95)))  # one request alone takes 12 ms
     assert "at least twice the service time of one request" in refused["early-drop"] and "no-batching" in deployments

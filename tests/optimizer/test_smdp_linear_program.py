@@ -107,6 +107,7 @@ def stationary_distribution(moves: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", EVERY_LAW)
+@pytest.mark.full
 def test_a_table_comes_to_what_its_chain_written_out_does(name: str) -> None:
     rng = np.random.default_rng(12)
     for _ in range(4):

@@ -224,6 +224,7 @@ def estimate(costs: list[float]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("busy", "quiet", "switch"), [(0.8, 0.2, 20.0), (1.3, 0.2, 20.0)])
+@pytest.mark.full
 def test_the_predicted_costs_are_those_of_simulations_that_see_the_phase(busy: float, quiet: float, switch: float) -> None:
     problem = server(mmpp2(busy * MU, quiet * MU, switch, switch))
     solution = solve_modulated(problem)
@@ -244,6 +245,7 @@ def test_the_predicted_costs_are_those_of_simulations_that_see_the_phase(busy: f
         assert abs(mean - cost(problem, evaluate_modulated(problem, table))) < 4 * error
 
 
+@pytest.mark.full
 def test_random_service_times_cost_what_is_predicted() -> None:
     problem = server(mmpp2(0.9 * MU, 0.1 * MU, 50, 20), law=lambda mean: gamma(mean, 2.5))
     performance = evaluate_modulated(problem, greedy(problem))

@@ -59,6 +59,7 @@ def test_traces_of_every_shape_can_be_drawn(gaps: np.ndarray, tmp_path: Path) ->
     assert (tmp_path / "trace.svg").stat().st_size > 10_000
 
 
+@pytest.mark.full
 def test_a_figure_is_written_as_its_suffix_says_and_twice_the_same(trace: Trace, tmp_path: Path) -> None:
     for suffix, begins in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
         path = tmp_path / "new" / f"trace{suffix}"

@@ -127,6 +127,7 @@ def test_a_request_that_does_not_wait_is_in_time_to_the_last_digit_however_late_
     assert setting.workers == 1 and setting.violations[0].value < 0.001
 
 
+@pytest.mark.full
 def test_every_slo_is_kept() -> None:
     arrivals, offer = BURSTY, WorkerOffer("g4dn", linear(0.02, 0.002, 16), 0.5)
     loose, tight = Slo(0.15, 80), Slo(0.06, 99)
@@ -151,6 +152,7 @@ def test_latencies_are_named_by_percentile_and_lie_within_their_intervals() -> N
     assert setting.max_batch_size == setting.policy.max_batch_size and setting.arrival_rate == 2000
 
 
+@pytest.mark.full
 def test_a_burst_that_comes_seldom_is_waited_for() -> None:
     seldom = mmpp2(2000, 100, 0.03, 0.003)
     offer, slo = WorkerOffer("g4dn", linear(0.005, 0.001, 8), 0.5), Slo(0.05, 99)
