@@ -184,6 +184,7 @@ def test_the_exact_waits_are_those_of_simulation(arrivals: ArrivalProcess, batch
 
 
 @pytest.mark.parametrize(("arrivals", "batch_size", "timeout"), CASES[:4])
+@pytest.mark.full
 def test_exact_quantiles_with_random_service_are_those_of_the_event_loop(
     arrivals: ArrivalProcess, batch_size: int, timeout: float
 ) -> None:

@@ -127,6 +127,7 @@ def test_waiting_for_one_more_would_be_too_late() -> None:
 @pytest.mark.parametrize("profile", [FIXED, measured()])
 @pytest.mark.parametrize("arrivals", [poisson(60), BURSTY])
 @pytest.mark.parametrize("slo", [0.03, 0.2])
+@pytest.mark.full
 def test_no_recommendation_without_a_premium_costs_more_than_the_best_size_or_timeout(
     profile: ServiceProfile, arrivals: ArrivalProcess, slo: float
 ) -> None:

@@ -304,6 +304,7 @@ def test_latency_of_fixed_service_is_that_of_quadrature(actions: list[int]) -> N
 
 @pytest.mark.parametrize("table", [name for name in TABLES if name not in ("one at a time", "static", "greedy")])
 @pytest.mark.parametrize("law", LAWS)
+@pytest.mark.full
 def test_the_quantiles_are_those_of_simulation(law: str, table: str) -> None:
     service, actions, rng = LAWS[law], TABLES[table], np.random.default_rng(1)
     rate = loaded(0.5, service, actions)

@@ -50,6 +50,7 @@ def long_enough(problem: SmdpProblem) -> int:
 
 
 @pytest.mark.parametrize("name", EVERY_LAW)
+@pytest.mark.full
 def test_three_methods_find_the_same_gain_and_table(name: str) -> None:
     rng = np.random.default_rng(11)
     for _ in range(5):
