@@ -346,7 +346,7 @@ class RouteState:
             self._refuse,
             self._tell,
             self._log,
-            self._wake_at() if may_call else NEVER,
+            self._wake_at() if may_call else NEVER,  # after the messages: those that are due are gone
             self.life is Life.DRAINED,
             self.life is Life.CLOSED,
             self._queue_length,

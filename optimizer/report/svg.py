@@ -10,7 +10,6 @@ import matplotlib
 from matplotlib.figure import Figure
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-INK = ("#000000", "black")
 
 
 def inline_svg(figure: Figure, name: str, title: str) -> str:
