@@ -124,6 +124,8 @@ class Dispatcher:
         item = Item(self._callers.new_id(), content_type, body, headers)
         answered = self._callers.add(self._state.name, item, came)
         self._state.came(came, item)
+        if self._state.ending:
+            answered.add_done_callback(self._has_ended)
         self._call_soon()
         try:
             answer = await answered
@@ -142,14 +144,20 @@ class Dispatcher:
         return self._metadata
 
     async def close(self) -> None:
-        """Take no new batch, finish those under way, and only then give up this process's lease."""
+        """Serve until no caller here waits, finish the batches under way, and only then give up this process's lease."""
         self._state.leave(self._clock())
+        for waiting in self._callers.waiting.values():
+            waiting.answered.add_done_callback(self._has_ended)
         self._kick()
         await self._closed.wait()
         while self._tasks:
             await asyncio.wait(self._tasks)
         if self._timer is not None:
             self._timer.cancel()
+
+    def _has_ended(self, answered: asyncio.Future[Answer]) -> None:
+        """A caller has his answer, or has gone, while this process is leaving."""
+        self._call_soon()
 
     # -- turns
 

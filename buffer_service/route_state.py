@@ -18,12 +18,14 @@ The life of a route is this table; a fact that is not in the row of the state is
     SERVING     RETIRING    -               SERVING     LEAVING     -               batches are served
     RETIRING    -           DRAINED         SERVING     CLEARING    -               the queue holds nobody, batches are moved
     DRAINED     -           -               -           CLEARING    -               nobody waits at it; it only has to leave
-    LEAVING     -           -               -           -           CLOSED          no new batches, those under way are served
+    LEAVING     -           -               -           -           CLOSED          as before while callers wait, then no new ones
     CLEARING    -           -               -           -           CLOSED          who came is called; batches are moved
     CLOSED      -           -               -           -           -               the lease is given up
 
 ``nobody waits`` and ``said goodbye`` are facts that the state finds itself: the first when the queue is empty, no caller here is at
-it, and nothing of it is under way here; the second when a call that names no batch was answered, or failed, while leaving.
+it, and nothing of it is under way here; the second when a call that names no batch was answered, or failed, while leaving. Who
+leaves does not count on others to serve his callers, as they may follow another plan already: he takes batches as before until
+none of his callers is at the queue, none after that, and says goodbye when those under way have ended.
 
 Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
 shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
@@ -55,7 +57,7 @@ from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching.documents import Route
-from sluice.batching.errors import DispatchFailed, QueueFull, StoreUnavailable
+from sluice.batching.errors import DispatchFailed, Draining, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.members import decode_member, encode_member, member_id
@@ -68,6 +70,7 @@ RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
+SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
 """The queue of a caller whose answer is at hand; no queue has this name."""
 AT_ONCE, NEVER = -math.inf, math.inf
@@ -104,7 +107,6 @@ LIVES: dict[Life, dict[Fact, Life]] = {
 }
 RETIRED = (Life.RETIRING, Life.DRAINED, Life.CLEARING)
 ENDING = (Life.LEAVING, Life.CLEARING)
-ENDED = (*ENDING, Life.CLOSED)
 
 
 @dataclass(slots=True)
@@ -256,7 +258,10 @@ class RouteState:
         return self._route.variant or self._model
 
     def came(self, now: float, item: Item) -> None:
-        """A request of a caller here."""
+        """A request of a caller here; after the goodbye it is refused."""
+        if self.life is Life.CLOSED:
+            self._refuse.append(Refusal(item.id, SHUT))
+            return
         self._arrivals.append((now, encode_member(item)))
         self._ask_at = AT_ONCE
 
@@ -279,7 +284,9 @@ class RouteState:
             self._failed(now, asked, answer)
         if asked.goodbye and not isinstance(answer, QueueLost):
             self._live(Fact.SAID_GOODBYE)
-            self._ask_at, self._sweep_at = AT_ONCE if self._arrivals else NEVER, NEVER
+            self._ask_at = self._sweep_at = NEVER
+            self._refuse += [Refusal(member_id(member), SHUT) for _, member in self._arrivals]
+            self._arrivals = []
 
     def served(self, now: float, batch_id: str, answers: list[Answer] | Failure) -> None:
         """The function answered the part of a batch that it was asked for, in its order; or it failed."""
@@ -322,8 +329,13 @@ class RouteState:
         self._to_install = self._table()
         self._ask_at = AT_ONCE
 
+    @property
+    def ending(self) -> bool:
+        """Whether this process is leaving; then a turn is due also when a caller has his answer, or has gone."""
+        return self.life in ENDING
+
     def leave(self, now: float) -> None:
-        """This process ends: no new batches; when those under way are finished, its lease is given up."""
+        """This process ends: when no caller here waits, and the batches under way are finished, its lease is given up."""
         self._live(Fact.LEAVE)
         self._ask_at = min(self._ask_at, self._sweep_at)
 
@@ -367,7 +379,7 @@ class RouteState:
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
-        goodbye = self.life in ENDING and not self._busy() and not self._to_clear()
+        goodbye = self.life in ENDING and not self._busy() and not self._to_clear() and not self._callers_here()
         if now < self._ask_at and not goodbye:
             return None  # nothing is to be brought, and it is too early to say goodbye
         swept = None
@@ -396,7 +408,8 @@ class RouteState:
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches) if asked.swept is not None else None
-        leaving = self.life in ENDED and not (self.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install))
+        clearing = self.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install)
+        leaving = self.life in ENDING and not clearing and not self._callers_here()
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
             return Events(moved, asked.completed, serving, leaving, recorded=True)
@@ -466,7 +479,7 @@ class RouteState:
             self._to_install = self._to_install or asked.install
         self._refuse += [Refusal(member_id(member), error) for _, member in asked.arrivals]
         self._adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
-        ending = self.life in ENDING
+        ending = self.life in ENDING and not self._callers_here()
         # Who ends does not ask again and again: what he holds is served when his lease is over.
         self._sweep_at = now + self._limits.lease / SWEEPS if ending else AT_ONCE
         somebody_waits = self._arrivals or self._adoptions
@@ -635,7 +648,12 @@ class RouteState:
         """Whether a queue that is empty is all there is of this route."""
         if self._busy() or self._arrivals or self._completed or self._given_up:
             return False
-        return all(caller.queue != self.name for caller in self._waiting.values())
+        return not self._callers_here()
+
+    def _callers_here(self) -> bool:
+        """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
+        at_work = {member_id(member) for batch in self._batches.values() for member in batch.members}
+        return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
 
 
 def _failures(members: list[bytes], status: int, title: str, detail: str) -> list[Answer]:

@@ -31,7 +31,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sluice.batching import Policy
-from sluice.batching.errors import DeadlinePassed, SluiceError, StoreUnavailable
+from sluice.batching.documents import Plan
+from sluice.batching.errors import DeadlinePassed, Draining, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name
@@ -333,6 +334,8 @@ class Account:
             return
         if status == StoreUnavailable.__name__ and any(hit >= request.came for hit in process.hits):
             return
+        if status == Draining.__name__ and process.leaving:
+            return
         if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
             return
         self.blame(f"{request.id} of {process.name} ended with {status}")
@@ -341,32 +344,28 @@ class Account:
         """The run is about to end."""
         for request in self.requests:
             process = self.processes[request.process]
-            if self._left_alone(process):
-                continue  # he is told that it shuts down
             if request.ended is None and process.alive:
                 # Who died while he moved it to where nobody else looks, or before he told that it was given up, took it with him.
                 by = {self.adopted_by.get(request.id, request.process), self.given_up_by.get(request.id, request.process)}
                 if request.id not in self.never_told and all(self.processes[name].alive for name in by):
                     self.blame(f"{request.id} waits since {request.came:.4f} s")
 
-    def _left_alone(self, process: Process) -> bool:
-        """Whether a process left, and nobody serves, or knows of, who waited at it."""
-        others = any(other.alive and not other.leaving for other in self.processes.values())
-        forgot = any(call.by == 0 for call in self.calls)
-        return process.leaving and (forgot or not others or bool(process.let_down))
+    def check_what_is_left(self, known: Mapping[str, set[str]], last: Plan) -> None:
+        """Every process has closed; ``known`` are those whose leases the store has, by queue.
 
-    def check_what_is_left(self, known: Mapping[str, set[str]]) -> None:
-        """Every process has closed; ``known`` are those whose leases the store has, by queue."""
+        Members whom nobody waits for may be left where no process of the last plan looks: who left, or whose process crashed.
+        """
+        served = {queue_name(MODEL, route.name) for route in last.all_routes}
         dead = {p.name for p in self.processes.values() if not p.alive or (p.leaving and p.let_down)}
-        stuck = {request.id for request in self.requests if request.ended is None}  # they were found before
-        gone = [request for request in self.requests if request.status in (DeadlinePassed.__name__, "left")]
-        stuck.update(request.id for request in gone if self._left_alone(self.processes[request.process]))
+        stuck = {request.id for request in self.requests if request.ended is None or request.process in dead}
+        ended = {request.id for request in self.requests if request.ended is not None}
         for name, words in self.in_words.items():
             waiting = [member_id(member) for _, member in words.waiting]
             alive = {batch_id: members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead}
             held = [members for batch_id, members in alive.items() if not self._lost_goodbye(batch_id, members)]
             under_way = [member_id(member) for members in held for _, member in members]
-            if left := [request for request in waiting + under_way if request[:8] not in dead and request not in stuck]:
+            excused = stuck if name in served else stuck | ended
+            if left := [request for request in waiting + under_way if request not in excused]:
                 self.blame(f"{name}: {left} are left")
             if known[name] != set(words.heard):
                 self.blame(f"{name}: knows of {known[name]} instead of {set(words.heard)}")

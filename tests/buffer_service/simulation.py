@@ -291,7 +291,7 @@ class World(Account):
 
     def ask(self, process: Process, fresh: bool = False) -> None:
         """Somebody asks."""
-        if not process.alive or process.leaving:
+        if not process.alive:
             return
         kind = "plain"
         if not fresh and "items poison" in self.faults and self.rng.random() < 0.15:
@@ -333,7 +333,8 @@ class World(Account):
             self.start(number, plans[0][1])
         for when, plan in plans[1:]:
             self._announce(when, plan)
-        self._schedule_requests([when for when, _ in plans[1:]] + self._schedule_faults())
+        changes = [when for when, _ in plans[1:]]
+        self._schedule_requests(changes + self._schedule_faults(changes))
         await asyncio.sleep(FAULTS_END + self.lease + 0.3)
         self.check_tables()
         last = self._draw_plan(final=True)
@@ -342,15 +343,15 @@ class World(Account):
                 self.spawn(process, process.model.follow(last))
         await asyncio.sleep(0.7)
         for process in self.processes.values():
-            for _ in range(2):
+            for _ in range(2 * (not process.leaving)):
                 self.ask(process, fresh=True)
         await asyncio.sleep(2 * self.lease + 2.0)
         self.check_everybody_was_answered()
-        await self._close()
-        self.check_what_is_left({name: set(queue.seen) for name, queue in self.backend.queues.items()})
         if waiting := self.waiting():
             await asyncio.sleep(max(request.came for request in waiting) + self.patience + 0.2 - self.loop.time())
             self.check_deadlines(waiting)
+        await self._close()
+        self.check_what_is_left({name: set(queue.seen) for name, queue in self.backend.queues.items()}, last)
 
     def _plans(self) -> list[tuple[float, Plan]]:
         changes = self.rng.randint(1, 4) if "plans change" in self.faults else 0
@@ -429,8 +430,8 @@ class World(Account):
             for _ in range(self.rng.randint(1, 6)):
                 self.later(when + self.rng.choice((0.0, self.rng.uniform(0.0, 0.05))), self.ask, self.rng.choice(at))
 
-    def _schedule_faults(self) -> list[float]:
-        """What strikes at a moment that can be told; these moments."""
+    def _schedule_faults(self, changes: list[float]) -> list[float]:
+        """What strikes at a moment that can be told; these moments. Plans change at ``changes``, and up to 0.4 s later."""
         rng, processes = self.rng, list(self.processes.values())
         moments = [begin for begin, _ in self.away]
 
@@ -451,12 +452,15 @@ class World(Account):
                 strike(rng.uniform(0.1, FAULTS_END), self.stop, process, None)
         if "processes leave" in self.faults:
             for process in processes[1:2]:
-                strike(rng.uniform(0.1, FAULTS_END), self._leave_early, process)
+                while_some_follow = rng.choice(changes) + rng.uniform(0.0, 0.4) if changes and rng.random() < 0.7 else FAULTS_END
+                strike(min(while_some_follow, rng.uniform(0.1, FAULTS_END)), self._leave_early, process)
         return moments
 
     def _leave_early(self, process: Process) -> None:
-        """A process ends in good order, with callers that wait for what other processes will send them."""
+        """A process ends in good order, with callers that wait for what other processes will send them, or came just now."""
         if process.alive:
+            for _ in range(self.rng.randint(0, 2)):
+                self.ask(process)
             self.note(f"{process.name} leaves")
             process.leaving = True
             if process.following is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import PolicyDocument, Route
-from sluice.batching.errors import QueueFull, StoreUnavailable
+from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
 from sluice.buffer_service import route_state
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
@@ -353,6 +353,8 @@ def test_a_process_that_leaves_with_a_route_just_retired_first_moves_who_waits_t
     bench.state.called(0.3, Outcome(came, [Released("b1", members + call.events.arrivals)], epoch="1"))
     [move] = bench.state.turn(0.3).move
     assert len(move.members) == len(ids) + came
+    for caller in bench.waiting.values():
+        caller.queue = "m:b"  # the route that adopted them
     bench.state.moved(0.4, move)
     goodbye = bench.call(0.4).events
     assert (goodbye.leaving, goodbye.serving, goodbye.completed) == (True, [], ["b1"])
@@ -382,6 +384,38 @@ def test_a_process_that_leaves_a_route_just_retired_does_not_wait_for_a_store_th
     assert bench.call(0.3).events.leaving
     bench.state.called(0.4, AWAY)
     assert bench.state.turn(0.4).closed
+
+
+def test_a_process_that_leaves_serves_on_until_none_of_its_callers_is_at_the_queue():
+    bench = Bench().begun()
+    [caller] = bench.come(0.1)
+    [late] = bench.come(0.1)
+    bench.state.leave(0.1)
+    events = bench.call(0.1).events
+    assert (len(events.arrivals), events.leaving) == (2, False)
+    bench.state.called(0.2, Outcome(2, [Released("b1", events.arrivals[:1])], queue_length=1, epoch="1"))
+    bench.state.served(0.3, "b1", answers([caller]))
+    assert bench.state.turn(0.3, may_call=False).tell == answers([caller])
+    del bench.waiting[caller]
+    events = bench.call(0.3).events
+    assert (events.completed, events.leaving) == (["b1"], False)
+    bench.state.called(0.4, Outcome(epoch="1"))
+    assert bench.state.turn(0.4).call is None  # the other one is at work on another process
+    del bench.waiting[late]  # he has his answer from there
+    goodbye = bench.call(0.5).events
+    assert (goodbye.leaving, goodbye.serving) == (True, [])
+
+
+def test_who_comes_after_the_goodbye_is_refused_at_once():
+    bench = Bench().begun()
+    bench.state.leave(0.1)
+    assert bench.call(0.1).events.leaving
+    during = bench.come(0.2)
+    bench.state.called(0.3, Outcome(epoch="1"))
+    after = bench.come(0.4)
+    instructions = bench.state.turn(0.4)
+    assert [(refusal.request_id, type(refusal.error)) for refusal in instructions.refuse] == [(i, Draining) for i in during + after]
+    assert instructions.closed and instructions.call is None
 
 
 def test_a_batch_that_its_function_leaves_without_an_answer_is_moved_from_a_retired_route_and_asked_again_under_another_function():

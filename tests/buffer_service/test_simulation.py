@@ -57,7 +57,7 @@ def _seen(world: World) -> set[Any]:
 
 
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left"}
+    wanted = {*FAULTS, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
     for seed in range(AT_MOST):
         wanted -= _seen(simulate(seed))
@@ -201,6 +201,7 @@ DEFECTS: dict[str, Plant] = {
     "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
     "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
     "is drained too early": _patched(RouteState, "_nobody_waits", lambda _: lambda state: True),
+    "leaves its callers to other processes": _patched(RouteState, "_callers_here", lambda _: lambda state: False),
     "leaves with batches under way": _patched(RouteState, "_busy", lambda _: lambda state: False),
     "does not sweep after a failure": _patched(
         RouteState, "_failed", lambda f: lambda s, now, *rest: (f(s, now, *rest), setattr(s, "_sweep_at", now + 99))
