@@ -276,11 +276,14 @@ class RouteState:
         self._ask_at = AT_ONCE
 
     def refuses(self, now: float) -> DispatchFailed | None:
-        """Why a request that came now must not wait here, or ``None`` where it may."""
+        """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
         if self.life is Life.CLOSED:
             return SHUT
         waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
-        return self._admission.refuses(now, waiting, self._model)
+        refusal = self._admission.refuses(now, waiting, self._model)
+        if refusal is not None and self._admission.stale(now):
+            self._ask_at = AT_ONCE
+        return refusal
 
     def gone(self, now: float, caller: Caller) -> bool:
         """A caller waits no more; whether his request is in this queue, which it leaves with the next call."""
@@ -363,6 +366,10 @@ class RouteState:
         self._live(Fact.RETIRE)
         self._to_install = self._table()
         self._ask_at = AT_ONCE
+
+    def due(self, now: float) -> bool:
+        """Whether a call is due."""
+        return now >= self._ask_at and self._asked is None
 
     @property
     def ending(self) -> bool:
