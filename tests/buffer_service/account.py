@@ -253,6 +253,8 @@ class Account:
         plans = [process.model.plan for process in self.processes.values()]
         for way in plans[0].all_routes if all(plan.digest == plans[0].digest for plan in plans) else ():
             name, wanted = queue_name(MODEL, way.name), way.policy.policy()
+            if name not in self.in_words:
+                continue  # the store forgot it, and nobody has been there since
             rules = self.in_words[name].policy
             drop_after = self.patience if wanted.drop_after is None else min(self.patience, wanted.drop_after)
             if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):
