@@ -17,13 +17,14 @@ What must hold (``Account.wrong`` has what does not):
     there is soon reported complete; but where the store failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
+11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -200,6 +201,7 @@ class Account:
         else:
             self._check_ages(name, process, events, outcome, now)
         for batch in outcome.batches:
+            self._check_nobody_has_gone(name, batch.members, now)
             self.released_at[name, batch.batch_id] = now
             self.announced.discard((name, batch.batch_id))  # a route that returns counts its calls anew
             self.answers_at.pop((name, batch.batch_id), None)
@@ -223,11 +225,20 @@ class Account:
             answered = self.answers_at.get((name, batch_id), now)
             if not self.again.isdisjoint(self.members_of.get((name, batch_id), ())):
                 continue  # whose part it was that came back last cannot be told
-            if now > answered + PROMPT and self._well(process, answered - self.limits.lease):
+            if now > answered + PROMPT and self._well(process, answered - 2 * self.limits.lease):
                 self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
 
     def _well(self, process: Process, since: float) -> bool:
         return process.alive and not process.leaving and not any(hit >= since for hit in process.hits)
+
+    def _check_nobody_has_gone(self, name: str, members: Sequence[bytes], now: float) -> None:
+        """Whether a batch carries somebody who left his queue some time ago, and whose process could say so."""
+        for request in map(self.by_id.__getitem__, map(member_id, members)):
+            process, ended = self.processes[request.process], request.ended
+            moved = request.id in self.adopted_by or request.id in self.again
+            if request.status == "left" and ended is not None and now > ended + PROMPT and not moved:
+                if self._well(process, ended - 2 * self.limits.lease):
+                    self.blame(f"{name}: a batch carries {request.id}, who left at {ended:.4f}")
 
     def _check_taken_back(self, name: str, taken: TakenBack) -> None:
         owner = self.processes[taken.batch_id[:8]]

@@ -201,6 +201,7 @@ DEFECTS: dict[str, Plant] = {
     "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
     "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
     "is drained too early": _patched(RouteState, "_nobody_waits", lambda _: lambda state: True),
+    "keeps callers who have gone in the queue": _patched(RouteState, "gone", lambda _: lambda state, now, caller: False),
     "leaves its callers to other processes": _patched(RouteState, "_callers_here", lambda _: lambda state: False),
     "leaves with batches under way": _patched(RouteState, "_busy", lambda _: lambda state: False),
     "does not sweep after a failure": _patched(
