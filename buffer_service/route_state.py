@@ -29,10 +29,10 @@ none of his callers is at the queue, none after that, and says goodbye when thos
 
 Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
 shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
-named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one in ``IDLE``; one that
-comes more than a lease after the last is followed by another, as only then the queue takes this process's judgement. After a failed
-call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been released
-to an answer that got lost.
+named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one in ``IDLE``; one
+that comes more than a lease after the last is followed by another, as only then the queue takes this process's judgement. After a
+failed call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been
+released to an answer that got lost.
 
 Who may wait. A request is refused before it comes where it would wait for too long (``admission.py``); a caller who waits no more
 leaves the queue with the next call, and is in no batch after that.

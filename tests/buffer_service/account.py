@@ -236,9 +236,9 @@ class Account:
         for request in map(self.by_id.__getitem__, map(member_id, members)):
             process, ended = self.processes[request.process], request.ended
             moved = request.id in self.adopted_by or request.id in self.again
-            if request.status == "left" and ended is not None and now > ended + PROMPT and not moved:
-                if self._well(process, ended - 2 * self.limits.lease):
-                    self.blame(f"{name}: a batch carries {request.id}, who left at {ended:.4f}")
+            long_ago = request.status == "left" and ended is not None and now > ended + PROMPT and not moved
+            if long_ago and ended is not None and self._well(process, ended - 2 * self.limits.lease):
+                self.blame(f"{name}: a batch carries {request.id}, who left at {ended:.4f}")
 
     def _check_taken_back(self, name: str, taken: TakenBack) -> None:
         owner = self.processes[taken.batch_id[:8]]

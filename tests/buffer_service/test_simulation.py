@@ -23,7 +23,7 @@ from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.route_state import NEVER, RETIRED, RouteState
+from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
@@ -212,7 +212,7 @@ DEFECTS: dict[str, Plant] = {
         RouteState, "_table", lambda f: lambda s: s._route.policy.policy() if s.life in RETIRED else f(s)
     ),
     "rings no timer but for sweeps": _patched(
-        RouteState, "_wake_at", lambda _: lambda state: state._sweep_at if state._asked is None else NEVER
+        RouteState, "_wake_at", lambda _: lambda state: state._sweep_at + IDLE if state._asked is None else NEVER
     ),
     "reports completions with the next sweep": _patched(
         RouteState, "_end", lambda end: lambda s, *batch: (end(s, *batch), setattr(s, "_ask_at", s._sweep_at))
