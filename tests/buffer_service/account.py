@@ -22,6 +22,7 @@ What must hold (``Account.wrong`` has what does not):
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from contextvars import Context
@@ -93,6 +94,7 @@ class Process:
     closed: bool = False
     leaving: bool = False
     following: asyncio.Task[None] | None = None
+    closing: asyncio.Task[None] | None = None
     hits: list[float] = field(default_factory=list)  # when the store failed it, was slow to it, or it was stopped
     let_down: list[float] = field(default_factory=list)  # when the store failed it in a message or in a move
 
@@ -108,6 +110,7 @@ class Account:
         self.announced: set[tuple[str, str]] = set()  # queues and batches that the process they were released to knows of
         self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
         self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
+        self.batch_at: dict[tuple[str, str], tuple[str, str]] = {}  # the same as a process knows it, by process and request
         self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
         self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
         self.processes: dict[str, Process] = {}
@@ -213,6 +216,12 @@ class Account:
         for member in outcome.dead:
             self.allowed[member_id(member)].add(502)
 
+    def learned(self, process: Process, name: str, outcome: Outcome) -> None:
+        """A process has the answer to its call."""
+        for batch in outcome.batches:
+            self.announced.add((name, batch.batch_id))
+            self.batch_at.update(((process.name, member_id(member)), (name, batch.batch_id)) for member in batch.members)
+
     def _check_prompt(self, name: str, process: Process, events: Events, now: float) -> None:
         """Whether a call comes when it is due, and brings at once what it could."""
         if name in self.due:
@@ -227,7 +236,9 @@ class Account:
                 self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
 
     def _well(self, process: Process, since: float) -> bool:
-        return process.alive and not process.leaving and not any(hit >= since for hit in process.hits)
+        """Whether a process that serves could do what is due; it may have been stopped before ``since``, and be so still."""
+        stopped = process.name in self.loop._stopped
+        return process.alive and not process.leaving and not stopped and not any(hit >= since for hit in process.hits)
 
     def _check_taken_back(self, name: str, taken: TakenBack) -> None:
         owner = self.processes[taken.batch_id[:8]]
@@ -347,8 +358,16 @@ class Account:
             if request.ended is None and process.alive:
                 # Who died while he moved it to where nobody else looks, or before he told that it was given up, took it with him.
                 by = {self.adopted_by.get(request.id, request.process), self.given_up_by.get(request.id, request.process)}
-                if request.id not in self.never_told and all(self.processes[name].alive for name in by):
+                died_with_it = request.id in self.never_told or not all(self.processes[name].alive for name in by)
+                if not died_with_it and not (process.leaving and self._held_for_ever(request)):
                     self.blame(f"{request.id} waits since {request.came:.4f} s")
+
+    def _held_for_ever(self, request: Request) -> bool:
+        """Whether a table without a time limit waits for more to come than there will: who leaves tells the last plan to none."""
+        for words in self.in_words.values():
+            if any(member_id(member) == request.id for _, member in words.waiting):
+                return words.hold() == math.inf
+        return False
 
     def check_what_is_left(self, known: Mapping[str, set[str]], last: Plan) -> None:
         """Every process has closed; ``known`` are those whose leases the store has, by queue.

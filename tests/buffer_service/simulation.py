@@ -25,7 +25,7 @@ import msgspec
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route
-from sluice.batching.errors import FunctionFailed, SluiceError, StoreUnavailable
+from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, UnknownFunction
@@ -168,7 +168,7 @@ class World(Account):
         answer: asyncio.Future[bytes] = self.loop.create_future()
         items = decode_batch(payload).items
         self.check_invoked(process, function, items)
-        batch = self.batch_of.get(items[0].id, ("", "")) if items else ("", "")
+        batch = self.batch_at.get((process.name, items[0].id), ("", "")) if items else ("", "")
         for counts, key in [(self.parts, batch), *((self.running, item.id) for item in items)]:
             counts[key] += 1  # type: ignore[index]
         self.later(self._service_time(len(items)), self._serve, process, function, items, batch, answer)
@@ -186,7 +186,7 @@ class World(Account):
         for item in items:
             self.running[item.id] -= 1
         self.answers_at[batch] = self.loop.time()
-        result = self._result(process, function, items)
+        result = self._result(process, function, items, batch)
         self.note(f"{process.name}: {function} answers {[item.id[-3:] for item in items]} {result!r:.60}")
         if answer.done():
             return
@@ -195,7 +195,7 @@ class World(Account):
         else:
             answer.set_result(result)
 
-    def _result(self, process: Process, function: str, items: list[Item]) -> bytes | Exception:
+    def _result(self, process: Process, function: str, items: list[Item], batch: tuple[str, str]) -> bytes | Exception:
         now = self.loop.time()
         if function in self.gone and now >= self.gone[function]:
             if function in {route.function for route in process.model.plan.all_routes}:
@@ -207,9 +207,8 @@ class World(Account):
             return FunctionUnavailable("throttled")
         if self.chance("the buffer has a defect", 0.1):
             self.allow(items, 500)
-            for item in items:  # the rest of their batch has no answer either
-                for request in self.members_of.get(self.batch_of.get(item.id, ("", "")), ()):
-                    self.allowed[request].add(500)
+            for request in self.members_of.get(batch, ()):  # the rest of their batch has no answer either
+                self.allowed[request].add(500)
             return Planted("nobody expected this")
         kinds = {self.by_id[item.id].kind: item for item in items}
         if sum(len(item.body) for item in items) > CAPACITY or "huge" in kinds:
@@ -347,6 +346,7 @@ class World(Account):
                 self.ask(process, fresh=True)
         await asyncio.sleep(2 * self.lease + 2.0)
         self.check_everybody_was_answered()
+        await self._last_call()
         if waiting := self.waiting():
             await asyncio.sleep(max(request.came for request in waiting) + self.patience + 0.2 - self.loop.time())
             self.check_deadlines(waiting)
@@ -465,12 +465,20 @@ class World(Account):
             process.leaving = True
             if process.following is not None:
                 process.following.cancel()
-            self.spawn(process, process.model.close())
+            process.closing = self.spawn(process, process.model.close())
+
+    async def _last_call(self) -> None:
+        """Who still waits at a process that leaves is told, as ``app.py`` does near the end of the drain."""
+        for process in self.processes.values():
+            if process.alive and process.leaving:
+                process.context.run(process.callers.fail_all, Draining("the drain is over"))
+        await asyncio.sleep(0.1)
 
     async def _close(self) -> None:
-        alive = [process for process in self.processes.values() if process.alive and not process.leaving]
-        closing = [self.spawn(process, process.model.close()) for process in alive]
-        _, late = await asyncio.wait(closing, timeout=3.0)
+        alive = [process for process in self.processes.values() if process.alive]
+        for process in alive:
+            process.closing = process.closing or self.spawn(process, process.model.close())
+        _, late = await asyncio.wait([process.closing for process in alive], timeout=3.0)
         if late:
             self.blame(f"{len(late)} processes do not close")
         for process in alive:
@@ -566,8 +574,7 @@ class SimulatedQueue:
             return outcome
 
         answer: Outcome = await self._world.to_store(self._process, "calls", work, moves=events.recorded)
-        name = queue_name(MODEL, self._route)
-        self._world.announced.update((name, batch.batch_id) for batch in answer.batches)
+        self._world.learned(self._process, queue_name(MODEL, self._route), answer)
         return answer
 
 
