@@ -38,13 +38,17 @@ class Failure(NamedTuple):
 
 
 class BatchState:
-    """One batch under way; ``items`` are those of its ``members`` that somebody waits for, ``epoch`` the life of its queue."""
+    """One batch under way; ``items`` are those of its ``members`` that somebody waits for, ``epoch`` the life of its queue.
 
-    __slots__ = ("answers", "epoch", "function", "given_up", "members", "moving", "outstanding", "parts")
+    The queue gave it away at ``taken_at`` (s).
+    """
 
-    def __init__(self, members: list[bytes], items: list[Item], epoch: str | None) -> None:
+    __slots__ = ("answers", "epoch", "function", "given_up", "members", "moving", "outstanding", "parts", "taken_at")
+
+    def __init__(self, members: list[bytes], items: list[Item], epoch: str | None, taken_at: float = 0.0) -> None:
         self.members = members
         self.epoch = epoch
+        self.taken_at = taken_at
         self.parts = [items] if items else []  # the next to be asked is the last
         self.function = ""  # that was asked last
         self.answers: list[Answer] = []

@@ -5,7 +5,7 @@ about them but those about batching, which the queue's rule makes. What may not:
 comes with ``now``, seconds on the one clock of the process; facts only note what happened, and ``turn(now)`` says once for all of
 them what is to be done. The same facts give the same instructions.
 
-    came, adopt                   requests of callers here; members that another route gives up
+    came, gone, adopt             requests of callers here; callers who wait no more; members that another route gives up
     called                        what the queue answered to the call that was asked for, or how it failed
     served                        what the function answered to a batch, or how it failed
     sent, moved                   how a message to another process, and a move to another route, ended
@@ -59,6 +59,7 @@ from sluice.batching import Policy
 from sluice.batching.documents import Route
 from sluice.batching.errors import DispatchFailed, Draining, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
+from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.members import decode_member, encode_member, member_id
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
@@ -68,6 +69,7 @@ ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried whose batch is given up then
+MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
 SHUT = Draining("this process is shutting down, and takes no more requests")
@@ -200,6 +202,7 @@ class _Asked:
 
     install: Policy | None
     arrivals: list[tuple[float, bytes]]
+    gone: list[bytes]
     completed: list[str]
     adoptions: list[Adoption]
     swept: list[str] | None  # batches given up that this call's sweep takes back; None: it is no sweep
@@ -210,11 +213,18 @@ class RouteState:
     """One route of ``model`` on ``process``.
 
     ``waiting`` are the callers here, at whatever queue, by request id; who is answered, refused or gone leaves it.
-    ``patience`` (s) is how long a caller waits for his answer.
+    ``patience`` (s) is how long a caller waits for his answer, ``slo`` (s) what the plan promises him.
     """
 
     def __init__(
-        self, model: str, route: Route, limits: Limits, process: str, waiting: Mapping[str, Caller], patience: float
+        self,
+        model: str,
+        route: Route,
+        limits: Limits,
+        process: str,
+        waiting: Mapping[str, Caller],
+        patience: float,
+        slo: float | None = None,
     ) -> None:
         self.name = queue_name(model, route.name)
         self.life = Life.SERVING
@@ -225,7 +235,9 @@ class RouteState:
         self._waiting = waiting
         self._patience = patience
         self._to_install: Policy | None = self._table()
+        self._admission = Admission(route.policy.policy(), patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._gone: list[bytes] = []  # members whose callers wait no more
         self._adoptions: list[Adoption] = []
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
@@ -238,6 +250,7 @@ class RouteState:
         self._ask_at = AT_ONCE
         self._sweep_at = AT_ONCE  # the first call announces this process
         self._queue_length: int | None = None
+        self._waited = 0  # what the queue said last
         self._clear()
 
     # -- facts
@@ -258,12 +271,31 @@ class RouteState:
         return self._route.variant or self._model
 
     def came(self, now: float, item: Item) -> None:
-        """A request of a caller here; after the goodbye it is refused."""
-        if self.life is Life.CLOSED:
-            self._refuse.append(Refusal(item.id, SHUT))
-            return
+        """A request of a caller here, who was not refused."""
         self._arrivals.append((now, encode_member(item)))
         self._ask_at = AT_ONCE
+
+    def refuses(self, now: float) -> DispatchFailed | None:
+        """Why a request that came now must not wait here, or ``None`` where it may."""
+        if self.life is Life.CLOSED:
+            return SHUT
+        waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
+        return self._admission.refuses(now, waiting, self._model)
+
+    def gone(self, now: float, caller: Caller) -> bool:
+        """A caller waits no more; whether his request is in this queue, which it leaves with the next call."""
+        if caller.queue != self.name:
+            return False
+        caller.queue = TOLD
+        self._admission.left(now - caller.came)
+        member = encode_member(caller.item)
+        arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
+        if len(arrivals) < len(self._arrivals):
+            self._arrivals = arrivals
+            return False
+        self._gone.append(member)
+        self._ask_at = AT_ONCE
+        return True
 
     def adopt(self, now: float, members: list[bytes]) -> Adoption:
         """Take over what waited at another route; ``Instructions.adopted`` says how that ended."""
@@ -295,6 +327,8 @@ class RouteState:
             self._part_failed(batch, answers)
         else:
             batch.answered(answers)
+        if not batch.parts:
+            self._admission.worked(now - batch.taken_at)
         self._go_on(batch_id, batch)
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
@@ -318,11 +352,12 @@ class RouteState:
             self._log.append((logging.ERROR, f"{self.name}: {error}"))
         self._settle(move.batch_id, error)
 
-    def follow(self, now: float, route: Route) -> None:
+    def follow(self, now: float, route: Route, slo: float | None = None) -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         changed = self.life is not Life.SERVING or route.policy != self._route.policy
         self._live(Fact.FOLLOW)
         self._route = route
+        self._admission.follow(route.policy.policy(), self._patience, slo)
         if changed:
             self._to_install = self._table()
             self._ask_at = AT_ONCE
@@ -393,10 +428,11 @@ class RouteState:
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
         arrivals = self._next_arrivals() if not adoptions else []
-        self._asked = _Asked(self._to_install, arrivals, self._completed, adoptions, swept, goodbye)
+        gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
+        self._asked = _Asked(self._to_install, arrivals, gone, self._completed, adoptions, swept, goodbye)
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
-        self._ask_at = AT_ONCE if self._arrivals or self._adoptions else NEVER
+        self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone else NEVER
         return call
 
     def _next_adoptions(self) -> list[Adoption]:
@@ -416,9 +452,9 @@ class RouteState:
         leaving = self.life in ENDING and not clearing and not self._callers_here()
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
-            return Events(moved, asked.completed, serving, leaving, recorded=True)
+            return Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone)
         members = [member for _, member in asked.arrivals]
-        return Events(members, asked.completed, serving, leaving, [now - came for came, _ in asked.arrivals])
+        return Events(members, asked.completed, serving, leaving, [now - came for came, _ in asked.arrivals], gone=asked.gone)
 
     def _due_messages(self, now: float) -> list[Message]:
         due = [message for message in self._messages if message.due <= now]
@@ -434,18 +470,20 @@ class RouteState:
 
     def _answered(self, now: float, asked: _Asked, outcome: Outcome) -> None:
         self._failures = 0
-        self._queue_length = outcome.queue_length
+        self._queue_length = self._waited = outcome.queue_length
         if self._epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
+            self._admission.lost()
         self._epoch = outcome.epoch
+        self._admission.heard(now, outcome.queue_length, outcome.taken)
         if asked.adoptions:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
             full = QueueFull(self._model, self._limits.max_queue_length)
             self._refuse += [Refusal(member_id(member), full) for _, member in asked.arrivals[outcome.accepted :]]
         for batch in outcome.batches:
-            self._take(batch)
+            self._take(now, batch)
         if outcome.dropped or outcome.dead:
             late, lost = "it waited longer than the policy serves", "its batch was lost too often; it is put aside"
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
@@ -481,6 +519,8 @@ class RouteState:
         self._given_up += asked.swept or ()
         if self.life is not Life.CLEARING:
             self._to_install = self._to_install or asked.install
+        self._gone += [member for _, member in asked.arrivals]  # who may wait there all the same
+        self._gone += asked.gone
         self._refuse += [Refusal(member_id(member), error) for _, member in asked.arrivals]
         self._adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
         ending = self.life in ENDING and not self._callers_here()
@@ -494,6 +534,7 @@ class RouteState:
         self._adoptions = asked.adoptions + self._adoptions
         self._arrivals = asked.arrivals + self._arrivals
         self._given_up.clear()
+        self._gone.clear()
         self._to_install = self._table()
         self._ask_at = self._sweep_at = AT_ONCE
         if self._epoch is not None:
@@ -516,13 +557,13 @@ class RouteState:
 
     # -- batches under way
 
-    def _take(self, batch: Released) -> None:
+    def _take(self, now: float, batch: Released) -> None:
         """A batch that the queue released to this process."""
         if self.life in RETIRED:
-            state = BatchState(batch.members, [], self._epoch)
+            state = BatchState(batch.members, [], self._epoch, now)
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
         else:
-            state = BatchState(batch.members, self._items(batch.members), self._epoch)
+            state = BatchState(batch.members, self._items(batch.members), self._epoch, now)
         self._batches[batch.batch_id] = state
         self._go_on(batch.batch_id, state)
 

@@ -33,7 +33,7 @@ import msgspec
 
 from sluice.batching import Policy
 from sluice.batching.documents import Plan
-from sluice.batching.errors import DeadlinePassed, Draining, SluiceError, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, Draining, Overloaded, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name
@@ -347,9 +347,17 @@ class Account:
             return
         if status == Draining.__name__ and process.leaving:
             return
+        if status == Overloaded.__name__ and any(self._fills_its_servers(name, process) for name in self.in_words):
+            return
         if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
             return
         self.blame(f"{request.id} of {process.name} ended with {status}")
+
+    def _fills_its_servers(self, queue: str, process: Process) -> bool:
+        """Whether a queue, with who has not been told to it yet, has a batch for every server."""
+        policy = self.in_words[queue].policy
+        here = sum(caller.queue == queue for caller in process.callers.waiting.values())
+        return policy.servers is not None and len(self.in_words[queue].waiting) + here >= policy.servers * policy.max_batch_size
 
     def check_everybody_was_answered(self) -> None:
         """The run is about to end."""

@@ -246,7 +246,7 @@ def test_a_planted_defect_is_found(defect):
 
 async def _kept(queue: Any) -> tuple[Any, ...]:
     """What the script left of a queue: the processes, the batches in flight, the losses, and who is put aside."""
-    _, _, _, in_flight, processes, attempts, dead, _, _ = queue.keys
+    _, _, _, in_flight, processes, attempts, dead, _, _, _ = queue.keys
     heard = {process.decode() for process in await queue._client.zrange(processes, 0, -1)}
     losses = {member: int(n) for member, n in (await queue._client.hgetall(attempts)).items()}
     batches = {batch_id.decode() for batch_id in await queue._client.hkeys(in_flight)}
