@@ -13,8 +13,9 @@ What must hold (``Account.wrong`` has what does not):
 5.  A route is drained only when no caller of the process waits at it.
 6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time.
 7.  Arrivals are recorded with the time when they came; nobody waits beyond his deadline, nor is refused for it before.
-8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, and a batch whose answers are
-    there is soon reported complete; but where the store failed, or the process was stopped.
+8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, a batch whose answers are
+    there is soon reported complete, the queue soon hears of who came, and a plan's tables are soon installed; but where the store
+    failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
 """
@@ -32,7 +33,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sluice.batching import Policy
-from sluice.batching.documents import Plan
+from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import DeadlinePassed, Draining, Overloaded, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.members import member_id
@@ -113,6 +114,7 @@ class Account:
         self.batch_at: dict[tuple[str, str], tuple[str, str]] = {}  # the same as a process knows it, by process and request
         self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
         self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
+        self.heard_waiting: dict[tuple[str, str], int] = {}  # by process and queue: how many wait there as it heard last
         self.processes: dict[str, Process] = {}
         self.requests: list[Request] = []
         self.by_id: dict[str, Request] = {}
@@ -129,6 +131,7 @@ class Account:
         self.told: list[str] = []
         self.verbose = False
         self.answers_at: dict[tuple[str, str], float] = {}  # when the last part of a batch came back, by queue and batch
+        self.followed: dict[tuple[str, str], float] = {}  # by process and route: when it was told of its last plan
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
 
     def note(self, line: str) -> None:
@@ -175,6 +178,10 @@ class Account:
         self.note(f"{process.name} {route!r}: installs {policy.kind} {policy.parameters}")
         self.calls.append(CallMade(by, route, process.name, self.loop.time(), policy))
         name = queue_name(MODEL, route)
+        followed = self.followed.pop((process.name, route), math.inf)
+        if self.loop.time() > followed + PROMPT and self._well(process, followed - self.limits.lease):
+            if all(call.by for call in self.calls):  # a queue that is lost has its table installed anew
+                self.blame(f"{name}: {process.name} has another table since {followed:.4f}, and installs it now")
         if name in self.in_words:
             self.in_words[name].policy = policy
             self.due.pop(name, None)  # another table, another time
@@ -218,6 +225,7 @@ class Account:
 
     def learned(self, process: Process, name: str, outcome: Outcome) -> None:
         """A process has the answer to its call."""
+        self.heard_waiting[process.name, name] = outcome.queue_length
         for batch in outcome.batches:
             self.announced.add((name, batch.batch_id))
             self.batch_at.update(((process.name, member_id(member)), (name, batch.batch_id)) for member in batch.members)
@@ -275,6 +283,9 @@ class Account:
             late = now - age - came
             if not (-1e-9 <= late <= 0.01 or (late > 0 and process.hits)):
                 self.blame(f"{name}: {member_id(member)} came at {came:.4f} and is recorded at {now - age:.4f}")
+            new = member_id(member) not in self.again
+            if new and now > came + PROMPT and self._well(process, came - self.limits.lease):
+                self.blame(f"{name}: {member_id(member)} came at {came:.4f}, and the queue hears of him now")
 
     def check_invoked(self, process: Process, function: str, items: list[Item]) -> None:
         """A process sends items to a function."""
@@ -347,17 +358,24 @@ class Account:
             return
         if status == Draining.__name__ and process.leaving:
             return
-        if status == Overloaded.__name__ and any(self._fills_its_servers(name, process) for name in self.in_words):
+        if status == Overloaded.__name__ and any(
+            self._fills_its_servers(route, process) for route in process.model.plan.all_routes
+        ):
             return
         if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
             return
         self.blame(f"{request.id} of {process.name} ended with {status}")
 
-    def _fills_its_servers(self, queue: str, process: Process) -> bool:
-        """Whether a queue, with who has not been told to it yet, has a batch for every server."""
-        policy = self.in_words[queue].policy
-        here = sum(caller.queue == queue for caller in process.callers.waiting.values())
-        return policy.servers is not None and len(self.in_words[queue].waiting) + here >= policy.servers * policy.max_batch_size
+    def _fills_its_servers(self, route: Route, process: Process) -> bool:
+        """Whether a queue has a batch for every server of the table that the process follows, with who has not been told to it yet.
+
+        The process goes by what it heard last, perhaps before it was stopped, or before others came or followed another plan.
+        """
+        name, policy = queue_name(MODEL, route.name), route.policy.policy()
+        here = sum(caller.queue == name for caller in process.callers.waiting.values())
+        now = len(self.in_words[name].waiting) if name in self.in_words else 0
+        waiting = max(now, self.heard_waiting.get((process.name, name), 0))
+        return policy.servers is not None and waiting + here >= policy.servers * policy.max_batch_size
 
     def check_everybody_was_answered(self) -> None:
         """The run is about to end."""

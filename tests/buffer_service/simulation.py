@@ -500,11 +500,16 @@ class WatchedCallers(Callers):
 
 
 class WatchedModel(ServedModel):
-    """A model whose routes are looked at when they are drained."""
+    """A model whose routes are looked at when they follow a plan, and when they are drained."""
 
     def __init__(self, world: World, process: Process, plan: Plan, store: Any, invoker: Any, telemetry: Telemetry) -> None:
         self._world, self._process = world, process
         super().__init__(plan, store, world.limits, process.callers, invoker, telemetry.model(plan))
+
+    async def follow(self, plan: Plan) -> None:
+        await super().follow(plan)
+        told = self._world.loop.time()
+        self._world.followed.update(((self._process.name, route), told) for route in self._dispatchers)
 
     def _close(self, name: str) -> None:
         if name in self._dispatchers:
