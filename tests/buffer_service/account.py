@@ -179,9 +179,9 @@ class Account:
         self.calls.append(CallMade(by, route, process.name, self.loop.time(), policy))
         name = queue_name(MODEL, route)
         followed = self.followed.pop((process.name, route), math.inf)
-        if self.loop.time() > followed + PROMPT and self._well(process, followed - self.limits.lease):
-            if all(call.by for call in self.calls):  # a queue that is lost has its table installed anew
-                self.blame(f"{name}: {process.name} has another table since {followed:.4f}, and installs it now")
+        anew = any(call.by == 0 for call in self.calls)  # a queue that was lost
+        if self.loop.time() > followed + PROMPT and not anew and self._well(process, followed - self.limits.lease):
+            self.blame(f"{name}: {process.name} has another table since {followed:.4f}, and installs it now")
         if name in self.in_words:
             self.in_words[name].policy = policy
             self.due.pop(name, None)  # another table, another time

@@ -412,6 +412,8 @@ class World(Account):
             self.gone = {f: since for f, since in self.gone.items() if f not in {route.function for route in plan.all_routes}}
             self.note(f"{process.name} is told of {[(w.name, w.function, w.policy.kind) for w in plan.all_routes]}")
             process.following = self.spawn(process, self._follow_in_order(process, plan, process.following))
+            if process is not self.processes["process0"] and self.chance("processes leave", 0.2):
+                self.later(self.rng.choice((0.0, self.rng.uniform(0.0, 0.01))), self._leave_early, process)
 
     async def _follow_in_order(self, process: Process, plan: Plan, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
@@ -458,7 +460,7 @@ class World(Account):
 
     def _leave_early(self, process: Process) -> None:
         """A process ends in good order, with callers that wait for what other processes will send them, or came just now."""
-        if process.alive:
+        if process.alive and not process.leaving:
             for _ in range(self.rng.randint(0, 2)):
                 self.ask(process)
             self.note(f"{process.name} leaves")
