@@ -11,7 +11,8 @@ What must hold (``Account.wrong`` has what does not):
 4.  A request is computed where a batch with it is in flight, by one part of it at a time, and once; again only where it was taken
     back, the store lost the queue, or an answer of the store was lost.
 5.  A route is drained only when no caller of the process waits at it.
-6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time.
+6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time. Who leaves takes batches
+    while a caller of his is in the queue, and none after that.
 7.  Arrivals are recorded with the time when they came; nobody waits beyond his deadline, nor is refused for it before.
 8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, a batch whose answers are
     there is soon reported complete, the queue soon hears of who came, and a plan's tables are soon installed; but where the store
@@ -198,6 +199,8 @@ class Account:
             self.blame(f"{name}, {process.name}: {wrong}")
         self.calls.append(CallMade(by, route, process.name, now, None, events, outcome, words.open_order))
         self.note(f"{process.name} {route!r}: {_shown(events)} -> {_shown_outcome(outcome)}")
+        if events.leaving:
+            self._check_leaves_nobody(name, process)
         self.due.pop(name, None)
         if outcome.wake_in is not None:
             self.due[name] = now + outcome.wake_in, process.name, now
@@ -229,6 +232,21 @@ class Account:
         for batch in outcome.batches:
             self.announced.add((name, batch.batch_id))
             self.batch_at.update(((process.name, member_id(member)), (name, batch.batch_id)) for member in batch.members)
+
+    def _check_leaves_nobody(self, name: str, process: Process) -> None:
+        """Who takes no batch any more has no caller in the queue: others may follow another plan."""
+        for _, member in self.in_words[name].waiting:
+            caller = process.callers.waiting.get(member_id(member))
+            here = caller is not None and caller.queue == name and not caller.answered.done()
+            if here and member_id(member) not in self.again:
+                self.blame(f"{name}: {process.name} takes no batch, and its caller {member_id(member)} waits there")
+
+    def check_takes_no_more(self, process: Process, route: str, events: Events) -> None:
+        """A process is about to call: who ends and has no caller takes no batches of others, unless it is to move them."""
+        dispatcher = process.model._dispatchers.get(route)
+        in_force = route in {way.name for way in process.model.plan.all_routes}
+        if in_force and dispatcher is not None and dispatcher._state.ending and not events.leaving and not process.callers.waiting:
+            self.blame(f"{queue_name(MODEL, route)}: {process.name} ends, none of its callers waits, and it takes batches")
 
     def _check_prompt(self, name: str, process: Process, events: Events, now: float) -> None:
         """Whether a call comes when it is due, and brings at once what it could."""

@@ -561,6 +561,7 @@ class SimulatedQueue:
         self._world, self._process, self._route, self._queue = world, process, route, queue
         world.opened += 1
         self._number = world.opened
+        self._installed = False  # a table, so that the call that follows was made up some time ago
 
     async def install(self, policy: Policy) -> None:
         def work() -> None:
@@ -568,6 +569,7 @@ class SimulatedQueue:
             self._world.installed(self._number, self._route, self._process, policy)
 
         await self._world.to_store(self._process, "installs", work, moves=True)
+        self._installed = True
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         def work() -> Outcome:
@@ -580,6 +582,9 @@ class SimulatedQueue:
             self._world.advanced(self._number, self._route, self._process, events, outcome)
             return outcome
 
+        if not self._installed:
+            self._world.check_takes_no_more(self._process, self._route, events)
+        self._installed = False
         answer: Outcome = await self._world.to_store(self._process, "calls", work, moves=events.recorded)
         self._world.learned(self._process, queue_name(MODEL, self._route), answer)
         return answer
