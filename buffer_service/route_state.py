@@ -283,8 +283,8 @@ class RouteState:
         return self._admission.refuses(now, waiting, self._model)
 
     def gone(self, now: float, caller: Caller) -> bool:
-        """A caller waits no more; whether his request is in this queue, which it leaves with the next call."""
-        if caller.queue != self.name:
+        """A caller waits no more; whether his request is in this queue, which it leaves with the next call, if there is one."""
+        if caller.queue != self.name or self.life is Life.CLOSED:
             return False
         caller.queue = TOLD
         self._admission.left(now - caller.came)

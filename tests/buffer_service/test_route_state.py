@@ -432,6 +432,8 @@ def test_who_comes_after_the_goodbye_is_refused_at_once():
     assert [(refusal.request_id, type(refusal.error)) for refusal in instructions.refuse] == [(i, Draining) for i in during]
     assert isinstance(bench.state.refuses(0.5), Draining)
     assert instructions.closed and instructions.call is None
+    assert not any(bench.state.gone(0.5, bench.waiting[i]) for i in during)
+    assert bench.state.turn(0.5).call is None
 
 
 def test_a_batch_that_its_function_leaves_without_an_answer_is_moved_from_a_retired_route_and_asked_again_under_another_function():
