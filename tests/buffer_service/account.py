@@ -46,6 +46,7 @@ from tests.buffer_service.virtual_time import VirtualLoop
 MODEL = "m"
 SOON = 1.5  # s within which who comes after the faults has his answer
 IN_TIME = 0.01  # s from when a call is due until the store has it, at most, while nothing goes wrong
+SLOW = 1.2  # leases that a message to the store, or from it, takes at most
 PROMPT = 0.15  # s within which a process does what is due, several exchanges with the store included
 
 
@@ -115,7 +116,8 @@ class Account:
         self.batch_at: dict[tuple[str, str], tuple[str, str]] = {}  # the same as a process knows it, by process and request
         self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
         self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
-        self.heard_waiting: dict[tuple[str, str], int] = {}  # by process and queue: how many wait there as it heard last
+        self.heard_waiting: dict[tuple[str, str], tuple[float, float, int]] = {}
+        """By process and queue: when the process heard of it, the last but one time and the last, and how many waited then."""
         self.processes: dict[str, Process] = {}
         self.requests: list[Request] = []
         self.by_id: dict[str, Request] = {}
@@ -181,7 +183,7 @@ class Account:
         name = queue_name(MODEL, route)
         followed = self.followed.pop((process.name, route), math.inf)
         anew = any(call.by == 0 for call in self.calls)  # a queue that was lost
-        if self.loop.time() > followed + PROMPT and not anew and self._well(process, followed - self.limits.lease):
+        if self.loop.time() > followed + PROMPT and not anew and self._well(process, followed - SLOW * self.limits.lease):
             self.blame(f"{name}: {process.name} has another table since {followed:.4f}, and installs it now")
         if name in self.in_words:
             self.in_words[name].policy = policy
@@ -228,7 +230,8 @@ class Account:
 
     def learned(self, process: Process, name: str, outcome: Outcome) -> None:
         """A process has the answer to its call."""
-        self.heard_waiting[process.name, name] = outcome.queue_length
+        _, before, _ = self.heard_waiting.get((process.name, name), (0.0, 0.0, 0))
+        self.heard_waiting[process.name, name] = before, self.loop.time(), outcome.queue_length
         for batch in outcome.batches:
             self.announced.add((name, batch.batch_id))
             self.batch_at.update(((process.name, member_id(member)), (name, batch.batch_id)) for member in batch.members)
@@ -258,7 +261,7 @@ class Account:
             answered = self.answers_at.get((name, batch_id), now)
             if not self.again.isdisjoint(self.members_of.get((name, batch_id), ())):
                 continue  # whose part it was that came back last cannot be told
-            if now > answered + PROMPT and self._well(process, answered - self.limits.lease):
+            if now > answered + PROMPT and self._well(process, answered - SLOW * self.limits.lease):
                 self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
 
     def _well(self, process: Process, since: float) -> bool:
@@ -302,7 +305,7 @@ class Account:
             if not (-1e-9 <= late <= 0.01 or (late > 0 and process.hits)):
                 self.blame(f"{name}: {member_id(member)} came at {came:.4f} and is recorded at {now - age:.4f}")
             new = member_id(member) not in self.again
-            if new and now > came + PROMPT and self._well(process, came - self.limits.lease):
+            if new and now > came + PROMPT and self._well(process, came - SLOW * self.limits.lease):
                 self.blame(f"{name}: {member_id(member)} came at {came:.4f}, and the queue hears of him now")
 
     def check_invoked(self, process: Process, function: str, items: list[Item]) -> None:
@@ -385,15 +388,17 @@ class Account:
         self.blame(f"{request.id} of {process.name} ended with {status}")
 
     def _fills_its_servers(self, route: Route, process: Process) -> bool:
-        """Whether a queue has a batch for every server of the table that the process follows, with who has not been told to it yet.
+        """Whether a queue has a batch for every server of the table that the process follows, with who came since it was heard of.
 
-        The process goes by what it heard last, perhaps before it was stopped, or before others came or followed another plan.
+        The process goes by what it heard last, perhaps before it was stopped, or before others came or followed another plan; of
+        who came since it made up that call, and has gone since, it knows no better than that he may be in the queue.
         """
         name, policy = queue_name(MODEL, route.name), route.policy.policy()
-        here = sum(caller.queue == name for caller in process.callers.waiting.values())
+        before, _, heard = self.heard_waiting.get((process.name, name), (0.0, 0.0, 0))
         now = len(self.in_words[name].waiting) if name in self.in_words else 0
-        waiting = max(now, self.heard_waiting.get((process.name, name), 0))
-        return policy.servers is not None and waiting + here >= policy.servers * policy.max_batch_size
+        came = {request.id for request in self.requests if request.process == process.name and request.came >= before}
+        came |= {request for request, caller in process.callers.waiting.items() if caller.queue == name}
+        return policy.servers is not None and max(now, heard) + len(came) >= policy.servers * policy.max_batch_size
 
     def check_everybody_was_answered(self) -> None:
         """The run is about to end."""

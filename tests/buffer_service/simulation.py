@@ -34,7 +34,7 @@ from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers
-from tests.buffer_service.account import MODEL, Account, CallMade, Planted, Process, Request
+from tests.buffer_service.account import MODEL, SLOW, Account, CallMade, Planted, Process, Request
 from tests.buffer_service.virtual_time import PROCESS, VirtualLoop, run
 
 PATIENCE = 60.0  # s a caller waits: longer than all faults together, so that nobody's time is over who is served as promised
@@ -122,7 +122,7 @@ class World(Account):
     def _delay(self, process: Process) -> float:
         if self.chance("the store is slow", 0.05):
             process.hits.append(self.loop.time())
-            return self.rng.uniform(0.0, 1.2 * self.lease)
+            return self.rng.uniform(0.0, SLOW * self.lease)
         return self.rng.uniform(0.0001, 0.002)
 
     def _execute(self, process: Process, what: str, work: Callable[[], Any], answer: asyncio.Future[Any], faultless: bool) -> None:

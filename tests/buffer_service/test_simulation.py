@@ -206,15 +206,20 @@ def _sweeps_no_more(leave: Any) -> Any:
     return last
 
 
-def _waits_for_no_closing(follow: Any) -> Any:
+def _has_a_route_return_before_it_has_closed(patch: pytest.MonkeyPatch) -> None:
+    follow = ServedModel.follow
+
     async def hasty(model: ServedModel, plan: Any) -> None:
         model._closing, closing = {}, model._closing
-        try:
-            await follow(model, plan)
-        finally:
-            model._closing |= closing
+        await follow(model, plan)
+        model._closing = closing | model._closing
 
-    return hasty
+    async def close_one(model: ServedModel, name: str, dispatcher: Dispatcher) -> None:
+        await dispatcher.close()
+        model._closing.pop(name, None)
+
+    patch.setattr(ServedModel, "follow", hasty)
+    patch.setattr(ServedModel, "_close_one", close_one)
 
 
 DEFECTS: dict[str, Plant] = {
@@ -263,7 +268,7 @@ DEFECTS: dict[str, Plant] = {
     "takes no batch as soon as it leaves": _patched(
         RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), leaving=s.ending)
     ),
-    "has a route return before it has closed": _patched(ServedModel, "follow", _waits_for_no_closing),
+    "has a route return before it has closed": _has_a_route_return_before_it_has_closed,
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }
 
