@@ -24,7 +24,6 @@ from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_state import NEVER, RETIRED, RouteState
-from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
@@ -206,22 +205,6 @@ def _sweeps_no_more(leave: Any) -> Any:
     return last
 
 
-def _has_a_route_return_before_it_has_closed(patch: pytest.MonkeyPatch) -> None:
-    follow = ServedModel.follow
-
-    async def hasty(model: ServedModel, plan: Any) -> None:
-        model._closing, closing = {}, model._closing
-        await follow(model, plan)
-        model._closing = closing | model._closing
-
-    async def close_one(model: ServedModel, name: str, dispatcher: Dispatcher) -> None:
-        await dispatcher.close()
-        model._closing.pop(name, None)
-
-    patch.setattr(ServedModel, "follow", hasty)
-    patch.setattr(ServedModel, "_close_one", close_one)
-
-
 DEFECTS: dict[str, Plant] = {
     "drops an answer": _patched(RouteState, "_at_hand", _drops_an_answer),
     "forgets a lease": _patched(QueueState, "_sweep", _forgets_a_lease),
@@ -268,7 +251,6 @@ DEFECTS: dict[str, Plant] = {
     "takes no batch as soon as it leaves": _patched(
         RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), leaving=s.ending)
     ),
-    "has a route return before it has closed": _has_a_route_return_before_it_has_closed,
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }
 
