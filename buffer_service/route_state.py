@@ -73,7 +73,7 @@ from sluice.lambda_fn.contract import Answer, Item, failed
 ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""
 RETRY = 0.1  # seconds until a store that was away is asked again
-SENDINGS = 10  # times a message is tried
+SENDINGS = 10  # times a message is tried whose batch is given up then
 MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
@@ -294,8 +294,8 @@ class RouteState:
         return refusal
 
     def gone(self, now: float, caller: Caller) -> bool:
-        """A caller waits no more; whether his request is in this queue, which it leaves with the next call."""
-        if caller.queue != self.name:
+        """A caller waits no more; whether his request is in this queue, which it leaves with the next call, if there is one."""
+        if caller.queue != self.name or self.life is Life.CLOSED:
             return False
         caller.queue = TOLD
         self._admission.left(now - caller.came)
@@ -343,15 +343,19 @@ class RouteState:
         self._go_on(batch_id, batch)
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
-        """A message is in the other process's list, or the store was away; it is tried ``SENDINGS`` times."""
+        """A message is in the other process's list, or the store was away; it is tried ``_sendings`` times."""
         self._sending -= 1
-        if error is not None and message.tried + 1 < SENDINGS:
+        if error is not None and message.tried + 1 < self._sendings(message):
             self._messages.append(message._replace(due=now + RETRY, tried=message.tried + 1))
             return
         if error is not None:
             self._log.append((logging.ERROR, f"{self.name}: {error}"))
         if message.batch_id:
             self._settle(message.batch_id, error)
+
+    def _sendings(self, message: Message) -> float:
+        """How often a message is tried: where no batch brings its answers again, as long as callers wait; but not by who ends."""
+        return SENDINGS if message.batch_id or self.life in ENDING else max(SENDINGS, self._patience / RETRY)
 
     def moved(self, now: float, move: Move, error: StoreUnavailable | None = None) -> None:
         """Other routes have taken these members, or could not."""

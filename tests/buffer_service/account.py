@@ -11,10 +11,12 @@ What must hold (``Account.wrong`` has what does not):
 4.  A request is computed where a batch with it is in flight, by one part of it at a time, and once; again only where it was taken
     back, the store lost the queue, or an answer of the store was lost.
 5.  A route is drained only when no caller of the process waits at it.
-6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time.
+6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time. Who leaves takes batches
+    while a caller of his is in the queue, and none after that.
 7.  Arrivals are recorded with the time when they came; nobody waits beyond his deadline, nor is refused for it before.
-8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, and a batch whose answers are
-    there is soon reported complete; but where the store failed, or the process was stopped.
+8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, a batch whose answers are
+    there is soon reported complete, the queue soon hears of who came, and a plan's tables are soon installed; but where the store
+    failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
 11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server.
@@ -23,6 +25,7 @@ What must hold (``Account.wrong`` has what does not):
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextvars import Context
@@ -32,7 +35,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sluice.batching import Policy
-from sluice.batching.documents import Plan
+from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import DeadlinePassed, Draining, Overloaded, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.members import member_id
@@ -44,6 +47,7 @@ from tests.buffer_service.virtual_time import VirtualLoop
 MODEL = "m"
 SOON = 1.5  # s within which who comes after the faults has his answer
 IN_TIME = 0.01  # s from when a call is due until the store has it, at most, while nothing goes wrong
+SLOW = 1.2  # leases that a message to the store, or from it, takes at most
 PROMPT = 0.15  # s within which a process does what is due, several exchanges with the store included
 
 
@@ -94,6 +98,7 @@ class Process:
     closed: bool = False
     leaving: bool = False
     following: asyncio.Task[None] | None = None
+    closing: asyncio.Task[None] | None = None
     hits: list[float] = field(default_factory=list)  # when the store failed it, was slow to it, or it was stopped
     let_down: list[float] = field(default_factory=list)  # when the store failed it in a message or in a move
 
@@ -109,8 +114,11 @@ class Account:
         self.announced: set[tuple[str, str]] = set()  # queues and batches that the process they were released to knows of
         self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
         self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
+        self.batch_at: dict[tuple[str, str], tuple[str, str]] = {}  # the same as a process knows it, by process and request
         self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
         self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
+        self.heard_waiting: dict[tuple[str, str], tuple[float, float, int]] = {}
+        """By process and queue: when the process heard of it, the last but one time and the last, and how many waited then."""
         self.processes: dict[str, Process] = {}
         self.requests: list[Request] = []
         self.by_id: dict[str, Request] = {}
@@ -127,6 +135,7 @@ class Account:
         self.told: list[str] = []
         self.verbose = False
         self.answers_at: dict[tuple[str, str], float] = {}  # when the last part of a batch came back, by queue and batch
+        self.followed: dict[tuple[str, str], float] = {}  # by process and route: when it was told of its last plan
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
 
     def note(self, line: str) -> None:
@@ -173,6 +182,10 @@ class Account:
         self.note(f"{process.name} {route!r}: installs {policy.kind} {policy.parameters}")
         self.calls.append(CallMade(by, route, process.name, self.loop.time(), policy))
         name = queue_name(MODEL, route)
+        followed = self.followed.pop((process.name, route), math.inf)
+        anew = any(call.by == 0 for call in self.calls)  # a queue that was lost
+        if self.loop.time() > followed + PROMPT and not anew and self._well(process, followed - SLOW * self.limits.lease):
+            self.blame(f"{name}: {process.name} has another table since {followed:.4f}, and installs it now")
         if name in self.in_words:
             self.in_words[name].policy = policy
             self.due.pop(name, None)  # another table, another time
@@ -189,6 +202,8 @@ class Account:
             self.blame(f"{name}, {process.name}: {wrong}")
         self.calls.append(CallMade(by, route, process.name, now, None, events, outcome, words.open_order))
         self.note(f"{process.name} {route!r}: {_shown(events)} -> {_shown_outcome(outcome)}")
+        if events.leaving:
+            self._check_leaves_nobody(name, process)
         self.due.pop(name, None)
         if outcome.wake_in is not None:
             self.due[name] = now + outcome.wake_in, process.name, now
@@ -215,6 +230,29 @@ class Account:
         for member in outcome.dead:
             self.allowed[member_id(member)].add(502)
 
+    def learned(self, process: Process, name: str, outcome: Outcome) -> None:
+        """A process has the answer to its call."""
+        _, before, _ = self.heard_waiting.get((process.name, name), (0.0, 0.0, 0))
+        self.heard_waiting[process.name, name] = before, self.loop.time(), outcome.queue_length
+        for batch in outcome.batches:
+            self.announced.add((name, batch.batch_id))
+            self.batch_at.update(((process.name, member_id(member)), (name, batch.batch_id)) for member in batch.members)
+
+    def _check_leaves_nobody(self, name: str, process: Process) -> None:
+        """Who takes no batch any more has no caller in the queue: others may follow another plan."""
+        for _, member in self.in_words[name].waiting:
+            caller = process.callers.waiting.get(member_id(member))
+            here = caller is not None and caller.queue == name and not caller.answered.done()
+            if here and member_id(member) not in self.again:
+                self.blame(f"{name}: {process.name} takes no batch, and its caller {member_id(member)} waits there")
+
+    def check_takes_no_more(self, process: Process, route: str, events: Events) -> None:
+        """A process is about to call: who ends and has no caller takes no batches of others, unless it is to move them."""
+        dispatcher = process.model._dispatchers.get(route)
+        in_force = route in {way.name for way in process.model.plan.all_routes}
+        if in_force and dispatcher is not None and dispatcher._state.ending and not events.leaving and not process.callers.waiting:
+            self.blame(f"{queue_name(MODEL, route)}: {process.name} ends, none of its callers waits, and it takes batches")
+
     def _check_prompt(self, name: str, process: Process, events: Events, now: float) -> None:
         """Whether a call comes when it is due, and brings at once what it could."""
         if name in self.due:
@@ -225,11 +263,13 @@ class Account:
             answered = self.answers_at.get((name, batch_id), now)
             if not self.again.isdisjoint(self.members_of.get((name, batch_id), ())):
                 continue  # whose part it was that came back last cannot be told
-            if now > answered + PROMPT and self._well(process, answered - 2 * self.limits.lease):
+            if now > answered + PROMPT and self._well(process, answered - SLOW * self.limits.lease):
                 self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
 
     def _well(self, process: Process, since: float) -> bool:
-        return process.alive and not process.leaving and not any(hit >= since for hit in process.hits)
+        """Whether a process that serves could do what is due; it may have been stopped before ``since``, and be so still."""
+        stopped = process.name in self.loop._stopped
+        return process.alive and not process.leaving and not stopped and not any(hit >= since for hit in process.hits)
 
     def _check_nobody_has_gone(self, name: str, members: Sequence[bytes], now: float) -> None:
         """Whether a batch carries somebody who left his queue some time ago, and whose process could say so."""
@@ -277,6 +317,9 @@ class Account:
             late = now - age - came
             if not (-1e-9 <= late <= 0.01 or (late > 0 and process.hits)):
                 self.blame(f"{name}: {member_id(member)} came at {came:.4f} and is recorded at {now - age:.4f}")
+            new = member_id(member) not in self.again
+            if new and now > came + PROMPT and self._well(process, came - SLOW * self.limits.lease):
+                self.blame(f"{name}: {member_id(member)} came at {came:.4f}, and the queue hears of him now")
 
     def check_invoked(self, process: Process, function: str, items: list[Item]) -> None:
         """A process sends items to a function."""
@@ -349,17 +392,26 @@ class Account:
             return
         if status == Draining.__name__ and process.leaving:
             return
-        if status == Overloaded.__name__ and any(self._fills_its_servers(name, process) for name in self.in_words):
+        if status == Overloaded.__name__ and any(
+            self._fills_its_servers(route, process) for route in process.model.plan.all_routes
+        ):
             return
         if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
             return
         self.blame(f"{request.id} of {process.name} ended with {status}")
 
-    def _fills_its_servers(self, queue: str, process: Process) -> bool:
-        """Whether a queue, with who has not been told to it yet, has a batch for every server."""
-        policy = self.in_words[queue].policy
-        here = sum(caller.queue == queue for caller in process.callers.waiting.values())
-        return policy.servers is not None and len(self.in_words[queue].waiting) + here >= policy.servers * policy.max_batch_size
+    def _fills_its_servers(self, route: Route, process: Process) -> bool:
+        """Whether a queue has a batch for every server of the table that the process follows, with who came since it was heard of.
+
+        The process goes by what it heard last, perhaps before it was stopped, or before others came or followed another plan; of
+        who came since it made up that call, and has gone since, it knows no better than that he may be in the queue.
+        """
+        name, policy = queue_name(MODEL, route.name), route.policy.policy()
+        before, _, heard = self.heard_waiting.get((process.name, name), (0.0, 0.0, 0))
+        now = len(self.in_words[name].waiting) if name in self.in_words else 0
+        came = {request.id for request in self.requests if request.process == process.name and request.came >= before}
+        came |= {request for request, caller in process.callers.waiting.items() if caller.queue == name}
+        return policy.servers is not None and max(now, heard) + len(came) >= policy.servers * policy.max_batch_size
 
     def check_everybody_was_answered(self) -> None:
         """The run is about to end."""
@@ -368,8 +420,16 @@ class Account:
             if request.ended is None and process.alive:
                 # Who died while he moved it to where nobody else looks, or before he told that it was given up, took it with him.
                 by = {self.adopted_by.get(request.id, request.process), self.given_up_by.get(request.id, request.process)}
-                if request.id not in self.never_told and all(self.processes[name].alive for name in by):
+                died_with_it = request.id in self.never_told or not all(self.processes[name].alive for name in by)
+                if not died_with_it and not (process.leaving and self._held_for_ever(request)):
                     self.blame(f"{request.id} waits since {request.came:.4f} s")
+
+    def _held_for_ever(self, request: Request) -> bool:
+        """Whether a table without a time limit waits for more to come than there will: who leaves tells the last plan to none."""
+        for words in self.in_words.values():
+            if any(member_id(member) == request.id for _, member in words.waiting):
+                return words.hold() == math.inf
+        return False
 
     def check_what_is_left(self, known: Mapping[str, set[str]], last: Plan) -> None:
         """Every process has closed; ``known`` are those whose leases the store has, by queue.

@@ -125,5 +125,9 @@ class QueueInWords:
     def _wake_in(self, now: float) -> float | None:
         if not self.waiting or (self.policy.servers is not None and len(self.in_flight) >= self.policy.servers):
             return None
-        due = self.waiting[0][0] + self.policy.hold[min(len(self.waiting), len(self.policy.hold) - 1)]
+        due = self.waiting[0][0] + self.hold()
         return due - now if due < float("inf") else None
+
+    def hold(self) -> float:
+        """How long (s) the oldest waits at this length of the queue, as the table says."""
+        return self.policy.hold[min(len(self.waiting), len(self.policy.hold) - 1)]

@@ -25,7 +25,7 @@ import msgspec
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route
-from sluice.batching.errors import FunctionFailed, SluiceError, StoreUnavailable
+from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, UnknownFunction
@@ -34,7 +34,7 @@ from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers
-from tests.buffer_service.account import MODEL, Account, CallMade, Planted, Process, Request
+from tests.buffer_service.account import MODEL, SLOW, Account, CallMade, Planted, Process, Request
 from tests.buffer_service.virtual_time import PROCESS, VirtualLoop, run
 
 PATIENCE = 60.0  # s a caller waits: longer than all faults together, so that nobody's time is over who is served as promised
@@ -122,7 +122,7 @@ class World(Account):
     def _delay(self, process: Process) -> float:
         if self.chance("the store is slow", 0.05):
             process.hits.append(self.loop.time())
-            return self.rng.uniform(0.0, 1.2 * self.lease)
+            return self.rng.uniform(0.0, SLOW * self.lease)
         return self.rng.uniform(0.0001, 0.002)
 
     def _execute(self, process: Process, what: str, work: Callable[[], Any], answer: asyncio.Future[Any], faultless: bool) -> None:
@@ -168,7 +168,7 @@ class World(Account):
         answer: asyncio.Future[bytes] = self.loop.create_future()
         items = decode_batch(payload).items
         self.check_invoked(process, function, items)
-        batch = self.batch_of.get(items[0].id, ("", "")) if items else ("", "")
+        batch = self.batch_at.get((process.name, items[0].id), ("", "")) if items else ("", "")
         for counts, key in [(self.parts, batch), *((self.running, item.id) for item in items)]:
             counts[key] += 1  # type: ignore[index]
         self.later(self._service_time(len(items)), self._serve, process, function, items, batch, answer)
@@ -186,7 +186,7 @@ class World(Account):
         for item in items:
             self.running[item.id] -= 1
         self.answers_at[batch] = self.loop.time()
-        result = self._result(process, function, items)
+        result = self._result(process, function, items, batch)
         self.note(f"{process.name}: {function} answers {[item.id[-3:] for item in items]} {result!r:.60}")
         if answer.done():
             return
@@ -195,7 +195,7 @@ class World(Account):
         else:
             answer.set_result(result)
 
-    def _result(self, process: Process, function: str, items: list[Item]) -> bytes | Exception:
+    def _result(self, process: Process, function: str, items: list[Item], batch: tuple[str, str]) -> bytes | Exception:
         now = self.loop.time()
         if function in self.gone and now >= self.gone[function]:
             if function in {route.function for route in process.model.plan.all_routes}:
@@ -207,9 +207,8 @@ class World(Account):
             return FunctionUnavailable("throttled")
         if self.chance("the buffer has a defect", 0.1):
             self.allow(items, 500)
-            for item in items:  # the rest of their batch has no answer either
-                for request in self.members_of.get(self.batch_of.get(item.id, ("", "")), ()):
-                    self.allowed[request].add(500)
+            for request in self.members_of.get(batch, ()):  # the rest of their batch has no answer either
+                self.allowed[request].add(500)
             return Planted("nobody expected this")
         kinds = {self.by_id[item.id].kind: item for item in items}
         if sum(len(item.body) for item in items) > CAPACITY or "huge" in kinds:
@@ -347,6 +346,7 @@ class World(Account):
                 self.ask(process, fresh=True)
         await asyncio.sleep(2 * self.lease + 2.0)
         self.check_everybody_was_answered()
+        await self._last_call()
         if waiting := self.waiting():
             await asyncio.sleep(max(request.came for request in waiting) + self.patience + 0.2 - self.loop.time())
             self.check_deadlines(waiting)
@@ -412,6 +412,8 @@ class World(Account):
             self.gone = {f: since for f, since in self.gone.items() if f not in {route.function for route in plan.all_routes}}
             self.note(f"{process.name} is told of {[(w.name, w.function, w.policy.kind) for w in plan.all_routes]}")
             process.following = self.spawn(process, self._follow_in_order(process, plan, process.following))
+            if process is not self.processes["process0"] and self.chance("processes leave", 0.2):
+                self.later(self.rng.choice((0.0, self.rng.uniform(0.0, 0.01))), self._leave_early, process)
 
     async def _follow_in_order(self, process: Process, plan: Plan, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
@@ -458,19 +460,27 @@ class World(Account):
 
     def _leave_early(self, process: Process) -> None:
         """A process ends in good order, with callers that wait for what other processes will send them, or came just now."""
-        if process.alive:
+        if process.alive and not process.leaving:
             for _ in range(self.rng.randint(0, 2)):
                 self.ask(process)
             self.note(f"{process.name} leaves")
             process.leaving = True
             if process.following is not None:
                 process.following.cancel()
-            self.spawn(process, process.model.close())
+            process.closing = self.spawn(process, process.model.close())
+
+    async def _last_call(self) -> None:
+        """Who still waits at a process that leaves is told, as ``app.py`` does near the end of the drain."""
+        for process in self.processes.values():
+            if process.alive and process.leaving:
+                process.context.run(process.callers.fail_all, Draining("the drain is over"))
+        await asyncio.sleep(0.1)
 
     async def _close(self) -> None:
-        alive = [process for process in self.processes.values() if process.alive and not process.leaving]
-        closing = [self.spawn(process, process.model.close()) for process in alive]
-        _, late = await asyncio.wait(closing, timeout=3.0)
+        alive = [process for process in self.processes.values() if process.alive]
+        for process in alive:
+            process.closing = process.closing or self.spawn(process, process.model.close())
+        _, late = await asyncio.wait([process.closing for process in alive], timeout=3.0)
         if late:
             self.blame(f"{len(late)} processes do not close")
         for process in alive:
@@ -492,11 +502,16 @@ class WatchedCallers(Callers):
 
 
 class WatchedModel(ServedModel):
-    """A model whose routes are looked at when they are drained."""
+    """A model whose routes are looked at when they follow a plan, and when they are drained."""
 
     def __init__(self, world: World, process: Process, plan: Plan, store: Any, invoker: Any, telemetry: Telemetry) -> None:
         self._world, self._process = world, process
         super().__init__(plan, store, world.limits, process.callers, invoker, telemetry.model(plan))
+
+    async def follow(self, plan: Plan) -> None:
+        await super().follow(plan)
+        told = self._world.loop.time()
+        self._world.followed.update(((self._process.name, route), told) for route in self._dispatchers)
 
     def _close(self, name: str) -> None:
         if name in self._dispatchers:
@@ -546,6 +561,7 @@ class SimulatedQueue:
         self._world, self._process, self._route, self._queue = world, process, route, queue
         world.opened += 1
         self._number = world.opened
+        self._installed = False  # a table, so that the call that follows was made up some time ago
 
     async def install(self, policy: Policy) -> None:
         def work() -> None:
@@ -553,6 +569,7 @@ class SimulatedQueue:
             self._world.installed(self._number, self._route, self._process, policy)
 
         await self._world.to_store(self._process, "installs", work, moves=True)
+        self._installed = True
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         def work() -> Outcome:
@@ -565,9 +582,11 @@ class SimulatedQueue:
             self._world.advanced(self._number, self._route, self._process, events, outcome)
             return outcome
 
+        if not self._installed:
+            self._world.check_takes_no_more(self._process, self._route, events)
+        self._installed = False
         answer: Outcome = await self._world.to_store(self._process, "calls", work, moves=events.recorded)
-        name = queue_name(MODEL, self._route)
-        self._world.announced.update((name, batch.batch_id) for batch in answer.batches)
+        self._world.learned(self._process, queue_name(MODEL, self._route), answer)
         return answer
 
 

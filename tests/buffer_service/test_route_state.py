@@ -226,6 +226,22 @@ def test_answers_for_another_process_are_sent_before_the_batch_is_complete_and_t
     assert (events.completed, events.serving) == ([], [])  # the sweep takes it back
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_answer_that_completes_no_batch_is_tried_as_long_as_its_caller_may_wait_but_not_by_a_process_that_ends(ends):
+    bench = Bench().begun()
+    bench.call(2.0)
+    stranger = encode_member(Item(THERE + "00000000", "application/json", b"1"))
+    bench.state.called(2.0, Outcome(0, dropped=[stranger], epoch="1"))
+    if ends:
+        bench.state.leave(2.0)
+    now, tried = 2.0, 0
+    while messages := bench.state.turn(now, may_call=False).send:
+        tried += 1
+        bench.state.sent(now, messages[0], AWAY)
+        now += RETRY
+    assert tried == (SENDINGS if ends else PATIENCE / RETRY)
+
+
 def test_a_batch_that_fails_is_halved_until_the_item_that_fails_stands_alone_one_part_at_a_time():
     bench = Bench().begun()
     ids, instructions = bench.batch(0.1, 4)
@@ -416,6 +432,8 @@ def test_who_comes_after_the_goodbye_is_refused_at_once():
     assert [(refusal.request_id, type(refusal.error)) for refusal in instructions.refuse] == [(i, Draining) for i in during]
     assert isinstance(bench.state.refuses(0.5), Draining)
     assert instructions.closed and instructions.call is None
+    assert not any(bench.state.gone(0.5, bench.waiting[i]) for i in during)
+    assert bench.state.turn(0.5).call is None
 
 
 def test_a_batch_that_its_function_leaves_without_an_answer_is_moved_from_a_retired_route_and_asked_again_under_another_function():

@@ -188,6 +188,23 @@ def _answers_after_the_first_portion_are_late(due: Any) -> Any:
     return lambda state, now: due(state, now)[:1]
 
 
+def _waits_for_the_next_sweep(told: Any) -> Any:
+    def slow(state: RouteState, *fact: Any) -> None:
+        before = state._ask_at
+        told(state, *fact)
+        state._ask_at = before
+
+    return slow
+
+
+def _sweeps_no_more(leave: Any) -> Any:
+    def last(state: RouteState, now: float) -> None:
+        leave(state, now)
+        state._sweep_at = NEVER
+
+    return last
+
+
 DEFECTS: dict[str, Plant] = {
     "drops an answer": _patched(RouteState, "_at_hand", _drops_an_answer),
     "forgets a lease": _patched(QueueState, "_sweep", _forgets_a_lease),
@@ -225,6 +242,16 @@ DEFECTS: dict[str, Plant] = {
     ),
     "submits again what is computed": _patched(RouteState, "_submit_again", _submits_again_what_is_computed),
     "does not say that members were taken": _patched(Dispatcher, "_settle", lambda settle: lambda dispatcher, adopted: None),
+    "sends who came with the next sweep": _patched(RouteState, "came", _waits_for_the_next_sweep),
+    "installs the table of a retired route with the next sweep": _patched(RouteState, "retire", _waits_for_the_next_sweep),
+    "tries a message once": _patched(RouteState, "_sendings", lambda _: lambda state, message: 1),
+    "stops sweeping when it leaves": _patched(RouteState, "leave", _sweeps_no_more),
+    "takes batches until it has left": _patched(
+        RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), leaving=asked.goodbye)
+    ),
+    "takes no batch as soon as it leaves": _patched(
+        RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), leaving=s.ending)
+    ),
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }
 
