@@ -22,6 +22,7 @@ from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.http_protocol import limited_protocol
 from sluice.buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction, named_functions
+from sluice.buffer_service.logs import Seldom
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import PlanFollower, PlanSource, plan_source
 from sluice.buffer_service.redis_store import RedisStore
@@ -159,12 +160,16 @@ class BufferService:
                 raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
 
     async def _receive(self, store: Store, callers: Callers) -> None:
+        store_away = Seldom(_log.warning)
         while True:
             try:
                 for message in await store.receive():
-                    deliver(message, callers)
+                    deliver(message, callers, self.telemetry.set_aside)
             except StoreUnavailable as error:
-                _log.warning("%s", error)
+                store_away.say("store", str(error))
+                await asyncio.sleep(0.2)
+            except Exception:  # a defect; what it was about is lost, and the next message must come all the same
+                _log.exception("a message was not handed out")
                 await asyncio.sleep(0.2)
 
     async def _emit(self) -> None:

@@ -11,6 +11,7 @@ request for the route whose function answered it.
 from __future__ import annotations
 
 import json
+import logging
 import random
 import sys
 import time
@@ -20,10 +21,13 @@ from typing import TextIO
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
+from sluice.buffer_service.logs import Seldom
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 SAMPLE = 100  # values that one line of the embedded metric format may carry
+
+_log = logging.getLogger(__name__)
 
 
 class Telemetry:
@@ -56,11 +60,18 @@ class Telemetry:
         name, text = "sluice_route_invocation_failures", "Failed invocations."
         self._route_failures = Counter(name, text, (*labels, "error"), registry=registry)
         self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
+        self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
+        self._unreadable = Seldom(_log.error)
         self._plan_errors = Counter("sluice_plan_errors", "Plans that were refused.", registry=registry)
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
         return ModelTelemetry(self, plan)
+
+    def set_aside(self, what: str, detail: str) -> None:
+        """A ``member`` of a queue, or a ``message`` to this process, could not be read."""
+        self._set_aside.labels(what).inc()
+        self._unreadable.say(what, f"{what} set aside: {detail}")
 
     def plan_refused(self) -> None:
         """A plan could not be followed."""
@@ -151,6 +162,10 @@ class ModelTelemetry:
         self._waiting[route] = queue_length
         self._queue.set(sum(self._waiting.values()))
 
+    def set_aside(self, detail: str) -> None:
+        """A member of a queue could not be read."""
+        self._telemetry.set_aside("member", detail)
+
     def emit(self) -> None:
         """Write what happened since the last call as one line of the embedded metric format."""
         if not self._count:
@@ -223,6 +238,10 @@ class RouteTelemetry:
         """A batch leaves."""
         self._model.sent(batch_size)
         self._sizes.observe(batch_size)
+
+    def set_aside(self, detail: str) -> None:
+        """A member of the queue could not be read."""
+        self._model.set_aside(detail)
 
     def invoked(self, seconds: float) -> None:
         """An invocation came back."""

@@ -364,7 +364,8 @@ class Account:
             alive = {batch_id: members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead}
             held = [members for batch_id, members in alive.items() if not self._lost_goodbye(batch_id, members)]
             under_way = [member_id(member) for members in held for _, member in members]
-            excused = stuck if name in served else stuck | ended
+            strangers = {request for request in waiting if request not in self.by_id}
+            excused = stuck if name in served else stuck | ended | strangers
             if left := [request for request in waiting + under_way if request not in excused]:
                 self.blame(f"{name}: {left} are left")
             if known[name] != set(words.heard):
