@@ -22,7 +22,7 @@ from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.http_protocol import limited_protocol
 from sluice.buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction, named_functions
-from sluice.buffer_service.logs import Seldom
+from sluice.buffer_service.logs import Seldom, UnblockedStream, log_to
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import PlanFollower, PlanSource, plan_source
 from sluice.buffer_service.redis_store import RedisStore
@@ -35,6 +35,8 @@ from sluice.buffer_service.telemetry import Telemetry
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
+STDOUT, STDERR = 1, 2  # descriptors
+LAST_LINES = 0.5  # seconds that each of them has for what waits to be written at the end
 
 _log = logging.getLogger(__name__)
 
@@ -52,9 +54,10 @@ class BufferService:
         invoker: Invoker | None = None,
         plans: PlanSource | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.settings = settings
-        self.telemetry = Telemetry()
+        self.telemetry = telemetry if telemetry is not None else Telemetry()
         self._store = store
         self._invoker: Invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout)
         source = plans if plans is not None else plan_source(settings.plans)
@@ -240,6 +243,7 @@ def server(service: BufferService) -> Server:
         lifespan="on",
         access_log=False,
         server_header=False,
+        log_config=None,  # as everything else that is logged
         log_level=settings.log_level,
         timeout_keep_alive=math.ceil(settings.keep_alive),
         timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
@@ -249,11 +253,19 @@ def server(service: BufferService) -> Server:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    out, err = UnblockedStream(STDOUT), UnblockedStream(STDERR)
+    log_to(err, settings.log_level)
+    telemetry = Telemetry(out)
+    telemetry.watch("stdout", out)
+    telemetry.watch("stderr", err)
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # uvicorn raises the signal again after it has drained; having done what it asked for is a success.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    uvloop.run(server(BufferService(settings)).serve())
+    try:
+        uvloop.run(server(BufferService(settings, telemetry=telemetry)).serve())
+    finally:
+        out.close(LAST_LINES)
+        err.close(LAST_LINES)

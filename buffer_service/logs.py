@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 LONGEST_LINE = 16 * 1024  # characters; what is longer is cut, but for a line of metrics, which is a document
 PENDING = 1024 * 1024  # bytes that wait to be written, at most
@@ -80,6 +81,14 @@ class UnblockedStream:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
+
+
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, line: str, /) -> int: ...
+
+    def flush(self) -> None: ...
 
 
 class Seldom:

@@ -16,12 +16,11 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
-from sluice.buffer_service.logs import Seldom
+from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -33,7 +32,7 @@ _log = logging.getLogger(__name__)
 class Telemetry:
     """The metrics of one process."""
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
         self._stream = stream if stream is not None else sys.stdout
         self._clock = clock
@@ -62,11 +61,16 @@ class Telemetry:
         self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
         self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
         self._unreadable = Seldom(_log.error)
+        self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_errors = Counter("sluice_plan_errors", "Plans that were refused.", registry=registry)
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
         return ModelTelemetry(self, plan)
+
+    def watch(self, name: str, stream: UnblockedStream) -> None:
+        """Have a scrape say how many lines of a stream found no room."""
+        self._dropped.labels(name).set_function(lambda: stream.dropped)
 
     def set_aside(self, what: str, detail: str) -> None:
         """A ``member`` of a queue, or a ``message`` to this process, could not be read."""
@@ -188,7 +192,8 @@ class ModelTelemetry:
         }
         self._count = self._late = self._answers = self._batches = 0
         self._latencies, self._batch_sizes = [], []
-        print(json.dumps(line), file=self._telemetry._stream, flush=True)
+        self._telemetry._stream.write(json.dumps(line) + "\n")
+        self._telemetry._stream.flush()
 
     def _counted(self, kept: bool) -> None:
         self._count += 1
