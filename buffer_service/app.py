@@ -26,6 +26,7 @@ from sluice.buffer_service.logs import Seldom, UnblockedStream, log_to
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import PlanFollower, PlanSource, plan_source
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.room import Room
 from sluice.buffer_service.routes import Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
@@ -58,6 +59,9 @@ class BufferService:
     ) -> None:
         self.settings = settings
         self.telemetry = telemetry if telemetry is not None else Telemetry()
+        self.waiting = Room(settings.max_waiting_bytes)
+        self.untaken = Room(settings.max_waiting_bytes)
+        self.telemetry.measure(self.waiting, self.untaken)
         self._store = store
         self._invoker: Invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout)
         source = plans if plans is not None else plan_source(settings.plans)
@@ -238,7 +242,7 @@ def server(service: BufferService) -> Server:
         Application(service),
         host=settings.host,
         port=settings.port,
-        http=limited_protocol(settings.header_timeout, settings.body_timeout),
+        http=limited_protocol(settings.header_timeout, settings.body_timeout, service.waiting, service.untaken),
         ws="none",
         lifespan="on",
         access_log=False,

@@ -27,6 +27,7 @@ from sluice.batching.errors import (
     FunctionFailed,
     Infeasible,
     InvalidInput,
+    NoRoom,
     NotConverged,
     PayloadTooLarge,
     QueueFull,
@@ -35,6 +36,7 @@ from sluice.batching.errors import (
     UnknownModel,
     UnsupportedEncoding,
 )
+from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry
@@ -48,6 +50,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
+    NoRoom: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     Draining: HTTPStatus.SERVICE_UNAVAILABLE,
     FunctionFailed: HTTPStatus.BAD_GATEWAY,
@@ -59,6 +62,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
 
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
 BINARY = "application/octet-stream"
+REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
 
 Message = dict[str, Any]
@@ -74,6 +78,7 @@ class Service(Protocol):
 
     settings: Settings
     telemetry: Telemetry
+    waiting: Room
 
     def model(self, name: str) -> ServedModel: ...
 
@@ -93,7 +98,7 @@ class Routes:
             await self._route(scope, receive, send)
         except SluiceError as error:
             extra: list[tuple[bytes, bytes]] = []
-            if isinstance(error, QueueFull):
+            if isinstance(error, (QueueFull, NoRoom)):
                 extra.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
             if isinstance(error, PayloadTooLarge):
                 extra.append((b"connection", b"close"))  # there may be more of it than was read
@@ -157,18 +162,27 @@ class Routes:
                 raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
         if not content_type:
             content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
-        body = await self._read_body(declared, receive)
-        if is_json(content_type):
+        with self._service.waiting.share() as held:
             try:
-                check_json(body)
-            except WireError as error:
-                raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
-        answer = await served.submit(content_type, headers, body)
+                body = await self._read_body(declared, receive, held)
+            except NoRoom as error:
+                served.telemetry.refused(error)
+                raise
+            if is_json(content_type):
+                try:
+                    check_json(body)
+                except WireError as error:
+                    raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
+            answer = await served.submit(content_type, headers, body)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
 
-    async def _read_body(self, declared: int, receive: Receive) -> bytes:
-        """The body; one that is too large is read to its end all the same, for a client cut off while it sends sees no answer."""
+    async def _read_body(self, declared: int, receive: Receive, held: Share) -> bytes:
+        """The body; one that is too large is read to its end all the same, for a client cut off while it sends sees no answer.
+
+        Raises ``NoRoom`` as soon as it finds none; the server discards what still comes.
+        """
+        held.grow(REQUEST_BYTES)
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -178,6 +192,7 @@ class Routes:
             chunk = message.get("body", b"")
             size += len(chunk)
             if size <= self._max_body_bytes:
+                held.grow(len(chunk))
                 chunks.append(chunk)
             if not message.get("more_body") or size > MAX_DISCARDED:
                 break

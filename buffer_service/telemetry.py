@@ -16,11 +16,13 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
+from sluice.buffer_service.room import Room
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -61,12 +63,18 @@ class Telemetry:
         self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
         self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
         self._unreadable = Seldom(_log.error)
+        self._held = Gauge("sluice_held_bytes", "Requests that wait, answers that are not taken.", ("what",), registry=registry)
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_errors = Counter("sluice_plan_errors", "Plans that were refused.", registry=registry)
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
         return ModelTelemetry(self, plan)
+
+    def measure(self, waiting: Room, untaken: Room) -> None:
+        """Have a scrape say how full these are."""
+        for what, room in (("waiting", waiting), ("untaken", untaken)):
+            self._held.labels(what).set_function(partial(getattr, room, "taken"))
 
     def watch(self, name: str, stream: UnblockedStream) -> None:
         """Have a scrape say how many lines of a stream found no room."""
