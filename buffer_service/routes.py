@@ -82,6 +82,8 @@ class Service(Protocol):
 
     def model(self, name: str) -> ServedModel: ...
 
+    async def describe(self, name: str) -> dict[str, Any]: ...
+
     async def ready(self) -> bool: ...
 
 
@@ -116,7 +118,7 @@ class Routes:
                 allowed = "POST"
             case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
                 if method == "GET":
-                    return await _send_json(send, await self._service.model(model).describe())
+                    return await _send_json(send, await self._service.describe(model))
                 allowed = "GET"
             case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
                 if method == "GET":

@@ -65,7 +65,9 @@ class Telemetry:
         self._unreadable = Seldom(_log.error)
         self._held = Gauge("sluice_held_bytes", "Requests that wait, answers that are not taken.", ("what",), registry=registry)
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
-        self._plan_errors = Counter("sluice_plan_errors", "Plans that were refused.", registry=registry)
+        self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
+        name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
+        self._plan_refused_at = Gauge(name, text, registry=registry)
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
@@ -85,9 +87,10 @@ class Telemetry:
         self._set_aside.labels(what).inc()
         self._unreadable.say(what, f"{what} set aside: {detail}")
 
-    def plan_refused(self) -> None:
-        """A plan could not be followed."""
-        self._plan_errors.inc()
+    def plan_refused(self, reason: str) -> None:
+        """A plan could not be followed, for a ``reason`` of this kind."""
+        self._plan_refused.labels(reason).inc()
+        self._plan_refused_at.set(self._clock())
 
 
 class ModelTelemetry:
