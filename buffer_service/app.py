@@ -35,6 +35,7 @@ from sluice.buffer_service.telemetry import Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
+SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
 STDOUT, STDERR = 1, 2  # descriptors
 LAST_LINES = 0.5  # seconds that each of them has for what waits to be written at the end
@@ -69,6 +70,7 @@ class BufferService:
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
         self._models: dict[str, ServedModel] = {}
         self._clock = clock
+        self._silent = Seldom(_log.warning, SILENT_INTERVAL)
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -187,7 +189,7 @@ class BufferService:
             raise
         except Exception as error:
             reason = error if str(error) else type(error).__name__
-            _log.warning("%s: function %s could not be asked about its model: %s", model, function, reason)
+            self._silent.say(function, f"{model}: function {function} could not be asked about its model: {reason}")
             return not isinstance(error, (FunctionUnavailable, TimeoutError))
         if served != expected:
             raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")

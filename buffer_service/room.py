@@ -44,8 +44,12 @@ class Share:
         self._room.taken += size - self.size
         self.size = size
 
+    def require(self, size: int) -> None:
+        """Raise ``NoRoom`` unless this share may become ``size`` bytes; nothing is taken yet, as they may never come."""
+        if not self.fits(size):
+            raise NoRoom(self._room.limit)
+
     def grow(self, more: int) -> None:
         """Take ``more`` bytes; raises ``NoRoom``."""
-        if not self.fits(self.size + more):
-            raise NoRoom(self._room.limit)
+        self.require(self.size + more)
         self.resize(self.size + more)

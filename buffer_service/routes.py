@@ -184,6 +184,8 @@ class Routes:
 
         Raises ``NoRoom`` as soon as it finds none; the server discards what still comes.
         """
+        if declared <= self._max_body_bytes:
+            held.require(REQUEST_BYTES + declared)
         held.grow(REQUEST_BYTES)
         chunks: list[bytes] = []
         size = 0

@@ -83,11 +83,19 @@ async def test_a_body_beyond_what_may_wait_is_refused_at_once_and_taken_when_the
         assert buffer.service.waiting.taken == 0
 
 
-async def test_a_connection_that_was_refused_in_the_midst_of_its_body_is_heard_again(function):
+CHUNKED = b"POST /models/m HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [POST % MB + b"x" * MB, CHUNKED + (b"2000\r\n" + b"x" * 0x2000 + b"\r\n") * 122 + b"0\r\n\r\n"],
+    ids=["at once", "midway"],
+)
+async def test_a_connection_whose_body_found_no_room_is_heard_again(function, request_):
     gate = gated(function)
     async with serving(function, NO_BATCHING, max_waiting_bytes=4 * REQUEST_BYTES) as buffer:
         reader, writer = await connect(buffer)
-        writer.write(POST % MB + b"x" * MB)
+        writer.write(request_)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
         gate.set()
         writer.write(POST % 1 + b"x")
@@ -196,16 +204,16 @@ async def test_of_many_who_leave_their_answers_the_longest_are_cut_off_where_the
 
 
 async def test_the_next_request_of_a_connection_waits_until_the_answer_before_it_was_taken(function):
-    answering(function, 20 * MB)
+    answering(function, 10 * MB)
     async with serving(function, NO_BATCHING) as buffer:
         reader, writer = await connect(buffer, receive_buffer=4096)
         writer.write((POST % 1 + b"1") * 2)
-        await until(lambda: buffer.service.untaken.taken > 10 * MB)
+        await until(lambda: buffer.service.untaken.taken > 2 * MB)
         await asyncio.sleep(0.1)
         assert len(function.batches) == 1
         taken = 0
         async with asyncio.timeout(PATIENCE):
-            while taken < 40 * MB:
+            while taken < 20 * MB:
                 taken += len(await reader.read(MB))
         assert len(function.batches) == 2
         writer.close()

@@ -7,12 +7,13 @@ import time
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import MAX_ROUTES, Plan, PolicyDocument, Route, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import MAX_HOLD, MAX_ROWS, MAX_SERVERS
-from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
+from sluice.buffer_service.invokers import FunctionUnavailable, InvokerBySyntax, LocalInvoker
 from sluice.buffer_service.plans import MAX_PLAN_BYTES
 from tests.buffer_service.conftest import NO_BATCHING, plan, serving
 
@@ -233,3 +234,28 @@ async def test_a_plan_that_keeps_its_functions_is_followed_though_they_are_down_
         async with asyncio.timeout(5.0):
             while buffer.service.model("m").plan.digest != new.digest:
                 await asyncio.sleep(0.002)
+
+
+async def test_workers_that_refuse_connections_are_silent(function):
+    async def answer(request):
+        return web.Response(body=await function(await request.read()))
+
+    app = web.Application()
+    app.router.add_post("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    alive = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
+    source = Documents(write(plan(NO_BATCHING, function=alive)))
+    try:
+        async with serving(function, NO_BATCHING, plans=source, invoker=InvokerBySyntax(5.0), plan_interval=0.01) as buffer:
+            source.found = {"place 0": write(plan(NO_BATCHING, function="http://127.0.0.1:1"))}
+            await refused(buffer, "silent function")
+            assert (await buffer.post("/models/m", b"1"))[::2] == (200, b"1")
+            source.found = {"place 0": write(plan(constructors.greedy(2), function=f"http://127.0.0.1:1,{alive}"))}
+            async with asyncio.timeout(5.0):
+                while buffer.service.model("m").plan.policy.kind != "greedy":
+                    await asyncio.sleep(0.002)
+    finally:
+        await runner.cleanup()
