@@ -55,7 +55,7 @@ class BufferService:
         self.settings = settings
         self.telemetry = Telemetry()
         self._store = store
-        self._invoker: Invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout)
+        self._invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected)
         source = plans if plans is not None else plan_source(settings.plans)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self.telemetry.plan_refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)

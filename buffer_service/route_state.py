@@ -57,11 +57,13 @@ from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching.documents import Route
-from sluice.batching.errors import DispatchFailed, Draining, QueueFull, StoreUnavailable
+from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
-from sluice.buffer_service.batch_state import BatchState, Cause, Failure
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
+from sluice.buffer_service.circuit import Circuit
 from sluice.buffer_service.members import decode_member, encode_member, member_id
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
+from sluice.buffer_service.suspects import Suspects
 from sluice.lambda_fn.contract import Answer, Item, failed
 
 ROUTE_HEADER = "sluice-route"
@@ -70,6 +72,9 @@ RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
+BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
+RESTART = 5.0  # seconds that a worker which crashed is waited for
+AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
 SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
 """The queue of a caller whose answer is at hand; no queue has this name."""
@@ -126,12 +131,19 @@ class Call(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """Ask a function for the answers to these items of a batch; ``model`` is what it calls them."""
+    """Ask a function for the answers to these items of a batch; ``model`` is what it calls them.
+
+    ``part`` numbers what is asked for of the batch. ``again``: it is asked because a call failed; ``avoid`` is the worker that
+    did, where others can be asked.
+    """
 
     batch_id: str
     function: str
     model: str
     items: list[Item]
+    part: int = 1
+    again: bool = False
+    avoid: str = ""
 
 
 class Refusal(NamedTuple):
@@ -229,6 +241,10 @@ class RouteState:
         self._adoptions: list[Adoption] = []
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
+        self._resting: dict[str, float] = {}  # batches whose function is busy, and when each is looked at again
+        self._circuit = Circuit(self._route.policy.policy().max_batch_size)
+        self._suspects = Suspects()
+        self._crashed_at = AT_ONCE  # when a worker did
         self._given_up: list[str] = []  # batches that no sweep has taken back yet
         self._messages: list[Message] = []  # of these, those that are not under way
         self._sending = 0
@@ -262,6 +278,9 @@ class RouteState:
         if self.life is Life.CLOSED:
             self._refuse.append(Refusal(item.id, SHUT))
             return
+        if (wait := self._circuit.refuses(now)) is not None:
+            self._refuse.append(Refusal(item.id, FunctionSuspended(_suspended(self._route.function, wait), wait)))
+            return
         self._arrivals.append((now, encode_member(item)))
         self._ask_at = AT_ONCE
 
@@ -288,14 +307,23 @@ class RouteState:
             self._refuse += [Refusal(member_id(member), SHUT) for _, member in self._arrivals]
             self._arrivals = []
 
-    def served(self, now: float, batch_id: str, answers: list[Answer] | Failure) -> None:
-        """The function answered the part of a batch that it was asked for, in its order; or it failed."""
+    def served(self, now: float, batch_id: str, answers: list[Answer] | Failure, part: int | None = None) -> None:
+        """The function answered a part of a batch, in its order; or it failed. Without ``part``, the only one under way."""
         batch = self._batches[batch_id]
+        ended = batch.ended(part)
         if isinstance(answers, Failure):
-            self._part_failed(batch, answers)
+            self._part_failed(now, batch, ended, answers)
         else:
+            self._circuit.passed(len(answers))
+            if ended.suspected:
+                self._suspects.forget(ended.items[0])
             batch.answered(answers)
-        self._go_on(batch_id, batch)
+        self._go_on(now, batch_id, batch)
+
+    @property
+    def openings(self) -> int:
+        """Times that a function was not asked any more, as it did nothing but fail."""
+        return self._circuit.openings
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away; it is tried ``SENDINGS`` times."""
@@ -318,7 +346,12 @@ class RouteState:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         changed = self.life is not Life.SERVING or route.policy != self._route.policy
         self._live(Fact.FOLLOW)
-        self._route = route
+        another, self._route = route.function != self._route.function, route
+        self._circuit.max_batch_size = route.policy.policy().max_batch_size
+        if another:  # it is asked at once, and what is known of the last one is not true of it
+            self._circuit = self._circuit.of_another()
+            self._suspects, self._crashed_at = Suspects(), AT_ONCE
+            self._look_again(now)
         if changed:
             self._to_install = self._table()
             self._ask_at = AT_ONCE
@@ -328,6 +361,7 @@ class RouteState:
         self._live(Fact.RETIRE)
         self._to_install = self._table()
         self._ask_at = AT_ONCE
+        self._look_again(now)
 
     @property
     def ending(self) -> bool:
@@ -346,6 +380,8 @@ class RouteState:
 
         Without ``may_call`` the next turn, which must come soon, does what only a call can do, and says when to wake.
         """
+        if self._resting:
+            self._wake(now)
         call = None
         if may_call and self._asked is None and (now >= self._ask_at or self.life in ENDING):
             call = self._next_call(now)  # before the rest: it changes when to wake
@@ -424,6 +460,8 @@ class RouteState:
 
     def _wake_at(self) -> float:
         asks_at = NEVER if self._asked is not None else self._ask_at
+        if self._resting:
+            asks_at = min(asks_at, *self._resting.values())
         return min(asks_at, *(message.due for message in self._messages)) if self._messages else asks_at
 
     # -- what the queue answered
@@ -441,7 +479,7 @@ class RouteState:
             full = QueueFull(self._model, self._limits.max_queue_length)
             self._refuse += [Refusal(member_id(member), full) for _, member in asked.arrivals[outcome.accepted :]]
         for batch in outcome.batches:
-            self._take(batch)
+            self._take(now, batch)
         if outcome.dropped or outcome.dead:
             late, lost = "it waited longer than the policy serves", "its batch was lost too often; it is put aside"
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
@@ -512,15 +550,23 @@ class RouteState:
 
     # -- batches under way
 
-    def _take(self, batch: Released) -> None:
+    def _take(self, now: float, batch: Released) -> None:
         """A batch that the queue released to this process."""
         if self.life in RETIRED:
-            state = BatchState(batch.members, [], self._epoch)
+            state = BatchState(batch.members, [], self._epoch, now)
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
         else:
-            state = BatchState(batch.members, self._items(batch.members), self._epoch)
+            state = BatchState(batch.members, self._parts(now, self._items(batch.members)), self._epoch, now)
         self._batches[batch.batch_id] = state
-        self._go_on(batch.batch_id, state)
+        self._go_on(now, batch.batch_id, state)
+
+    def _parts(self, now: float, items: list[Item]) -> list[Part]:
+        """The items of a batch as they are asked for: together, but for those that failed alone before; these come last."""
+        if not self._suspects:
+            return [Part(items)] if items else []
+        suspected = [item for item in items if self._suspects.has(now, item)]
+        others = [item for item in items if item not in suspected] if suspected else items
+        return [*(Part([item], suspected=True) for item in reversed(suspected)), *([Part(others)] if others else [])]
 
     def _items(self, members: list[bytes]) -> list[Item]:
         """The requests among ``members`` that somebody waits for."""
@@ -538,12 +584,14 @@ class RouteState:
         caller = self._waiting.get(request_id)
         return caller.queue != TOLD if caller is not None else request_id[:PROCESS_LENGTH] != self._process
 
-    def _go_on(self, batch_id: str, batch: BatchState) -> None:
-        """Ask for the next part of a batch, or hand out what came of all of them."""
-        part = batch.next_part(self._wanted)
-        if part is not None:
-            batch.function = self._route.function
-            self._invoke.append(Invocation(batch_id, batch.function, self.asked_for, part))
+    def _go_on(self, now: float, batch_id: str, batch: BatchState) -> None:
+        """Ask for the next parts of a batch, or hand out what came of all of them."""
+        while (part := batch.next_part(now, self._wanted, self._at_once())) is not None:
+            self._ask(now, batch_id, batch, part)
+        if batch.asked:
+            return
+        if batch.parts:
+            self._resting[batch_id] = min(batch.parts[-1].due, now + LONGEST_BACKOFF)  # who waits may be gone before it is due
             return
         batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
         self._messages += [Message(process, theirs, batch_id) for process, theirs in elsewhere.items()]
@@ -553,20 +601,136 @@ class RouteState:
         if not batch.outstanding:
             self._end(batch_id, batch)
 
-    def _part_failed(self, batch: BatchState, failure: Failure) -> None:
-        cause, detail = failure
-        part = batch.parts[-1]
-        if cause is Cause.DEFECT:
-            batch.refuse_all(500, "Internal error", detail)
-        elif cause is Cause.UNAVAILABLE and self.life in RETIRED:
-            batch.moving += [encode_member(item) for item in batch.parts.pop() if self._wanted(item.id)]
-        elif cause is Cause.UNAVAILABLE and batch.function != self._route.function:
-            pass  # another plan came meanwhile, and this function may have gone with it: the new one is asked
-        elif cause is Cause.UNAVAILABLE or len(part) == 1:
-            self._log.append((logging.WARNING, f"{self.name}: {len(part)} items failed: {detail}"))
-            batch.refuse(*((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
+    def _at_once(self) -> int:
+        """How many parts of a batch are asked for at once."""
+        return AT_ONCE_ELASTIC if self._route.policy.servers is None and not self._circuit.open else 1
+
+    def _ask(self, now: float, batch_id: str, batch: BatchState, part: Part) -> None:
+        """Ask for a part of a batch, unless its function is not asked for a while; then one item is the trial."""
+        circuit, function = self._circuit, self._route.function
+        if (wait := circuit.refuses(now)) is not None:
+            self._refuse_for_now(batch, part.items, wait, _suspended(function, wait))
+            return
+        if circuit.open:
+            part = batch.set_one_apart(part)
+            part.trial = True
+            circuit.try_one()
+        again = part.failed is not None or part.refused > 0 or batch.split
+        avoid = part.failed.worker if part.failed is not None else ""
+        number = batch.ask(part, function)
+        self._invoke.append(Invocation(batch_id, function, self.asked_for, part.items, number, again, avoid))
+
+    def _part_failed(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        cause = failure.cause
+        unanswered = cause in (Cause.UNAVAILABLE, Cause.BUSY, Cause.CRASHED)
+        if part.trial:
+            self._circuit.undecided()
+        if unanswered and self.life in RETIRED:
+            self._move_on(batch, part)
+        elif unanswered and part.function != self._route.function:
+            batch.parts.append(Part(part.items))  # the function may have gone with its plan: the new one is asked
+        elif cause is Cause.DEFECT:
+            batch.refuse(part.items, 500, "Internal error", failure.detail)
+            batch.refuse_rest(500, "Internal error", failure.detail)
         else:
-            batch.halve()
+            self._count(now, part, cause)
+            self._try_again(now, batch, part, failure)
+
+    def _count(self, now: float, part: Part, cause: Cause) -> None:
+        """What a failure says of the function: nothing that a suspect fails, nor that a worker which crashed is not back yet."""
+        if cause is Cause.CRASHED:
+            self._crashed_at = now
+        restarting = cause is Cause.UNAVAILABLE and now < self._crashed_at + RESTART
+        told = cause in (Cause.UNAVAILABLE, Cause.CRASHED, Cause.FAILED) and part.function == self._route.function
+        if told and not part.suspected and not restarting:
+            self._circuit.failed(now, cause is Cause.UNAVAILABLE, part.trial)
+        part.trial = False
+
+    def _try_again(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        """Ask for a part elsewhere, later, or in halves; or give it up."""
+        cause = failure.cause
+        whole = not batch.split or len(part.items) == 1
+        elsewhere = cause in (Cause.UNAVAILABLE, Cause.BUSY) or (cause in (Cause.CRASHED, Cause.FAILED) and whole)
+        if elsewhere and failure.worker and part.failed is None and self._circuit.may_ask_again():
+            self._circuit.ask_again()
+            part.failed = failure
+            batch.parts.append(part)
+            return
+        if part.failed is not None and cause in (Cause.UNAVAILABLE, Cause.BUSY):
+            failure = part.failed  # elsewhere it was not computed: what it did first is what is known of it
+        part.failed = None
+        if failure.cause is Cause.BUSY or (failure.cause is Cause.UNAVAILABLE and now < self._crashed_at + RESTART):
+            self._rest(now, batch, part, failure)
+        elif failure.cause is Cause.UNAVAILABLE or len(part.items) == 1:
+            self._fail(now, batch, part, failure)
+        elif failure.cause is Cause.TOO_LARGE:
+            batch.halve(part)
+        elif self._circuit.may_ask_again():
+            self._circuit.ask_again()
+            batch.halve(part)
+        else:
+            detail = f"{failure.detail}; so much fails that it is not asked again in parts"
+            self._fail(now, batch, part, failure._replace(detail=detail))
+
+    def _fail(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        """The items of a part fail; where it cannot be they who are to blame, so does the rest of the batch."""
+        cause, detail, *_ = failure
+        self._log.append((logging.WARNING, f"{self.name}: {len(part.items)} items failed: {detail}"))
+        batch.refuse(part.items, *((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
+        if len(part.items) > 1 or cause not in (Cause.CRASHED, Cause.FAILED):
+            return
+        self._suspects.note(now, part.items[0])
+        batch.failed_alone += not part.suspected
+        if batch.hopeless:
+            batch.refuse_rest(502, "Function failed", f"{detail}; it fails whatever it is asked, and was not asked for this item")
+
+    def _rest(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        """The function is busy: ask for the part later, with full jitter; whose time is over before is told now."""
+        span = min(LONGEST_BACKOFF, BACKOFF * 2 ** min(part.refused, 10))
+        part.due = now + failure.retry_after + failure.chance * span
+        late = [item for item in part.items if self._deadline(batch, item) <= part.due]
+        self._refuse_for_now(batch, late, part.due - now, failure.detail)
+        part.items = [item for item in part.items if item not in late] if late else part.items
+        part.refused += 1
+        if part.items:
+            batch.parts.append(part)
+
+    def _deadline(self, batch: BatchState, item: Item) -> float:
+        """When it is too late for an item to be asked for; when another process's callers came is not known here."""
+        patience, drop_after = self._patience, self._route.policy.drop_after
+        caller = self._waiting.get(item.id)
+        return (caller.came if caller is not None else batch.began) + (
+            patience if drop_after is None else min(patience, drop_after)
+        )
+
+    def _refuse_for_now(self, batch: BatchState, items: list[Item], wait: float, detail: str) -> None:
+        """These items are not asked for, and may come again after ``wait`` seconds."""
+        if self.life in RETIRED:
+            self._move_on(batch, Part(items))
+        elif items:
+            batch.refuse(items, 503, "Service unavailable", detail, {"retry-after": str(max(1, math.ceil(wait)))})
+
+    def _move_on(self, batch: BatchState, part: Part) -> None:
+        """Other routes get the items of a part."""
+        batch.moving += [encode_member(item) for item in part.items if self._wanted(item.id)]
+
+    def _wake(self, now: float) -> None:
+        """Go on with the batches that are to be looked at."""
+        for batch_id in [batch_id for batch_id, due in self._resting.items() if due <= now]:
+            del self._resting[batch_id]
+            batch = self._batches[batch_id]
+            if self.life in RETIRED:
+                for part in batch.parts:
+                    self._move_on(batch, part)
+                batch.parts.clear()
+            self._go_on(now, batch_id, batch)
+
+    def _look_again(self, now: float) -> None:
+        """Whoever waits for a busy function need not any more."""
+        for batch_id in self._resting:
+            for part in self._batches[batch_id].parts:
+                part.due = now
+        self._resting = dict.fromkeys(self._resting, now)
 
     def _settle(self, batch_id: str, error: StoreUnavailable | None) -> None:
         """One message or move of a batch ended."""
@@ -654,6 +818,10 @@ class RouteState:
         """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
         at_work = {member_id(member) for batch in self._batches.values() for member in batch.members}
         return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
+
+
+def _suspended(function: str, wait: float) -> str:
+    return f"function {function!r} failed again and again, and is asked again in {wait:.1f} s"
 
 
 def _failures(members: list[bytes], status: int, title: str, detail: str) -> list[Answer]:
