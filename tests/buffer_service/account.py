@@ -130,7 +130,7 @@ class Account:
         self.answers_at: dict[tuple[str, str], float] = {}  # when the last part of a batch came back, by queue and batch
         self.passed: set[tuple[str, str]] = set()  # batches of which something was answered
         self.failed_alone: defaultdict[tuple[str, str], int] = defaultdict(int)  # items, by batch
-        self.in_vain: defaultdict[str, int] = defaultdict(int)  # calls in a row, by process
+        self.in_vain: defaultdict[tuple[str, str], int] = defaultdict(int)  # calls in a row, by process and function
         self.failures: defaultdict[str, int] = defaultdict(int)  # calls in all, by process
         self.suspended_at: dict[str, float] = {}  # when a process had last reason not to ask a function for a while
         self.tables_drop = False
@@ -156,8 +156,9 @@ class Account:
         """The store is about to lose all its data."""
         self.note("the store forgets")
         self.calls.append(CallMade(0, "", "", self.loop.time()))
+        known = self.by_id.keys() - self.again  # of others, a process that had them before may have them still
+        self.at_home.update(request for request in known if self._computed_at_home(request))
         self.again.update(self.by_id)
-        self.at_home.update(request for request in self.by_id if self._computed_at_home(request))
         self.in_words.clear()
         self.due.clear()
 
@@ -283,15 +284,15 @@ class Account:
         batch = self.batch_of.get(items[0].id, ("", ""))
         if _answers(items, result):
             self.passed.add(batch)
-            self.in_vain[process.name] = 0
+            self.in_vain[process.name, function] = 0
             return
         if isinstance(result, FunctionUnavailable) and (self.patience < 10.0 or self.tables_drop):
             self.allow(items, 503)  # his time may be over before the function is asked again, where it is
         if isinstance(result, (FunctionBusy, BatchTooLarge)):
             return
-        self.in_vain[process.name] += 1
+        self.in_vain[process.name, function] += 1
         self.failures[process.name] += 1
-        if self.in_vain[process.name] >= 4:
+        if self.in_vain[process.name, function] >= 4:
             self.suspended_at[process.name] = self.loop.time()
         if self.failures[process.name] >= 64:
             self.allow(items, 502)

@@ -55,9 +55,6 @@ FAULTS = (
     "functions are away",
     "batches are too large",
     "answers are wrong",
-    "workers crash on poison",
-    "functions throttle",
-    "functions break",
     "the buffer has a defect",
     "functions are slow",
     "plans change",
@@ -66,6 +63,7 @@ FAULTS = (
     "queues are short",
     "tables drop",
 )
+OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
 
 
 class World(Account):
@@ -80,6 +78,8 @@ class World(Account):
         # Most of what is decided is about these.
         often = {"plans change": 2.0, "calls to the store get lost": 1.5, "processes leave": 1.5}
         drawn = tuple(fault for fault in FAULTS if rng.random() < weather * often.get(fault, 1.0))
+        apart = random.Random(f"workers of {seed}")  # so that whatever else a seed draws is as it was without these
+        drawn += tuple(fault for fault in OF_WORKERS if apart.random() < weather)
         self.faults = frozenset(drawn if faults is None else faults)
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
@@ -241,7 +241,7 @@ class World(Account):
             if "poison" not in kinds or "workers crash on poison" not in self.faults:
                 return FunctionFailed("the function choked")
             self.crashed.add((process.name, function))
-            self.restarting[function] = now + self.rng.uniform(0.0, 0.3)
+            self.restarting[function] = now + self.rng.uniform(0.0, 0.3) * (now < FAULTS_END)
             return FunctionCrashed("the worker broke the connection")
         answers = [_computed(item) for item in items]
         if self.chance("answers are wrong", 0.3):
@@ -650,6 +650,7 @@ _telemetries: dict[str, Telemetry] = {}
 def simulate(seed: int, faults: tuple[str, ...] | None = None, verbose: bool = False) -> World:
     """One run."""
     worlds = []
+    random.seed(seed)  # what the shell draws for who was refused together
 
     async def main(loop: VirtualLoop) -> None:
         world = World(seed, loop, _telemetries, faults)
