@@ -212,6 +212,8 @@ class Account:
             self.released_at[name, batch.batch_id] = now
             self.announced.discard((name, batch.batch_id))  # a route that returns counts its calls anew
             self.answers_at.pop((name, batch.batch_id), None)
+            self.passed.discard((name, batch.batch_id))
+            self.failed_alone.pop((name, batch.batch_id), None)
             self.members_of[name, batch.batch_id] = list(map(member_id, batch.members))
             self.batch_of.update(dict.fromkeys(map(member_id, batch.members), (name, batch.batch_id)))
         for member in events.arrivals[outcome.accepted :]:
