@@ -68,17 +68,17 @@ class Part:
 
 
 class BatchState:
-    """One batch under way since ``began`` (s), in the life ``epoch`` of its queue."""
+    """One batch under way, which the queue gave away at ``taken_at`` (s) in the life ``epoch``."""
 
     __slots__ = (
-        *("answers", "asked", "began", "epoch", "failed_alone", "given_up", "members", "moving", "outstanding", "parts"),
-        *("passed", "split", "times_asked"),
+        *("answers", "asked", "epoch", "failed_alone", "given_up", "members", "moving", "outstanding", "parts"),
+        *("passed", "split", "taken_at", "times_asked"),
     )
 
-    def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, began: float) -> None:
+    def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, taken_at: float) -> None:
         self.members = members
         self.epoch = epoch
-        self.began = began
+        self.taken_at = taken_at
         self.parts = parts  # the next to be asked is the last
         self.asked: dict[int, Part] = {}  # under way
         self.times_asked = 0

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from sluice.batching.documents import Route
-from sluice.batching.errors import FunctionFailed, SluiceError, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import (
@@ -34,6 +34,7 @@ from sluice.buffer_service.route_state import (
     Adopted,
     Adoption,
     Call,
+    Caller,
     Instructions,
     Invocation,
     Message,
@@ -85,7 +86,9 @@ class Dispatcher:
     """Serves one route of a model on one process of the buffer.
 
     ``elsewhere`` moves members to the other routes; ``drained`` is called when nobody waits at the retired route any more, perhaps
-    again and again until the dispatcher is closed.
+    again and again until the dispatcher is closed; ``left`` tells all routes that a caller waits no more: his request may have
+    moved.
+    ``slo`` (s) is what the plan promises.
     """
 
     def __init__(
@@ -99,8 +102,10 @@ class Dispatcher:
         telemetry: ModelTelemetry | RouteTelemetry,
         elsewhere: Callable[[list[bytes]], Awaitable[None]],
         drained: Callable[[], None],
+        left: Callable[[Caller], None],
+        slo: float | None = None,
     ) -> None:
-        self._state = RouteState(model, route, limits, callers.process, callers.waiting, callers.request_timeout)
+        self._state = RouteState(model, route, limits, callers.process, callers.waiting, callers.request_timeout, slo)
         self._store = store
         self._queue = store.queue(model, limits, route.name)
         self._callers = callers
@@ -109,6 +114,7 @@ class Dispatcher:
         self._telemetry = telemetry
         self._elsewhere = elsewhere
         self._drained = drained
+        self._left = left
         self._closed = asyncio.Event()
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,11 +127,11 @@ class Dispatcher:
         """Install the policy, announce this process, and serve from then on."""
         self._kick()
 
-    def follow(self, route: Route) -> None:
+    def follow(self, route: Route, slo: float | None = None) -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         if (route.function, route.variant) != (self._state.route.function, self._state.route.variant):
             self._metadata = None
-        self._state.follow(self._clock(), route)
+        self._state.follow(self._clock(), route, slo)
         self._kick()
 
     def retire(self) -> None:
@@ -145,24 +151,41 @@ class Dispatcher:
 
         Raises
         ------
-        QueueFull, StoreUnavailable, DeadlinePassed
+        Overloaded, QueueFull, StoreUnavailable, DeadlinePassed, Draining
         """
         came = self._clock()
+        if (refusal := self._state.refuses(came)) is not None:
+            self._telemetry.refused(refusal)
+            if self._state.due(came):
+                self._call_soon()
+            raise refusal
         item = Item(self._callers.new_id(), content_type, body, headers)
         answered = self._callers.add(self._state.name, item, came)
+        caller = self._callers.waiting[item.id]
         self._state.came(came, item)
         if self._state.ending:
             answered.add_done_callback(self._has_ended)
         self._call_soon()
         try:
             answer = await answered
+        except asyncio.CancelledError:
+            self._telemetry.left(self._clock() - came)
+            self._left(caller)
+            raise
         except SluiceError as error:
             self._telemetry.refused(error)
+            if isinstance(error, (DeadlinePassed, Draining)):
+                self._left(caller)
             raise
         finally:
             self._callers.forget(item.id)
         self._telemetry.answered(answer.status, self._clock() - came, answer.headers.get(ROUTE_HEADER))
         return answer
+
+    def gone(self, caller: Caller) -> None:
+        """A caller waits no more; where his request is in this queue it leaves it."""
+        if self._state.gone(self._clock(), caller):
+            self._call_soon()
 
     async def describe(self) -> dict[str, Any]:
         """The metadata of the model, asked once from the function of the route in force."""

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with the limits it lacks: half-sent headers and bodies are cut off in time, headers in size.
 
 The size of bodies is bounded by the application (routes.py), which uvicorn calls as soon as the headers are complete. Time is kept
-here, because a request that comes whole, as most do, then costs no timer.
+here, because a request that comes whole, as most do, then costs no timer. A request whose connection ends is cancelled here too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from sluice.buffer_service.routes import TASK
 
 MAX_HEADER_BYTES = 64 * 1024
 _REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -39,6 +41,11 @@ def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
             super().connection_lost(exc)
+            if self.cycle is not None and not self.cycle.response_complete:
+                scope: Any = self.cycle.scope
+                if (task := scope.get(TASK)) is not None:
+                    scope[TASK] = None
+                    task.cancel()  # who asked has gone: nobody needs the answer
 
         def data_received(self, data: bytes) -> None:
             self._read = len(data)

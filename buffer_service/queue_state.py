@@ -6,20 +6,23 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     events                          the queue
     ------                          ---------
     completed                       the batch is in flight no more; its members' losses are forgotten; unknown ids are ignored
-    serving (a sweep)               the process was heard of now; every batch of a process not heard of for longer than the lease,
-                                    and every batch of this process that it does not name, is lost: its members return to the head,
-                                    with the age they had, or are put aside when they were lost ``max_attempts`` times
+    serving (a sweep)               the process was heard of now; every batch of this process that it does not name is lost and,
+                                    if this process was heard of within the lease, every batch of one that was not: its members
+                                    return to the head, with the age they had, or are put aside when they were lost
+                                    ``max_attempts`` times
+    gone                            of the members that wait, the first that is equal leaves; others are ignored
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes
 
 in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
-nothing to serve he is forgotten. A process that was never heard of counts as lost. Ties: a lease that ends now still holds; of
+nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
+nobody: perhaps the store was away, and all others are about to be heard of. Ties: a lease that ends now still holds; of
 members lost together the oldest is first, of those equally old the one whose batch left first.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from sluice.batching import Batcher, Policy
@@ -40,6 +43,7 @@ class QueueState:
         self.epoch = ""
         self.batcher: Batcher[Dated] | None = None
         self.in_flight: dict[str, tuple[Dated, ...]] = {}
+        self.taken = 0  # members that left in batches
         self.seen: dict[str, float] = {}  # by process
         self.attempts: dict[bytes, int] = {}  # by member id
         self.dead: deque[bytes] = deque(maxlen=DEAD_KEPT)
@@ -61,6 +65,8 @@ class QueueState:
         completed = self._complete(events.completed)
         batcher.accept(now, completed=completed)
         dead = self._sweep(batcher, process, events.serving, limits, now) if events.serving is not None else []
+        if events.gone:
+            self._withdraw(batcher, events.gone)
         accepted = max(0, min(len(events.arrivals), limits.max_queue_length - len(batcher)))
         arrivals = [(now, member) for member in events.arrivals[:accepted]]
         if accepted and limits.arrivals_kept and not events.recorded:
@@ -69,12 +75,12 @@ class QueueState:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return Outcome(accepted, dead=dead, queue_length=len(batcher), epoch=self.epoch)
+            return Outcome(accepted, dead=dead, queue_length=len(batcher), taken=self.taken, epoch=self.epoch)
         step = batcher.advance(now, arrivals)
         released = [self._release(f"{process}:{call}:{i}", members) for i, members in enumerate(step.batches)]
         dropped = [member for _, member in step.dropped]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return Outcome(accepted, released, dropped, dead, wake_in, len(batcher), self.epoch)
+        return Outcome(accepted, released, dropped, dead, wake_in, len(batcher), self.taken, self.epoch)
 
     def _complete(self, batch_ids: Sequence[str]) -> int:
         """How many of these were in flight, and are no more."""
@@ -87,13 +93,29 @@ class QueueState:
 
     def _release(self, batch_id: str, members: tuple[Dated, ...]) -> Released:
         self.in_flight[batch_id] = members
+        self.taken += len(members)
         return Released(batch_id, [member for _, member in members])
+
+    def _withdraw(self, batcher: Batcher[Dated], members: Sequence[bytes]) -> None:
+        gone = Counter(members)
+
+        def leaves(dated: Dated) -> bool:
+            left = gone[dated[1]] > 0
+            gone[dated[1]] -= left
+            return left
+
+        batcher.withdraw(leaves)
 
     def _sweep(self, batcher: Batcher[Dated], process: str, serving: Sequence[str], limits: Limits, now: float) -> list[bytes]:
         """Renew the lease of ``process``; put what nobody serves back to the head; return what was lost too often."""
+        judges = process in self.seen and now <= self.seen[process] + limits.lease
         self.seen[process] = now
         held = set(serving)
-        batches = [batch_id for batch_id in self.in_flight if not self._leased(batch_id, process, held, limits.lease, now)]
+        batches = [
+            batch_id
+            for batch_id in self.in_flight
+            if (judges or batch_id[:PROCESS_LENGTH] == process) and not self._leased(batch_id, process, held, limits.lease, now)
+        ]
         lost: list[Dated] = []
         dead: list[bytes] = []
         for batch_id in batches:

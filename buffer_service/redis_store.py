@@ -89,7 +89,7 @@ class RedisQueue:
         self._serial = 0
         names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
         prefix = f"sluice:{{{model}}}:{route}:" if route else f"sluice:{{{model}}}:"
-        self.keys = [*(prefix + name for name in names), stream_key(model)]
+        self.keys = [*(prefix + name for name in names), stream_key(model), prefix + "taken"]
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
         self._arrivals_kept = limits.arrivals_kept
 
@@ -105,10 +105,12 @@ class RedisQueue:
         arguments: list[Any] = [self._process, self._serial, "" if now is None else repr(now), *self._head]
         arguments += (int(events.leaving), len(events.completed), -1 if serving is None else len(serving))
         arguments += (0 if events.recorded else self._arrivals_kept, pack_ages(events.ages or (0.0,) * len(events.arrivals)))
+        arguments.append(len(events.gone))
         arguments += events.completed
         arguments += serving or ()
+        arguments += events.gone
         arguments += events.arrivals
-        epoch, accepted, waiting, wake_in, batches, dropped, dead = await _answer(self._evalsha(arguments))
+        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken = await _answer(self._evalsha(arguments))
         return Outcome(
             accepted,
             [Released(batch[0].decode(), batch[1:]) for batch in batches],
@@ -116,6 +118,7 @@ class RedisQueue:
             dead,
             float(wake_in) if wake_in else None,
             waiting,
+            taken,
             epoch.decode(),
         )
 

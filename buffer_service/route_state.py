@@ -5,7 +5,7 @@ about them but those about batching, which the queue's rule makes. What may not:
 comes with ``now``, seconds on the one clock of the process; facts only note what happened, and ``turn(now)`` says once for all of
 them what is to be done. The same facts give the same instructions.
 
-    came, adopt                   requests of callers here; members that another route gives up
+    came, gone, adopt             requests of callers here; callers who wait no more; members that another route gives up
     called                        what the queue answered to the call that was asked for, or how it failed
     served                        what the function answered to a batch, or how it failed
     sent, moved                   how a message to another process, and a move to another route, ended
@@ -29,8 +29,13 @@ none of his callers is at the queue, none after that, and says goodbye when thos
 
 Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
 shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
-named, the next sweep (three in a lease). After a failed call it is due at once where somebody waits for the answer, else after
-``RETRY``; and it sweeps, since batches may have been released to an answer that got lost.
+named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one in ``IDLE``; one that
+comes more than a lease after the last is followed by another, as only then the queue takes this process's judgement. After a failed
+call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been released
+to an answer that got lost.
+
+Who may wait. A request is refused before it comes where it would wait for too long (``admission.py``); a caller who waits no more
+leaves the queue with the next call, and is in no batch after that.
 
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
 former are called first, as many as one call carries. Completions and arrivals go in one call. Callers here are told without waiting
@@ -59,6 +64,7 @@ from sluice.batching import Policy
 from sluice.batching.documents import Route
 from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
+from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.circuit import Circuit
 from sluice.buffer_service.members import decode_member, encode_member, member_id
@@ -70,8 +76,10 @@ ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried
+MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
+IDLE = 5.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
 RESTART = 5.0  # seconds that a worker which crashed is waited for
 AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
@@ -212,6 +220,7 @@ class _Asked:
 
     install: Policy | None
     arrivals: list[tuple[float, bytes]]
+    gone: list[bytes]
     completed: list[str]
     adoptions: list[Adoption]
     swept: list[str] | None  # batches given up that this call's sweep takes back; None: it is no sweep
@@ -222,11 +231,18 @@ class RouteState:
     """One route of ``model`` on ``process``.
 
     ``waiting`` are the callers here, at whatever queue, by request id; who is answered, refused or gone leaves it.
-    ``patience`` (s) is how long a caller waits for his answer.
+    ``patience`` (s) is how long a caller waits for his answer, ``slo`` (s) what the plan promises him.
     """
 
     def __init__(
-        self, model: str, route: Route, limits: Limits, process: str, waiting: Mapping[str, Caller], patience: float
+        self,
+        model: str,
+        route: Route,
+        limits: Limits,
+        process: str,
+        waiting: Mapping[str, Caller],
+        patience: float,
+        slo: float | None = None,
     ) -> None:
         self.name = queue_name(model, route.name)
         self.life = Life.SERVING
@@ -237,7 +253,9 @@ class RouteState:
         self._waiting = waiting
         self._patience = patience
         self._to_install: Policy | None = self._table()
+        self._admission = Admission(route.policy.policy(), patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._gone: list[bytes] = []  # members whose callers wait no more
         self._adoptions: list[Adoption] = []
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
@@ -252,8 +270,11 @@ class RouteState:
         self._epoch: str | None = None
         self._failures = 0  # calls that failed, since the last that did not
         self._ask_at = AT_ONCE
-        self._sweep_at = AT_ONCE  # the first call announces this process
+        self._sweep_at = AT_ONCE  # from when on a call is a sweep; the first announces this process
+        self._swept_at = AT_ONCE
+        self._sweeps_on = True  # whether the next sweep is due as soon as it may be
         self._queue_length: int | None = None
+        self._waited = 0  # what the queue said last
         self._clear()
 
     # -- facts
@@ -274,15 +295,36 @@ class RouteState:
         return self._route.variant or self._model
 
     def came(self, now: float, item: Item) -> None:
-        """A request of a caller here; after the goodbye it is refused."""
-        if self.life is Life.CLOSED:
-            self._refuse.append(Refusal(item.id, SHUT))
-            return
-        if (wait := self._circuit.refuses(now)) is not None:
-            self._refuse.append(Refusal(item.id, FunctionSuspended(_suspended(self._route.function, wait), wait)))
-            return
+        """A request of a caller here, who was not refused."""
         self._arrivals.append((now, encode_member(item)))
         self._ask_at = AT_ONCE
+
+    def refuses(self, now: float) -> DispatchFailed | None:
+        """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
+        if self.life is Life.CLOSED:
+            return SHUT
+        if (wait := self._circuit.refuses(now)) is not None:
+            return FunctionSuspended(_suspended(self._route.function, wait), wait)
+        waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
+        refusal = self._admission.refuses(now, waiting, self._model)
+        if refusal is not None and self._admission.stale(now):
+            self._ask_at = AT_ONCE
+        return refusal
+
+    def gone(self, now: float, caller: Caller) -> bool:
+        """A caller waits no more; whether his request is in this queue, which it leaves with the next call."""
+        if caller.queue != self.name:
+            return False
+        caller.queue = TOLD
+        self._admission.left(now - caller.came)
+        member = encode_member(caller.item)
+        arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
+        if len(arrivals) < len(self._arrivals):
+            self._arrivals = arrivals
+            return False
+        self._gone.append(member)
+        self._ask_at = AT_ONCE
+        return True
 
     def adopt(self, now: float, members: list[bytes]) -> Adoption:
         """Take over what waited at another route; ``Instructions.adopted`` says how that ended."""
@@ -318,6 +360,8 @@ class RouteState:
             if ended.suspected:
                 self._suspects.forget(ended.items[0])
             batch.answered(answers)
+        if not batch.parts and not batch.asked:
+            self._admission.worked(now - batch.taken_at)
         self._go_on(now, batch_id, batch)
 
     @property
@@ -342,7 +386,7 @@ class RouteState:
             self._log.append((logging.ERROR, f"{self.name}: {error}"))
         self._settle(move.batch_id, error)
 
-    def follow(self, now: float, route: Route) -> None:
+    def follow(self, now: float, route: Route, slo: float | None = None) -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         changed = self.life is not Life.SERVING or route.policy != self._route.policy
         self._live(Fact.FOLLOW)
@@ -352,6 +396,7 @@ class RouteState:
             self._circuit = self._circuit.of_another()
             self._suspects, self._crashed_at = Suspects(), AT_ONCE
             self._look_again(now)
+        self._admission.follow(route.policy.policy(), self._patience, slo)
         if changed:
             self._to_install = self._table()
             self._ask_at = AT_ONCE
@@ -362,6 +407,10 @@ class RouteState:
         self._to_install = self._table()
         self._ask_at = AT_ONCE
         self._look_again(now)
+
+    def due(self, now: float) -> bool:
+        """Whether a call is due."""
+        return now >= self._ask_at and self._asked is None
 
     @property
     def ending(self) -> bool:
@@ -421,14 +470,16 @@ class RouteState:
         swept = None
         if goodbye or now >= self._sweep_at:
             swept, self._given_up = self._given_up, []
-            self._sweep_at = now + self._limits.lease / SWEEPS
+            self._sweeps_on = now > self._swept_at + self._limits.lease
+            self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
         arrivals = self._next_arrivals() if not adoptions else []
-        self._asked = _Asked(self._to_install, arrivals, self._completed, adoptions, swept, goodbye)
+        gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
+        self._asked = _Asked(self._to_install, arrivals, gone, self._completed, adoptions, swept, goodbye)
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
-        self._ask_at = AT_ONCE if self._arrivals or self._adoptions else NEVER
+        self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone else NEVER
         return call
 
     def _next_adoptions(self) -> list[Adoption]:
@@ -448,9 +499,9 @@ class RouteState:
         leaving = self.life in ENDING and not clearing and not self._callers_here()
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
-            return Events(moved, asked.completed, serving, leaving, recorded=True)
+            return Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone)
         members = [member for _, member in asked.arrivals]
-        return Events(members, asked.completed, serving, leaving, [now - came for came, _ in asked.arrivals])
+        return Events(members, asked.completed, serving, leaving, [now - came for came, _ in asked.arrivals], gone=asked.gone)
 
     def _due_messages(self, now: float) -> list[Message]:
         due = [message for message in self._messages if message.due <= now]
@@ -468,11 +519,16 @@ class RouteState:
 
     def _answered(self, now: float, asked: _Asked, outcome: Outcome) -> None:
         self._failures = 0
-        self._queue_length = outcome.queue_length
+        self._queue_length = self._waited = outcome.queue_length
         if self._epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
+            self._admission.lost()
         self._epoch = outcome.epoch
+        if self._circuit.open:
+            self._admission.lost()  # what leaves the queue to be refused says nothing of the rate of service
+        else:
+            self._admission.heard(now, outcome.queue_length, outcome.taken)
         if asked.adoptions:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
@@ -485,7 +541,7 @@ class RouteState:
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
             self._hand_out(_failures(outcome.dead, 502, "Function failed", lost))
         wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
-        self._ask_at = min(self._ask_at, wake_at, self._sweep_at)
+        self._ask_at = min(self._ask_at, wake_at, self._sweep_at + (0.0 if self._sweeps_on or self._is_needed() else IDLE))
         if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._live(Fact.NOBODY_WAITS)
 
@@ -515,6 +571,8 @@ class RouteState:
         self._given_up += asked.swept or ()
         if self.life is not Life.CLEARING:
             self._to_install = self._to_install or asked.install
+        self._gone += [member for _, member in asked.arrivals]  # who may wait there all the same
+        self._gone += asked.gone
         self._refuse += [Refusal(member_id(member), error) for _, member in asked.arrivals]
         self._adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
         ending = self.life in ENDING and not self._callers_here()
@@ -528,6 +586,7 @@ class RouteState:
         self._adoptions = asked.adoptions + self._adoptions
         self._arrivals = asked.arrivals + self._arrivals
         self._given_up.clear()
+        self._gone.clear()
         self._to_install = self._table()
         self._ask_at = self._sweep_at = AT_ONCE
         if self._epoch is not None:
@@ -699,7 +758,7 @@ class RouteState:
         """When it is too late for an item to be asked for; when another process's callers came is not known here."""
         patience, drop_after = self._patience, self._route.policy.drop_after
         caller = self._waiting.get(item.id)
-        return (caller.came if caller is not None else batch.began) + (
+        return (caller.came if caller is not None else batch.taken_at) + (
             patience if drop_after is None else min(patience, drop_after)
         )
 
@@ -799,6 +858,10 @@ class RouteState:
             policy = greedy(policy.max_batch_size, servers=None)
         drop_after = self._patience if policy.drop_after is None else min(self._patience, policy.drop_after)
         return replace(policy, drop_after=drop_after)
+
+    def _is_needed(self) -> bool:
+        """Whether others may take this process's batches back, or it those of others."""
+        return bool(self._batches) or self._waited > 0 or any(caller.queue == self.name for caller in self._waiting.values())
 
     def _busy(self) -> bool:
         """Whether something of this route is under way here that has an end, besides a call."""

@@ -12,7 +12,9 @@ problem details (RFC 9457) with one more member, ``error``, where clients of the
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -29,6 +31,7 @@ from sluice.batching.errors import (
     Infeasible,
     InvalidInput,
     NotConverged,
+    Overloaded,
     PayloadTooLarge,
     QueueFull,
     SluiceError,
@@ -49,6 +52,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
+    Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     Draining: HTTPStatus.SERVICE_UNAVAILABLE,
     FunctionFailed: HTTPStatus.BAD_GATEWAY,
@@ -59,6 +63,8 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     NotConverged: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
+TASK = "sluice.task"
+"""In the scope of a request: the task that waits for its answer; ``None`` when it was cancelled since the client has gone."""
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
 BINARY = "application/octet-stream"
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
@@ -95,11 +101,14 @@ class Routes:
             await self._route(scope, receive, send)
         except SluiceError as error:
             extra: list[tuple[bytes, bytes]] = []
-            if isinstance(error, (QueueFull, FunctionSuspended)):
-                extra.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
+            if isinstance(error, (QueueFull, Overloaded, FunctionSuspended)):
+                extra.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
             if isinstance(error, PayloadTooLarge):
                 extra.append((b"connection", b"close"))  # there may be more of it than was read
             await _refuse(send, status_code(error), str(error), extra)
+        except asyncio.CancelledError:
+            if TASK not in scope or scope[TASK] is not None:
+                raise  # the server gives up; else the client did, and there is nobody to be told
         except Exception:
             _log.exception("request failed: %s %s", scope["method"], scope["path"])
             await _refuse(send, HTTPStatus.INTERNAL_SERVER_ERROR, "an error inside the buffer; its log has the details")
@@ -165,6 +174,7 @@ class Routes:
                 check_json(body)
             except WireError as error:
                 raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
+        scope[TASK] = asyncio.current_task()  # from here on it waits; the connection cancels it when the client goes
         answer = await served.submit(content_type, headers, body)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)

@@ -17,6 +17,7 @@ from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.invokers import Invoker
+from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry
@@ -53,7 +54,7 @@ class ServedModel:
         self.telemetry.follow(plan)
         for name, route in routes.items():
             if name in self._dispatchers:
-                self._dispatchers[name].follow(route)
+                self._dispatchers[name].follow(route, self._slo())
             else:
                 self._open(route)
         self._router.follow({name: route.share for name, route in routes.items()})
@@ -89,7 +90,15 @@ class ServedModel:
     def _open(self, route: Route) -> None:
         telemetry = self.telemetry.route(route.name) if route.name else self.telemetry
         parts = self._store, self._limits, self._callers, self._invoker, telemetry
-        dispatcher = Dispatcher(self.plan.model, route, *parts, elsewhere=self._move, drained=partial(self._close, route.name))
+        dispatcher = Dispatcher(
+            self.plan.model,
+            route,
+            *parts,
+            elsewhere=self._move,
+            drained=partial(self._close, route.name),
+            left=self._left,
+            slo=self._slo(),
+        )
         self._dispatchers[route.name] = dispatcher
         dispatcher.start()
 
@@ -103,6 +112,14 @@ class ServedModel:
                 await self._dispatchers[name].adopt(theirs)
             else:  # gone since they were dealt
                 await self._move(theirs)
+
+    def _left(self, caller: Caller) -> None:
+        """A caller waits no more."""
+        for dispatcher in self._dispatchers.values():
+            dispatcher.gone(caller)
+
+    def _slo(self) -> float | None:
+        return self.plan.slo.latency if self.plan.slo is not None else None
 
     def _close(self, name: str) -> None:
         """Nobody waits at a retired route any more: from here on it does not return."""

@@ -45,7 +45,7 @@ class Events:
     ``leaving`` takes the events but releases nothing, and forgets this process once it serves nothing.
     ``ages`` says how many seconds before this call each of the arrivals came; without it, all came now. The rule does not read
     them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned. ``recorded`` arrivals are
-    in it already: they come from another queue of the model.
+    in it already: they come from another queue of the model. ``gone`` are members of this process's callers who wait no more.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -54,6 +54,7 @@ class Events:
     leaving: bool = False
     ages: Sequence[float] = ()
     recorded: bool = False
+    gone: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Outcome:
 
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
-    Another ``epoch`` than the last time means that the store lost the queue in between.
+    ``taken`` is how many members have left in batches since the queue began. Another ``epoch`` than the last time means that the
+    store lost the queue in between.
     """
 
     accepted: int = 0
@@ -71,6 +73,7 @@ class Outcome:
     dead: list[bytes] = field(default_factory=list)
     wake_in: float | None = None
     queue_length: int = 0
+    taken: int = 0
     epoch: str = ""
 
 
@@ -79,7 +82,7 @@ class Limits:
     """What a queue bounds: its length, the lease in seconds, how often a member may be lost, the arrival times that it keeps."""
 
     max_queue_length: int = 10_000
-    lease: float = 5.0
+    lease: float = 0.6
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
 

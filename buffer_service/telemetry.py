@@ -164,6 +164,11 @@ class ModelTelemetry:
         self._telemetry._refusals.labels(self.name, type(error).__name__).inc()
         self._counted(kept=False)
 
+    def left(self, waited: float) -> None:
+        """A caller went away ``waited`` seconds after he came."""
+        self._telemetry._refusals.labels(self.name, "ClientLeft").inc()
+        self._counted(kept=waited <= self._slo)
+
     def waiting(self, queue_length: int, route: str = "") -> None:
         """So many wait at a route."""
         self._waiting[route] = queue_length
@@ -236,6 +241,10 @@ class RouteTelemetry:
     def refused(self, error: Exception) -> None:
         """As of the model."""
         self._model.refused(error)
+
+    def left(self, waited: float) -> None:
+        """As of the model."""
+        self._model.left(waited)
 
     def sent(self, batch_size: int) -> None:
         """A batch leaves."""

@@ -11,12 +11,14 @@
 --       8 epoch      string: which life of this queue it is; another one means that everything before is lost
 --       9 arrival_stream  stream: when requests came, one entry for each call that accepted some (buffer_service/arrival_stream.py);
 --                  all queues of a model write the same one
+--       10 taken   string: how many members have left in batches
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
 --       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each
---       then the ids of the completed batches, of the served batches, and the arriving members
--- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead }
+--       12 number of members that have gone
+--       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
+-- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -45,7 +47,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 11
+local argument = 12
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -66,6 +68,8 @@ if n_serving >= 0 then
     argument = argument + 1
     serving[ARGV[argument]] = true
   end
+  local heard = redis.call('ZSCORE', KEYS[5], process)
+  local judges = heard and now <= tonumber(heard) + tonumber(ARGV[5]) -- else the server may have been away, and all are late
   redis.call('ZADD', KEYS[5], stamp, process)
   local lost = {}
   local alive = {}
@@ -75,7 +79,7 @@ if n_serving >= 0 then
       local seen = redis.call('ZSCORE', KEYS[5], owner)
       alive[owner] = seen and now <= tonumber(seen) + tonumber(ARGV[5]) or false
     end
-    if not alive[owner] or (owner == process and not serving[id]) then
+    if (judges and not alive[owner]) or (owner == process and not serving[id]) then
       local batch = cmsgpack.unpack(redis.call('HGET', KEYS[4], id))
       redis.call('HDEL', KEYS[4], id)
       for i, member in ipairs(batch[2]) do
@@ -101,6 +105,17 @@ if n_serving >= 0 then
     redis.call('LPUSH', KEYS[3], entry[2])
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))
+end
+
+-- Who has gone leaves both lists.
+for _ = 1, tonumber(ARGV[12]) do
+  argument = argument + 1
+  local index = redis.call('LPOS', KEYS[3], ARGV[argument])
+  if index then
+    redis.call('LREM', KEYS[3], 1, ARGV[argument])
+    redis.call('LSET', KEYS[2], index, '')
+    redis.call('LREM', KEYS[2], 1, '')
+  end
 end
 
 -- Arrivals, as many as fit.
@@ -133,6 +148,7 @@ end
 local leaving = ARGV[7] == '1'
 if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end
 local batches, dropped = {}, {}
+local taken = 0
 local wake_in = ''
 local in_flight = servers >= 0 and redis.call('HLEN', KEYS[4]) or 0
 while waiting > 0 and not leaving do
@@ -160,7 +176,13 @@ while waiting > 0 and not leaving do
     batches[#batches + 1] = members
     in_flight = in_flight + 1
     waiting = waiting - take
+    taken = taken + take
   end
 end
+if taken > 0 then
+  taken = redis.call('INCRBY', KEYS[10], taken)
+else
+  taken = tonumber(redis.call('GET', KEYS[10]) or 0)
+end
 
-return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead }
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken }

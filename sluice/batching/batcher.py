@@ -7,7 +7,7 @@ contents, a network. Whoever owns a ``Batcher`` owns the time; it must not run b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -84,6 +84,10 @@ class Batcher(Generic[Member]):
         self._now = now
         self.in_flight -= completed
         self._waiting.extend((now, member) for member in arrivals)
+
+    def withdraw(self, leaves: Callable[[Member], bool]) -> None:
+        """Those of whom ``leaves`` says so, asked once for each, oldest first, wait no more; the rule is not applied."""
+        self._waiting = deque(entry for entry in self._waiting if not leaves(entry[1]))
 
     def take_back(self, batches: int, members: Iterable[tuple[float, Member]]) -> None:
         """``batches`` in flight are lost; those of their ``members`` to be served again return to the head.

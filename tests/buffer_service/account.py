@@ -17,13 +17,14 @@ What must hold (``Account.wrong`` has what does not):
     there is soon reported complete; but where the store failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
+11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ import msgspec
 
 from sluice.batching import Policy
 from sluice.batching.documents import Plan
-from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, SluiceError, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, Overloaded, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.members import member_id
@@ -209,6 +210,7 @@ class Account:
         else:
             self._check_ages(name, process, events, outcome, now)
         for batch in outcome.batches:
+            self._check_nobody_has_gone(name, batch.members, now)
             self.released_at[name, batch.batch_id] = now
             self.announced.discard((name, batch.batch_id))  # a route that returns counts its calls anew
             self.answers_at.pop((name, batch.batch_id), None)
@@ -234,12 +236,21 @@ class Account:
             answered = self.answers_at.get((name, batch_id), now)
             if not self.again.isdisjoint(self.members_of.get((name, batch_id), ())):
                 continue  # whose part it was that came back last cannot be told
-            if now > answered + PROMPT and self._well(process, answered - self.limits.lease):
+            if now > answered + PROMPT and self._well(process, answered - 2 * self.limits.lease):
                 self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
 
     def _well(self, process: Process, since: float) -> bool:
         goes = process.alive and not process.leaving and process.name not in self.loop._stopped
         return goes and not any(hit >= since for hit in process.hits)
+
+    def _check_nobody_has_gone(self, name: str, members: Sequence[bytes], now: float) -> None:
+        """Whether a batch carries somebody who left his queue some time ago, and whose process could say so."""
+        for request in map(self.by_id.__getitem__, map(member_id, members)):
+            process, ended = self.processes[request.process], request.ended
+            moved = request.id in self.adopted_by or request.id in self.again
+            if request.status == "left" and ended is not None and now > ended + PROMPT and not moved:
+                if self._well(process, ended - 2 * self.limits.lease):
+                    self.blame(f"{name}: a batch carries {request.id}, who left at {ended:.4f}")
 
     def _check_taken_back(self, name: str, taken: TakenBack) -> None:
         owner = self.processes[taken.batch_id[:8]]
@@ -265,6 +276,8 @@ class Account:
         plans = [process.model.plan for process in self.processes.values()]
         for way in plans[0].all_routes if all(plan.digest == plans[0].digest for plan in plans) else ():
             name, wanted = queue_name(MODEL, way.name), way.policy.policy()
+            if name not in self.in_words:
+                continue  # the store forgot it, and nobody has been there since
             rules = self.in_words[name].policy
             drop_after = self.patience if wanted.drop_after is None else min(self.patience, wanted.drop_after)
             if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):
@@ -390,9 +403,17 @@ class Account:
             return
         if status == Draining.__name__ and process.leaving:
             return
+        if status == Overloaded.__name__ and any(self._fills_its_servers(name, process) for name in self.in_words):
+            return
         if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
             return
         self.blame(f"{request.id} of {process.name} ended with {status}")
+
+    def _fills_its_servers(self, queue: str, process: Process) -> bool:
+        """Whether a queue, with who has not been told to it yet, has a batch for every server."""
+        policy = self.in_words[queue].policy
+        here = sum(caller.queue == queue for caller in process.callers.waiting.values())
+        return policy.servers is not None and len(self.in_words[queue].waiting) + here >= policy.servers * policy.max_batch_size
 
     def check_everybody_was_answered(self) -> None:
         """The run is about to end."""

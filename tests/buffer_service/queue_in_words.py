@@ -31,6 +31,7 @@ class QueueInWords:
     heard: dict[str, float] = field(default_factory=dict)
     losses: dict[bytes, int] = field(default_factory=dict)
     taken_back: list[TakenBack] = field(default_factory=list)  # by the last call
+    taken: int = 0
     open_order: bool = False  # whether it lost several batches with members of one age, which come back in any order
 
     def check(self, process: str, events: Events, outcome: Outcome, limits: Limits, now: float) -> list[str]:
@@ -47,6 +48,10 @@ class QueueInWords:
         self.taken_back, self.open_order = [], False
         dead = self._sweep(process, events, limits, now) if events.serving is not None else []
         expect("put aside", outcome.dead, dead)
+        for gone in events.gone:
+            place = next((i for i, (_, member) in enumerate(self.waiting) if member == gone), None)
+            if place is not None:
+                del self.waiting[place]
         room = max(0, limits.max_queue_length - len(self.waiting))
         expect("accepted", outcome.accepted, min(room, len(events.arrivals)))
         self.waiting += [(now, member) for member in events.arrivals[:room]]
@@ -57,9 +62,12 @@ class QueueInWords:
         else:
             self._check_rule(process, outcome, now, expect)
         expect("queue length", outcome.queue_length, len(self.waiting))
+        self.taken += sum(len(batch.members) for batch in outcome.batches)
+        expect("taken", outcome.taken, self.taken)
         return wrong
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
+        judges = now - self.heard.get(process, -float("inf")) <= limits.lease
         self.heard[process] = now
         back: list[tuple[float, bytes]] = []
         lost: list[list[tuple[float, bytes]]] = []
@@ -67,7 +75,8 @@ class QueueInWords:
         for batch_id, members in list(self.in_flight.items()):
             owner = batch_id[:PROCESS_LENGTH]
             heard = self.heard.get(owner)
-            kept = batch_id in events.serving if owner == process else heard is not None and now - heard <= limits.lease
+            kept = not judges or (heard is not None and now - heard <= limits.lease)
+            kept = batch_id in events.serving if owner == process else kept
             if kept:
                 continue
             self.taken_back.append(TakenBack(batch_id, [member for _, member in members], process, heard))

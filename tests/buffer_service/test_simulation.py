@@ -192,6 +192,7 @@ DEFECTS: dict[str, Plant] = {
     "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
     "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
     "is drained too early": _patched(RouteState, "_nobody_waits", lambda _: lambda state: True),
+    "keeps callers who have gone in the queue": _patched(RouteState, "gone", lambda _: lambda state, now, caller: False),
     "leaves its callers to other processes": _patched(RouteState, "_callers_here", lambda _: lambda state: False),
     "leaves with batches under way": _patched(RouteState, "_busy", lambda _: lambda state: False),
     "does not sweep after a failure": _patched(
@@ -237,7 +238,7 @@ def test_a_planted_defect_is_found(defect):
 
 async def _kept(queue: Any) -> tuple[Any, ...]:
     """What the script left of a queue: the processes, the batches in flight, the losses, and who is put aside."""
-    _, _, _, in_flight, processes, attempts, dead, _, _ = queue.keys
+    _, _, _, in_flight, processes, attempts, dead, _, _, _ = queue.keys
     heard = {process.decode() for process in await queue._client.zrange(processes, 0, -1)}
     losses = {member: int(n) for member, n in (await queue._client.hgetall(attempts)).items()}
     batches = {batch_id.decode() for batch_id in await queue._client.hkeys(in_flight)}
