@@ -29,19 +29,13 @@ class Circuit:
 
     def __init__(self, max_batch_size: int) -> None:
         self.max_batch_size = max_batch_size
-        self.openings = 0  # ever
+        self.openings = 0
         self._failed = 0  # calls in a row
         self._unavailable = 0  # of these, those without an answer
         self._reserve = RESERVE
         self._in_a_row = 0  # openings
         self._open_until = -math.inf  # -inf: it is closed
         self._trying = False
-
-    def of_another(self) -> Circuit:
-        """That of a function of which nothing is known yet; openings are counted on."""
-        circuit = Circuit(self.max_batch_size)
-        circuit.openings = self.openings
-        return circuit
 
     def refuses(self, now: float) -> float | None:
         """Seconds until the function is asked again; ``None``: it is asked."""

@@ -276,9 +276,9 @@ class Dispatcher:
     async def _invoke(self, invocation: Invocation) -> None:
         """Ask a function, and tell the state what came of it."""
         answers = await self._answers(invocation)
-        openings = self._state.openings
+        suspensions = self._state.suspensions
         self._state.served(self._clock(), invocation.batch_id, answers, invocation.part)
-        if self._state.openings > openings:
+        if self._state.suspensions > suspensions:
             self._telemetry.suspended()
         self._kick()
 

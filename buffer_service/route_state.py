@@ -66,10 +66,9 @@ from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, 
 from sluice.batching.policy import greedy
 from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
-from sluice.buffer_service.circuit import Circuit
+from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import decode_member, encode_member, member_id
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
-from sluice.buffer_service.suspects import Suspects
 from sluice.lambda_fn.contract import Answer, Item, failed
 
 ROUTE_HEADER = "sluice-route"
@@ -81,7 +80,6 @@ LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bou
 SWEEPS = 3  # in a lease
 IDLE = 5.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
-RESTART = 5.0  # seconds that a worker which crashed is waited for
 AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
 SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
@@ -260,9 +258,7 @@ class RouteState:
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
         self._resting: dict[str, float] = {}  # batches whose function is busy, and when each is looked at again
-        self._circuit = Circuit(self._route.policy.policy().max_batch_size)
-        self._suspects = Suspects()
-        self._crashed_at = AT_ONCE  # when a worker did
+        self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
         self._given_up: list[str] = []  # batches that no sweep has taken back yet
         self._messages: list[Message] = []  # of these, those that are not under way
         self._sending = 0
@@ -303,7 +299,7 @@ class RouteState:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
         if self.life is Life.CLOSED:
             return SHUT
-        if (wait := self._circuit.refuses(now)) is not None:
+        if (wait := self._function.circuit.refuses(now)) is not None:
             return FunctionSuspended(_suspended(self._route.function, wait), wait)
         waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
         refusal = self._admission.refuses(now, waiting, self._model)
@@ -356,18 +352,16 @@ class RouteState:
         if isinstance(answers, Failure):
             self._part_failed(now, batch, ended, answers)
         else:
-            self._circuit.passed(len(answers))
-            if ended.suspected:
-                self._suspects.forget(ended.items[0])
+            self._function.answered(ended)
             batch.answered(answers)
         if not batch.parts and not batch.asked:
             self._admission.worked(now - batch.taken_at)
         self._go_on(now, batch_id, batch)
 
     @property
-    def openings(self) -> int:
-        """Times that a function was not asked any more, as it did nothing but fail."""
-        return self._circuit.openings
+    def suspensions(self) -> int:
+        """Times that the function of the route was not asked any more, as it did nothing but fail."""
+        return self._function.circuit.openings
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away; it is tried ``SENDINGS`` times."""
@@ -390,11 +384,10 @@ class RouteState:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         changed = self.life is not Life.SERVING or route.policy != self._route.policy
         self._live(Fact.FOLLOW)
-        another, self._route = route.function != self._route.function, route
-        self._circuit.max_batch_size = route.policy.policy().max_batch_size
-        if another:  # it is asked at once, and what is known of the last one is not true of it
-            self._circuit = self._circuit.of_another()
-            self._suspects, self._crashed_at = Suspects(), AT_ONCE
+        self._route = route
+        self._function.circuit.max_batch_size = route.policy.policy().max_batch_size
+        if route.function != self._function.function:  # it is asked at once: what is known of the last is not true of it
+            self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
             self._look_again(now)
         self._admission.follow(route.policy.policy(), self._patience, slo)
         if changed:
@@ -525,7 +518,7 @@ class RouteState:
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
             self._admission.lost()
         self._epoch = outcome.epoch
-        if self._circuit.open:
+        if self._function.circuit.open:
             self._admission.lost()  # what leaves the queue to be refused says nothing of the rate of service
         else:
             self._admission.heard(now, outcome.queue_length, outcome.taken)
@@ -615,17 +608,9 @@ class RouteState:
             state = BatchState(batch.members, [], self._epoch, now)
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
         else:
-            state = BatchState(batch.members, self._parts(now, self._items(batch.members)), self._epoch, now)
+            state = BatchState(batch.members, self._function.parts(now, self._items(batch.members)), self._epoch, now)
         self._batches[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
-
-    def _parts(self, now: float, items: list[Item]) -> list[Part]:
-        """The items of a batch as they are asked for: together, but for those that failed alone before; these come last."""
-        if not self._suspects:
-            return [Part(items)] if items else []
-        suspected = [item for item in items if self._suspects.has(now, item)]
-        others = [item for item in items if item not in suspected] if suspected else items
-        return [*(Part([item], suspected=True) for item in reversed(suspected)), *([Part(others)] if others else [])]
 
     def _items(self, members: list[bytes]) -> list[Item]:
         """The requests among ``members`` that somebody waits for."""
@@ -662,11 +647,11 @@ class RouteState:
 
     def _at_once(self) -> int:
         """How many parts of a batch are asked for at once."""
-        return AT_ONCE_ELASTIC if self._route.policy.servers is None and not self._circuit.open else 1
+        return AT_ONCE_ELASTIC if self._route.policy.servers is None and not self._function.circuit.open else 1
 
     def _ask(self, now: float, batch_id: str, batch: BatchState, part: Part) -> None:
         """Ask for a part of a batch, unless its function is not asked for a while; then one item is the trial."""
-        circuit, function = self._circuit, self._route.function
+        circuit, function = self._function.circuit, self._route.function
         if (wait := circuit.refuses(now)) is not None:
             self._refuse_for_now(batch, part.items, wait, _suspended(function, wait))
             return
@@ -683,7 +668,7 @@ class RouteState:
         cause = failure.cause
         unanswered = cause in (Cause.UNAVAILABLE, Cause.BUSY, Cause.CRASHED)
         if part.trial:
-            self._circuit.undecided()
+            self._function.circuit.undecided()
         if unanswered and self.life in RETIRED:
             self._move_on(batch, part)
         elif unanswered and part.function != self._route.function:
@@ -692,44 +677,20 @@ class RouteState:
             batch.refuse(part.items, 500, "Internal error", failure.detail)
             batch.refuse_rest(500, "Internal error", failure.detail)
         else:
-            self._count(now, part, cause)
-            self._try_again(now, batch, part, failure)
+            self._help(now, batch, part, failure)
 
-    def _count(self, now: float, part: Part, cause: Cause) -> None:
-        """What a failure says of the function: nothing that a suspect fails, nor that a worker which crashed is not back yet."""
-        if cause is Cause.CRASHED:
-            self._crashed_at = now
-        restarting = cause is Cause.UNAVAILABLE and now < self._crashed_at + RESTART
-        told = cause in (Cause.UNAVAILABLE, Cause.CRASHED, Cause.FAILED) and part.function == self._route.function
-        if told and not part.suspected and not restarting:
-            self._circuit.failed(now, cause is Cause.UNAVAILABLE, part.trial)
+    def _help(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        remedy, failure = self._function.remedy(now, batch, part, failure)
         part.trial = False
-
-    def _try_again(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
-        """Ask for a part elsewhere, later, or in halves; or give it up."""
-        cause = failure.cause
-        whole = not batch.split or len(part.items) == 1
-        elsewhere = cause in (Cause.UNAVAILABLE, Cause.BUSY) or (cause in (Cause.CRASHED, Cause.FAILED) and whole)
-        if elsewhere and failure.worker and part.failed is None and self._circuit.may_ask_again():
-            self._circuit.ask_again()
-            part.failed = failure
+        part.failed = failure if remedy is Remedy.ELSEWHERE else None
+        if remedy is Remedy.ELSEWHERE:
             batch.parts.append(part)
-            return
-        if part.failed is not None and cause in (Cause.UNAVAILABLE, Cause.BUSY):
-            failure = part.failed  # elsewhere it was not computed: what it did first is what is known of it
-        part.failed = None
-        if failure.cause is Cause.BUSY or (failure.cause is Cause.UNAVAILABLE and now < self._crashed_at + RESTART):
+        elif remedy is Remedy.LATER:
             self._rest(now, batch, part, failure)
-        elif failure.cause is Cause.UNAVAILABLE or len(part.items) == 1:
-            self._fail(now, batch, part, failure)
-        elif failure.cause is Cause.TOO_LARGE:
-            batch.halve(part)
-        elif self._circuit.may_ask_again():
-            self._circuit.ask_again()
+        elif remedy is Remedy.HALVES:
             batch.halve(part)
         else:
-            detail = f"{failure.detail}; so much fails that it is not asked again in parts"
-            self._fail(now, batch, part, failure._replace(detail=detail))
+            self._fail(now, batch, part, failure)
 
     def _fail(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
         """The items of a part fail; where it cannot be they who are to blame, so does the rest of the batch."""
@@ -738,7 +699,7 @@ class RouteState:
         batch.refuse(part.items, *((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
         if len(part.items) > 1 or cause not in (Cause.CRASHED, Cause.FAILED):
             return
-        self._suspects.note(now, part.items[0])
+        self._function.failed_alone(now, part.items[0])
         batch.failed_alone += not part.suspected
         if batch.hopeless:
             batch.refuse_rest(502, "Function failed", f"{detail}; it fails whatever it is asked, and was not asked for this item")

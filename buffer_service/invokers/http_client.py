@@ -12,6 +12,7 @@ import msgspec
 from sluice.buffer_service.invokers.port import BatchTooLarge
 
 CONNECT_TIMEOUT = 5.0  # seconds; who has not taken a connection by then is gone
+LATEST = 3600.0  # seconds that a function may ask to be left alone
 MESSAGE_LENGTH = 500  # characters of a function's error that go on into answers and logs
 
 
@@ -66,4 +67,4 @@ def retry_after(field: str | None) -> float | None:
         except ValueError:
             return None
         seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return min(max(0.0, seconds), LATEST) if math.isfinite(seconds) else None

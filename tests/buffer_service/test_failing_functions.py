@@ -14,8 +14,9 @@ from aiohttp import web
 from sluice.batching import policy as constructors
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.batch_state import Cause, Failure
+from sluice.buffer_service.function_state import RESTART
 from sluice.buffer_service.invokers import FunctionBusy, FunctionCrashed, FunctionUnavailable, HttpInvoker
-from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF, RESTART
+from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
 from tests.buffer_service.conftest import Function, Plans, plan, serving
 from tests.buffer_service.test_route_state import PATIENCE, Bench, answers

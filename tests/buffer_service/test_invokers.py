@@ -391,7 +391,7 @@ async def test_what_does_not_pass_by_itself_is_not_waited_for(fake, invoker):
 
 @pytest.mark.parametrize(
     ("field", "seconds"),
-    [(None, None), ("2", 2.0), ("0.25", 0.25), ("-3", 0.0), ("soon", None), ("inf", None), ("nan", None)],
+    [(None, None), ("2", 2.0), ("0.25", 0.25), ("-3", 0.0), ("1e300", 3600.0), ("soon", None), ("inf", None), ("nan", None)],
 )
 async def test_a_busy_function_may_say_when_to_come_again(fake, invoker, field, seconds):
     fake.script = [status(429, **({"Retry-After": field} if field is not None else {}))]

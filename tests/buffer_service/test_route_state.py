@@ -68,7 +68,18 @@ def answers(ids, status=200):
 # --- what the state is
 
 
-STATES = ["route_state", "batch_state", "queue_state", "arrival_record", "members", "store", "admission", "circuit", "suspects"]
+STATES = [
+    "route_state",
+    "batch_state",
+    "queue_state",
+    "arrival_record",
+    "members",
+    "store",
+    "admission",
+    "circuit",
+    "suspects",
+    "function_state",
+]
 
 
 @pytest.mark.parametrize("name", [*STATES, "invokers/worker_health"])
@@ -80,7 +91,7 @@ def test_a_state_imports_no_clock_no_loop_and_no_network(name):
     assert imported.isdisjoint({"asyncio", "time", "random", "secrets", "socket", "redis", "sluice.buffer_service.callers"})
     ours = {module.removeprefix("sluice.buffer_service.") for module in imported if module.startswith("sluice.buffer_service.")}
     assert "store" in ours or name not in {"route_state", "queue_state", "members"}
-    assert ours <= {"admission", "arrival_record", "batch_state", "circuit", "members", "store", "suspects"}
+    assert ours <= {*STATES}
 
 
 def test_the_table_of_lives_is_the_one_that_is_drawn():

@@ -18,9 +18,10 @@ from sluice.batching.batcher import Batcher
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_store
 from sluice.buffer_service.arrival_stream import read_arrivals
-from sluice.buffer_service.batch_state import BatchState
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
+from sluice.buffer_service.function_state import FunctionState
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_state import NEVER, RETIRED, RouteState
@@ -175,6 +176,16 @@ def _completes_before_answers_are_sent(go_on: Any) -> Any:
     return hasty
 
 
+def _takes_for(seen: Cause, taken_for: Cause) -> Any:
+    def mistaken(remedy: Any) -> Any:
+        def confused(function: FunctionState, now: float, batch: BatchState, part: Any, failure: Failure) -> Any:
+            return remedy(function, now, batch, part, failure._replace(cause=taken_for) if failure.cause is seen else failure)
+
+        return confused
+
+    return mistaken
+
+
 def _answers_after_the_first_portion_are_late(due: Any) -> Any:
     return lambda state, now: due(state, now)[:1]
 
@@ -216,6 +227,15 @@ DEFECTS: dict[str, Plant] = {
     ),
     "submits again what is computed": _patched(RouteState, "_submit_again", _submits_again_what_is_computed),
     "does not say that members were taken": _patched(Dispatcher, "_settle", lambda settle: lambda dispatcher, adopted: None),
+    "does not wait for a busy function": _patched(FunctionState, "remedy", _takes_for(Cause.BUSY, Cause.UNAVAILABLE)),
+    "fails all whom a crash concerns": _patched(FunctionState, "remedy", _takes_for(Cause.CRASHED, Cause.UNAVAILABLE)),
+    "gives up who has time": _patched(RouteState, "_deadline", lambda _: lambda state, batch, item: batch.taken_at),
+    "gives up a batch with its first item": _patched(
+        BatchState, "hopeless", lambda _: property(lambda batch: not batch.passed and batch.failed_alone >= 1)
+    ),
+    "tells nobody of a part that was asked for beside another": _patched(
+        BatchState, "ended", lambda _: lambda batch, number: (batch.asked.pop(number), batch.asked.clear())[0]
+    ),
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }
 
