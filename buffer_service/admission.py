@@ -136,7 +136,7 @@ class Admission:
 
     def _rate(self) -> float:
         """Members a second."""
-        if self._measured:
+        if self._measured and self._time_in > 0:
             hangs_for = max(0.0, self._busy_for - 2 * self._full * self._time_in / self._taken_in)
             return self._taken_in / (self._time_in + hangs_for)
         return self._full / self._batch_time if self._batch_time > 0 else math.inf

@@ -64,7 +64,7 @@ class BufferService:
         self.untaken = Room(settings.max_waiting_bytes)
         self.telemetry.measure(self.waiting, self.untaken)
         self._store = store
-        self._invoker: Invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout)
+        self._invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected)
         source = plans if plans is not None else plan_source(settings.plans)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)

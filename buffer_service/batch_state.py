@@ -4,85 +4,148 @@ What may live here: the members of one batch and how it is split. What may not: 
 
     a part is answered              its answers are kept, the next part is asked
     a part fails                    it is halved, the first half is asked next; an item that stands alone gets the error
-    a part is without an answer     splitting would not help: all its items get the error, or are moved, or are asked for again
+    two items fail alone            while nothing of the batch was answered: they are not to blame, and the rest gets the error
+    a part is refused for now       it is asked again when it is due, but for those whose time is over before
+    a part is without an answer     splitting would not help: all its items get the error, are moved, or are asked for elsewhere
     a defect of the buffer          every item that has no answer yet gets 500
 
-Parts are asked one after the other: whoever bounds the servers has paid for one. When no part is left, the answers for callers at
-other processes are sent and what could not be served is moved; the batch is complete when all of that is done. Where some of it
-failed, the batch is given up: it is never complete, and the next sweep takes it back.
+Parts are asked one after the other where servers are bounded: whoever bounds them has paid for one; else two at a time. When no
+part is left, the answers for callers at other processes are sent and what could not be served is moved; the batch is complete when
+all of that is done. Where some of it failed, the batch is given up: it is never complete, and the next sweep takes it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from msgspec import structs
+
 from sluice.lambda_fn.contract import Answer, Item, failed
+
+HOPELESS = 2  # items that fail alone while nothing of the batch is answered
 
 
 class Cause(Enum):
     """Why an invocation has no answers, by what helps."""
 
     UNAVAILABLE = auto()  # no answer came, and no item is to blame
+    BUSY = auto()  # refused for now
     TOO_LARGE = auto()  # a smaller batch may pass
+    CRASHED = auto()  # the connection broke under it; one item may be the culprit
     FAILED = auto()  # the function ran and failed; one item may be the culprit
     DEFECT = auto()  # of the buffer; nothing helps
 
 
 class Failure(NamedTuple):
-    """What came of an invocation instead of answers."""
+    """What came of an invocation instead of answers.
+
+    ``worker`` is who failed, where others could be asked. ``retry_after`` (s) is when a busy function wants to be asked again.
+    ``chance`` was drawn from 0 to 1, so that who was refused together returns apart.
+    """
 
     cause: Cause
     detail: str
+    worker: str = ""
+    retry_after: float = 0.0
+    chance: float = 1.0
+
+
+@dataclass(slots=True)
+class Part:
+    """Some items of a batch that are asked for together."""
+
+    items: list[Item]
+    suspected: bool = False  # its one item failed alone before
+    trial: bool = False  # of a function that was not asked for a while
+    function: str = ""  # that was asked
+    failed: Failure | None = None  # what came of it where it was asked first
+    refused: int = 0  # times, for now
+    due: float = -math.inf  # s
 
 
 class BatchState:
-    """One batch under way; ``items`` are those of its ``members`` that somebody waits for, ``epoch`` the life of its queue.
+    """One batch under way, which the queue gave away at ``taken_at`` (s) in the life ``epoch``."""
 
-    The queue gave it away at ``taken_at`` (s).
-    """
+    __slots__ = (
+        *("answers", "asked", "epoch", "failed_alone", "given_up", "members", "moving", "outstanding", "parts"),
+        *("passed", "split", "taken_at", "times_asked"),
+    )
 
-    __slots__ = ("answers", "epoch", "function", "given_up", "members", "moving", "outstanding", "parts", "taken_at")
-
-    def __init__(self, members: list[bytes], items: list[Item], epoch: str | None, taken_at: float = 0.0) -> None:
+    def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, taken_at: float) -> None:
         self.members = members
         self.epoch = epoch
         self.taken_at = taken_at
-        self.parts = [items] if items else []  # the next to be asked is the last
-        self.function = ""  # that was asked last
+        self.parts = parts  # the next to be asked is the last
+        self.asked: dict[int, Part] = {}  # under way
+        self.times_asked = 0
+        self.passed = False  # something was answered
+        self.failed_alone = 0
+        self.split = False
         self.answers: list[Answer] = []
         self.moving: list[bytes] = []  # members for other routes
         self.outstanding = 0  # messages and moves under way
         self.given_up = 0  # of these, those that failed
 
-    def next_part(self, wanted: Callable[[str], bool]) -> list[Item] | None:
-        """The items to ask the function for now, but for those that nobody waits for any more; ``None``: all parts are done."""
-        if self.parts and not self.function:
-            return self.parts[-1]  # it has just left the queue
-        while self.parts:
-            self.parts[-1] = [item for item in self.parts[-1] if wanted(item.id)]
-            if self.parts[-1]:
-                return self.parts[-1]
+    def next_part(self, now: float, wanted: Callable[[str], bool], at_once: int) -> Part | None:
+        """The part to ask for now, but for items that nobody waits for any more; ``None``: none, or none before others end."""
+        if self.parts and not self.times_asked:
+            return self.parts.pop()  # it has just left the queue
+        while self.parts and len(self.asked) < at_once:
+            part = self.parts[-1]
+            part.items = [item for item in part.items if wanted(item.id)]
+            if part.items and part.due > now:
+                return None
             self.parts.pop()
+            if part.items:
+                return part
         return None
 
+    def ask(self, part: Part, function: str) -> int:
+        """The part is under way, by this number."""
+        self.times_asked += 1
+        part.function = function
+        self.asked[self.times_asked] = part
+        return self.times_asked
+
+    def ended(self, number: int | None) -> Part:
+        """The part that is under way no more; without a number, the only one."""
+        return self.asked.pop(next(iter(self.asked)) if number is None else number)
+
     def answered(self, answers: list[Answer]) -> None:
-        """The part that was asked for has its answers."""
-        self.parts.pop()
+        """A part has its answers."""
+        self.passed = True
         self.answers += answers
 
-    def halve(self) -> None:
-        """The part that was asked for failed, and one half of it may pass."""
-        part = self.parts.pop()
-        half = (len(part) + 1) // 2
-        self.parts += (part[half:], part[:half])
+    def halve(self, part: Part) -> None:
+        """The part failed, and one half of it may pass."""
+        self.split = True
+        half = (len(part.items) + 1) // 2
+        self.parts += (Part(part.items[half:]), Part(part.items[:half]))
 
-    def refuse(self, status: int, title: str, detail: str) -> None:
-        """The part that was asked for fails, every item of it."""
-        self.answers += [failed(item.id, status, title, detail) for item in self.parts.pop()]
+    def set_one_apart(self, part: Part) -> Part:
+        """The first item of a part, as a part; the others come next."""
+        first, *others = part.items
+        if not others:
+            return part
+        self.parts.append(Part(others))
+        return Part([first])
 
-    def refuse_all(self, status: int, title: str, detail: str) -> None:
-        """Every item without an answer fails."""
-        while self.parts:
-            self.refuse(status, title, detail)
+    @property
+    def hopeless(self) -> bool:
+        """Whether no item of it seems to be to blame."""
+        return not self.passed and self.failed_alone >= HOPELESS
+
+    def refuse(self, items: list[Item], status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        """These items fail."""
+        answers = [failed(item.id, status, title, detail) for item in items]
+        self.answers += [structs.replace(answer, headers=headers) for answer in answers] if headers else answers
+
+    def refuse_rest(self, status: int, title: str, detail: str) -> None:
+        """Every item that waits to be asked for fails."""
+        for part in self.parts:
+            self.refuse(part.items, status, title, detail)
+        self.parts.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -16,11 +17,19 @@ from sluice.batching.documents import Route
 from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.callers import Callers
-from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, Invoker, UnknownFunction
+from sluice.buffer_service.invokers import (
+    BatchTooLarge,
+    FunctionBusy,
+    FunctionCrashed,
+    FunctionUnavailable,
+    Invoker,
+    UnknownFunction,
+)
 from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_state import (
+    BACKOFF,
     NEVER,
     ROUTE_HEADER,
     Adopted,
@@ -37,7 +46,19 @@ from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch
 
+DESCRIPTIONS = 6  # times that a busy function is asked about its model
 PORTION = 2  # answers that callers get between two looks at the network
+
+# What helps against an error; the first that it is an instance of counts.
+CAUSES: dict[type[Exception], Cause] = {
+    FunctionBusy: Cause.BUSY,
+    FunctionUnavailable: Cause.UNAVAILABLE,
+    UnknownFunction: Cause.UNAVAILABLE,
+    BatchTooLarge: Cause.TOO_LARGE,
+    FunctionCrashed: Cause.CRASHED,
+    FunctionFailed: Cause.FAILED,
+    WireError: Cause.FAILED,
+}
 
 _log = logging.getLogger(__name__)
 
@@ -54,11 +75,17 @@ def deliver(message: bytes, callers: Callers, set_aside: Callable[[str, str], No
 
 
 async def describe(model: str, function: str, invoker: Invoker) -> dict[str, Any]:
-    """Ask a function for the metadata of its model; raises ``FunctionFailed``."""
-    try:
-        return decode_metadata(await invoker.invoke(function, encode_batch(Batch(model, [], describe=True))))
-    except WireError as error:
-        raise FunctionFailed(f"function {function!r}: {error}") from None
+    """Ask a function for the metadata of its model, again where it is busy; raises ``FunctionFailed``."""
+    for attempt in range(DESCRIPTIONS):
+        try:
+            return decode_metadata(await invoker.invoke(function, encode_batch(Batch(model, [], describe=True))))
+        except FunctionBusy:
+            if attempt + 1 == DESCRIPTIONS:
+                raise
+            await asyncio.sleep(random.uniform(0, BACKOFF * 2**attempt))
+        except WireError as error:
+            raise FunctionFailed(f"function {function!r}: {error}") from None
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 class Dispatcher:
@@ -257,18 +284,24 @@ class Dispatcher:
     async def _invoke(self, invocation: Invocation) -> None:
         """Ask a function, and tell the state what came of it."""
         answers = await self._answers(invocation)
-        self._state.served(self._clock(), invocation.batch_id, answers)
+        suspensions = self._state.suspensions
+        self._state.served(self._clock(), invocation.batch_id, answers, invocation.part)
+        if self._state.suspensions > suspensions:
+            self._telemetry.suspended()
         self._kick()
 
     async def _answers(self, invocation: Invocation) -> list[Answer] | Failure:
         batch = Batch(invocation.model, invocation.items)
         self._telemetry.sent(len(batch.items))
+        if invocation.again:
+            self._telemetry.asked_again()
         started = self._clock()
         try:
-            answers = decode_answers(await self._invoker.invoke(invocation.function, encode_batch(batch)), batch)
+            payload = await self._invoker.invoke(invocation.function, encode_batch(batch), invocation.avoid)
+            answers = decode_answers(payload, batch)
         except (FunctionFailed, WireError) as error:
             self._telemetry.failed(type(error).__name__)
-            return Failure(_cause(error), str(error))
+            return _failure(error)
         except Exception as error:  # a defect; who waits is told, and the log has it
             _log.exception("%s: a batch of %d failed", self._state.name, len(batch.items))
             return Failure(Cause.DEFECT, f"an error inside the buffer: {error}")
@@ -341,7 +374,9 @@ class Dispatcher:
             _log.error("%s: %s", self._state.name, error, exc_info=None if isinstance(error, SluiceError) else error)
 
 
-def _cause(error: FunctionFailed | WireError) -> Cause:
-    if isinstance(error, (FunctionUnavailable, UnknownFunction)):
-        return Cause.UNAVAILABLE
-    return Cause.TOO_LARGE if isinstance(error, BatchTooLarge) else Cause.FAILED
+def _failure(error: FunctionFailed | WireError) -> Failure:
+    """What the state is told of an error."""
+    cause = next(cause for kind, cause in CAUSES.items() if isinstance(error, kind))
+    worker = error.worker if isinstance(error, FunctionFailed) else ""
+    retry_after = error.retry_after if isinstance(error, FunctionBusy) else None
+    return Failure(cause, str(error), worker, retry_after or 0.0, random.random())

@@ -62,10 +62,11 @@ from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching.documents import Route
-from sluice.batching.errors import DispatchFailed, Draining, QueueFull, StoreUnavailable
+from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
 from sluice.buffer_service.admission import Admission
-from sluice.buffer_service.batch_state import BatchState, Cause, Failure
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
+from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_id, member_id, unnamed
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.lambda_fn.contract import Answer, Item, failed
@@ -78,6 +79,8 @@ MOST_GONE = 128  # members that one call takes out of the queue at most, each by
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
 IDLE = 5.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
+BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
+AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
 SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
 """The queue of a caller whose answer is at hand; no queue has this name."""
@@ -134,12 +137,19 @@ class Call(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """Ask a function for the answers to these items of a batch; ``model`` is what it calls them."""
+    """Ask a function for the answers to these items of a batch; ``model`` is what it calls them.
+
+    ``part`` numbers what is asked for of the batch. ``again``: it is asked because a call failed; ``avoid`` is the worker that
+    did, where others can be asked.
+    """
 
     batch_id: str
     function: str
     model: str
     items: list[Item]
+    part: int = 1
+    again: bool = False
+    avoid: str = ""
 
 
 class Refusal(NamedTuple):
@@ -248,6 +258,8 @@ class RouteState:
         self._adoptions: list[Adoption] = []
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
+        self._resting: dict[str, float] = {}  # batches whose function is busy, and when each is looked at again
+        self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
         self._given_up: list[str] = []  # batches that no sweep has taken back yet
         self._messages: list[Message] = []  # of these, those that are not under way
         self._sending = 0
@@ -288,6 +300,8 @@ class RouteState:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
         if self.life is Life.CLOSED:
             return SHUT
+        if (wait := self._function.circuit.refuses(now)) is not None:
+            return FunctionSuspended(_suspended(self._route.function, wait), wait)
         waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
         refusal = self._admission.refuses(now, waiting, self._model)
         if refusal is not None and self._admission.stale(now):
@@ -332,16 +346,23 @@ class RouteState:
             self._refuse += [Refusal(member_id(member), SHUT) for _, member in self._arrivals]
             self._arrivals = []
 
-    def served(self, now: float, batch_id: str, answers: list[Answer] | Failure) -> None:
-        """The function answered the part of a batch that it was asked for, in its order; or it failed."""
+    def served(self, now: float, batch_id: str, answers: list[Answer] | Failure, part: int | None = None) -> None:
+        """The function answered a part of a batch, in its order; or it failed. Without ``part``, the only one under way."""
         batch = self._batches[batch_id]
+        ended = batch.ended(part)
         if isinstance(answers, Failure):
-            self._part_failed(batch, answers)
+            self._part_failed(now, batch, ended, answers)
         else:
+            self._function.answered(ended)
             batch.answered(answers)
-        if not batch.parts:
+        if not batch.parts and not batch.asked:
             self._admission.worked(now - batch.taken_at)
-        self._go_on(batch_id, batch)
+        self._go_on(now, batch_id, batch)
+
+    @property
+    def suspensions(self) -> int:
+        """Times that the function of the route was not asked any more, as it did nothing but fail."""
+        return self._function.circuit.openings
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away; it is tried ``_sendings`` times."""
@@ -369,6 +390,10 @@ class RouteState:
         changed = self.life is not Life.SERVING or route.policy != self._route.policy
         self._live(Fact.FOLLOW)
         self._route = route
+        self._function.circuit.max_batch_size = route.policy.policy().max_batch_size
+        if route.function != self._function.function:  # it is asked at once: what is known of the last is not true of it
+            self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
+            self._look_again(now)
         self._admission.follow(route.policy.policy(), self._patience, slo)
         if changed:
             self._to_install = self._table()
@@ -379,6 +404,7 @@ class RouteState:
         self._live(Fact.RETIRE)
         self._to_install = self._table()
         self._ask_at = AT_ONCE
+        self._look_again(now)
 
     def due(self, now: float) -> bool:
         """Whether a call is due."""
@@ -401,6 +427,8 @@ class RouteState:
 
         Without ``may_call`` the next turn, which must come soon, does what only a call can do, and says when to wake.
         """
+        if self._resting:
+            self._wake(now)
         call = None
         if may_call and self._asked is None and (now >= self._ask_at or self.life in ENDING):
             call = self._next_call(now)  # before the rest: it changes when to wake
@@ -483,6 +511,8 @@ class RouteState:
 
     def _wake_at(self) -> float:
         asks_at = NEVER if self._asked is not None else self._ask_at
+        if self._resting:
+            asks_at = min(asks_at, *self._resting.values())
         return min(asks_at, *(message.due for message in self._messages)) if self._messages else asks_at
 
     # -- what the queue answered
@@ -495,7 +525,10 @@ class RouteState:
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
             self._admission.lost()
         self._epoch = outcome.epoch
-        self._admission.heard(now, outcome.queue_length, outcome.taken)
+        if self._function.circuit.open:
+            self._admission.lost()  # what leaves the queue to be refused says nothing of the rate of service
+        else:
+            self._admission.heard(now, outcome.queue_length, outcome.taken)
         if asked.adoptions:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
@@ -584,10 +617,10 @@ class RouteState:
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
         else:
             items, unreadable = self._items(batch.members)
-            state = BatchState(batch.members, items, self._epoch, now)
+            state = BatchState(batch.members, self._function.parts(now, items), self._epoch, now)
             state.answers += unreadable
         self._batches[batch.batch_id] = state
-        self._go_on(batch.batch_id, state)
+        self._go_on(now, batch.batch_id, state)
 
     def _items(self, members: list[bytes]) -> tuple[list[Item], list[Answer]]:
         """The requests among ``members`` that somebody waits for, and the answers to those that cannot be read but named."""
@@ -609,12 +642,14 @@ class RouteState:
         caller = self._waiting.get(request_id)
         return caller.queue != TOLD if caller is not None else request_id[:PROCESS_LENGTH] != self._process
 
-    def _go_on(self, batch_id: str, batch: BatchState) -> None:
-        """Ask for the next part of a batch, or hand out what came of all of them."""
-        part = batch.next_part(self._wanted)
-        if part is not None:
-            batch.function = self._route.function
-            self._invoke.append(Invocation(batch_id, batch.function, self.asked_for, part))
+    def _go_on(self, now: float, batch_id: str, batch: BatchState) -> None:
+        """Ask for the next parts of a batch, or hand out what came of all of them."""
+        while (part := batch.next_part(now, self._wanted, self._at_once())) is not None:
+            self._ask(now, batch_id, batch, part)
+        if batch.asked:
+            return
+        if batch.parts:
+            self._resting[batch_id] = min(batch.parts[-1].due, now + LONGEST_BACKOFF)  # who waits may be gone before it is due
             return
         batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
         self._messages += [Message(process, theirs, batch_id) for process, theirs in elsewhere.items()]
@@ -624,20 +659,112 @@ class RouteState:
         if not batch.outstanding:
             self._end(batch_id, batch)
 
-    def _part_failed(self, batch: BatchState, failure: Failure) -> None:
-        cause, detail = failure
-        part = batch.parts[-1]
-        if cause is Cause.DEFECT:
-            batch.refuse_all(500, "Internal error", detail)
-        elif cause is Cause.UNAVAILABLE and self.life in RETIRED:
-            batch.moving += [encode_member(item) for item in batch.parts.pop() if self._wanted(item.id)]
-        elif cause is Cause.UNAVAILABLE and batch.function != self._route.function:
-            pass  # another plan came meanwhile, and this function may have gone with it: the new one is asked
-        elif cause is Cause.UNAVAILABLE or len(part) == 1:
-            self._log.append((logging.WARNING, f"{self.name}: {len(part)} items failed: {detail}"))
-            batch.refuse(*((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
+    def _at_once(self) -> int:
+        """How many parts of a batch are asked for at once."""
+        return AT_ONCE_ELASTIC if self._route.policy.servers is None and not self._function.circuit.open else 1
+
+    def _ask(self, now: float, batch_id: str, batch: BatchState, part: Part) -> None:
+        """Ask for a part of a batch, unless its function is not asked for a while; then one item is the trial."""
+        circuit, function = self._function.circuit, self._route.function
+        if (wait := circuit.refuses(now)) is not None:
+            self._refuse_for_now(batch, part.items, wait, _suspended(function, wait))
+            return
+        if circuit.open:
+            part = batch.set_one_apart(part)
+            part.trial = True
+            circuit.try_one()
+        again = part.failed is not None or part.refused > 0 or batch.split
+        avoid = part.failed.worker if part.failed is not None else ""
+        number = batch.ask(part, function)
+        self._invoke.append(Invocation(batch_id, function, self.asked_for, part.items, number, again, avoid))
+
+    def _part_failed(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        cause = failure.cause
+        unanswered = cause in (Cause.UNAVAILABLE, Cause.BUSY, Cause.CRASHED)
+        if part.trial:
+            self._function.circuit.undecided()
+        if unanswered and self.life in RETIRED:
+            self._move_on(batch, part)
+        elif unanswered and part.function != self._route.function:
+            batch.parts.append(Part(part.items))  # the function may have gone with its plan: the new one is asked
+        elif cause is Cause.DEFECT:
+            batch.refuse(part.items, 500, "Internal error", failure.detail)
+            batch.refuse_rest(500, "Internal error", failure.detail)
         else:
-            batch.halve()
+            self._help(now, batch, part, failure)
+
+    def _help(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        remedy, failure = self._function.remedy(now, batch, part, failure)
+        part.trial = False
+        part.failed = failure if remedy is Remedy.ELSEWHERE else None
+        if remedy is Remedy.ELSEWHERE:
+            batch.parts.append(part)
+        elif remedy is Remedy.LATER:
+            self._rest(now, batch, part, failure)
+        elif remedy is Remedy.HALVES:
+            batch.halve(part)
+        else:
+            self._fail(now, batch, part, failure)
+
+    def _fail(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        """The items of a part fail; where it cannot be they who are to blame, so does the rest of the batch."""
+        cause, detail, *_ = failure
+        self._log.append((logging.WARNING, f"{self.name}: {len(part.items)} items failed: {detail}"))
+        batch.refuse(part.items, *((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
+        if len(part.items) > 1 or cause not in (Cause.CRASHED, Cause.FAILED):
+            return
+        self._function.failed_alone(now, part.items[0])
+        batch.failed_alone += not part.suspected
+        if batch.hopeless:
+            batch.refuse_rest(502, "Function failed", f"{detail}; it fails whatever it is asked, and was not asked for this item")
+
+    def _rest(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+        """The function is busy: ask for the part later, with full jitter; whose time is over before is told now."""
+        span = min(LONGEST_BACKOFF, BACKOFF * 2 ** min(part.refused, 10))
+        part.due = now + failure.retry_after + failure.chance * span
+        late = [item for item in part.items if self._deadline(batch, item) <= part.due]
+        self._refuse_for_now(batch, late, part.due - now, failure.detail)
+        part.items = [item for item in part.items if item not in late] if late else part.items
+        part.refused += 1
+        if part.items:
+            batch.parts.append(part)
+
+    def _deadline(self, batch: BatchState, item: Item) -> float:
+        """When it is too late for an item to be asked for; when another process's callers came is not known here."""
+        patience, drop_after = self._patience, self._route.policy.drop_after
+        caller = self._waiting.get(item.id)
+        return (caller.came if caller is not None else batch.taken_at) + (
+            patience if drop_after is None else min(patience, drop_after)
+        )
+
+    def _refuse_for_now(self, batch: BatchState, items: list[Item], wait: float, detail: str) -> None:
+        """These items are not asked for, and may come again after ``wait`` seconds."""
+        if self.life in RETIRED:
+            self._move_on(batch, Part(items))
+        elif items:
+            batch.refuse(items, 503, "Service unavailable", detail, {"retry-after": str(max(1, math.ceil(wait)))})
+
+    def _move_on(self, batch: BatchState, part: Part) -> None:
+        """Other routes get the items of a part."""
+        batch.moving += [encode_member(item) for item in part.items if self._wanted(item.id)]
+
+    def _wake(self, now: float) -> None:
+        """Go on with the batches that are to be looked at."""
+        for batch_id in [batch_id for batch_id, due in self._resting.items() if due <= now]:
+            del self._resting[batch_id]
+            batch = self._batches[batch_id]
+            if self.life in RETIRED:
+                for part in batch.parts:
+                    self._move_on(batch, part)
+                batch.parts.clear()
+            self._go_on(now, batch_id, batch)
+
+    def _look_again(self, now: float) -> None:
+        """Whoever waits for a busy function need not any more."""
+        for batch_id in self._resting:
+            for part in self._batches[batch_id].parts:
+                part.due = now
+        self._resting = dict.fromkeys(self._resting, now)
 
     def _settle(self, batch_id: str, error: StoreUnavailable | None) -> None:
         """One message or move of a batch ended."""
@@ -729,6 +856,10 @@ class RouteState:
         """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
         at_work = {member_id(member) for batch in self._batches.values() for member in batch.members}
         return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
+
+
+def _suspended(function: str, wait: float) -> str:
+    return f"function {function!r} failed again and again, and is asked again in {wait:.1f} s"
 
 
 def _failures(members: list[bytes], status: int, title: str, detail: str) -> list[Answer]:

@@ -27,6 +27,7 @@ from sluice.batching.errors import (
     DispatchFailed,
     Draining,
     FunctionFailed,
+    FunctionSuspended,
     Infeasible,
     InvalidInput,
     NoRoom,
@@ -58,6 +59,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     Draining: HTTPStatus.SERVICE_UNAVAILABLE,
     FunctionFailed: HTTPStatus.BAD_GATEWAY,
+    FunctionSuspended: HTTPStatus.SERVICE_UNAVAILABLE,
     DeadlinePassed: HTTPStatus.GATEWAY_TIMEOUT,
     # The optimizer's errors do not occur while serving.
     Infeasible: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -106,7 +108,7 @@ class Routes:
             await self._route(scope, receive, send)
         except SluiceError as error:
             extra: list[tuple[bytes, bytes]] = []
-            if isinstance(error, (QueueFull, Overloaded, NoRoom)):
+            if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended)):
                 extra.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
             if isinstance(error, PayloadTooLarge):
                 extra.append((b"connection", b"close"))  # there may be more of it than was read

@@ -47,6 +47,10 @@ class Telemetry:
         self._sizes = Histogram("sluice_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
+        text = "Invocations because one failed: elsewhere, later, or in parts."
+        self._retries = Counter("sluice_invocation_retries", text, labels, registry=registry)
+        text = "Times a function was not asked for a while, as it did nothing but fail."
+        self._suspensions = Counter("sluice_function_suspensions", text, labels, registry=registry)
         self._queue = Gauge("sluice_queue_length", "Requests waiting, when last seen.", labels, registry=registry)
         self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "digest", "function", "policy"), registry=registry)
         labels = ("model", "route")
@@ -68,6 +72,8 @@ class Telemetry:
         self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
         self._plan_refused_at = Gauge(name, text, registry=registry)
+        text = "Times one of several workers was not asked for a while, as it failed where others did not."
+        self._ejections = Counter("sluice_worker_ejections", text, ("worker",), registry=registry)
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
@@ -91,6 +97,10 @@ class Telemetry:
         """A plan could not be followed, for a ``reason`` of this kind."""
         self._plan_refused.labels(reason).inc()
         self._plan_refused_at.set(self._clock())
+
+    def ejected(self, worker: str) -> None:
+        """One of several workers is not asked for a while."""
+        self._ejections.labels(worker).inc()
 
 
 class ModelTelemetry:
@@ -166,6 +176,14 @@ class ModelTelemetry:
     def failed(self, error: str) -> None:
         """An invocation failed."""
         self._telemetry._failures.labels(self.name, error).inc()
+
+    def asked_again(self) -> None:
+        """An invocation is made because one failed."""
+        self._telemetry._retries.labels(self.name).inc()
+
+    def suspended(self) -> None:
+        """A function is not asked for a while."""
+        self._telemetry._suspensions.labels(self.name).inc()
 
     def refused(self, error: Exception) -> None:
         """A request got an error of the buffer instead of an answer."""
@@ -277,6 +295,14 @@ class RouteTelemetry:
         """An invocation failed."""
         self._model.failed(error)
         self._telemetry._route_failures.labels(*self._labels, error).inc()
+
+    def asked_again(self) -> None:
+        """As of the model."""
+        self._model.asked_again()
+
+    def suspended(self) -> None:
+        """As of the model."""
+        self._model.suspended()
 
     def waiting(self, queue_length: int) -> None:
         """So many wait."""

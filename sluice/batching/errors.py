@@ -13,6 +13,7 @@
         ├── StoreUnavailable    Redis is away
         ├── Draining            this process is being shut down
         ├── FunctionFailed      the function failed on this item
+        ├── FunctionSuspended   the function failed again and again, and is not asked for a while
         └── DeadlinePassed      the request was not answered within its time
 
 ``buffer_service/routes.py`` maps the tree to HTTP status codes, ``sluice/cli/main.py`` to exit codes; a test holds both complete.
@@ -125,7 +126,17 @@ class Draining(DispatchFailed):
 
 
 class FunctionFailed(DispatchFailed):
-    """The function failed on this item."""
+    """The function failed on this item; ``worker`` names which of several did, where another could be asked."""
+
+    worker: str = ""
+
+
+class FunctionSuspended(DispatchFailed):
+    """The function failed again and again, and is not asked for a while; ``retry_after`` (s) is how long."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class DeadlinePassed(DispatchFailed):

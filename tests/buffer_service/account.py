@@ -36,11 +36,12 @@ import msgspec
 
 from sluice.batching import Policy
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import DeadlinePassed, Draining, Overloaded, SluiceError, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, Overloaded, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
+from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.members import member_id
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name
-from sluice.lambda_fn.contract import Answer, Item
+from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers
 from tests.buffer_service.queue_in_words import QueueInWords, TakenBack
 from tests.buffer_service.virtual_time import VirtualLoop
 
@@ -99,6 +100,7 @@ class Process:
     leaving: bool = False
     following: asyncio.Task[None] | None = None
     closing: asyncio.Task[None] | None = None
+    followed_at: float = -1.0
     hits: list[float] = field(default_factory=list)  # when the store failed it, was slow to it, or it was stopped
     let_down: list[float] = field(default_factory=list)  # when the store failed it in a message or in a move
 
@@ -136,6 +138,12 @@ class Account:
         self.verbose = False
         self.answers_at: dict[tuple[str, str], float] = {}  # when the last part of a batch came back, by queue and batch
         self.followed: dict[tuple[str, str], float] = {}  # by process and route: when it was told of its last plan
+        self.passed: set[tuple[str, str]] = set()  # batches of which something was answered
+        self.failed_alone: defaultdict[tuple[str, str], int] = defaultdict(int)  # items, by batch
+        self.in_vain: defaultdict[tuple[str, str], int] = defaultdict(int)  # calls in a row, by process and function
+        self.failures: defaultdict[str, int] = defaultdict(int)  # calls in all, by process
+        self.suspended_at: dict[str, float] = {}  # when a process had last reason not to ask a function for a while
+        self.tables_drop = False
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
 
     def note(self, line: str) -> None:
@@ -158,8 +166,9 @@ class Account:
         """The store is about to lose all its data."""
         self.note("the store forgets")
         self.calls.append(CallMade(0, "", "", self.loop.time()))
+        known = self.by_id.keys() - self.again  # of others, a process that had them before may have them still
+        self.at_home.update(request for request in known if self._computed_at_home(request))
         self.again.update(self.by_id)
-        self.at_home.update(request for request in self.by_id if self._computed_at_home(request))
         self.in_words.clear()
         self.due.clear()
 
@@ -220,6 +229,8 @@ class Account:
             self.released_at[name, batch.batch_id] = now
             self.announced.discard((name, batch.batch_id))  # a route that returns counts its calls anew
             self.answers_at.pop((name, batch.batch_id), None)
+            self.passed.discard((name, batch.batch_id))
+            self.failed_alone.pop((name, batch.batch_id), None)
             self.members_of[name, batch.batch_id] = list(map(member_id, batch.members))
             self.batch_of.update(dict.fromkeys(map(member_id, batch.members), (name, batch.batch_id)))
         for member in events.arrivals[outcome.accepted :]:
@@ -321,6 +332,37 @@ class Account:
             if new and now > came + PROMPT and self._well(process, came - SLOW * self.limits.lease):
                 self.blame(f"{name}: {member_id(member)} came at {came:.4f}, and the queue hears of him now")
 
+    def judge(self, process: Process, function: str, items: list[Item], batch: tuple[str, str], result: bytes | Exception) -> None:
+        """What a call came to, and what may follow from that for others than its items.
+
+        Two items that fail alone while nothing of their batch was answered end it; four calls in a row in vain, at the least, are
+        needed before a function is not asked for a while, and as many in all as the reserve before nothing is asked again.
+        """
+        if _answers(items, result):
+            self.passed.add(batch)
+            self.in_vain[process.name, function] = 0
+            return
+        if isinstance(result, FunctionUnavailable) and (self.patience < 10.0 or self.tables_drop):
+            self.allow(items, 503)  # his time may be over before the function is asked again, where it is
+        if isinstance(result, (FunctionBusy, BatchTooLarge)):
+            return
+        self.in_vain[process.name, function] += 1
+        self.failures[process.name] += 1
+        if self.in_vain[process.name, function] >= 4:
+            self.suspended_at[process.name] = self.loop.time()
+        if self.failures[process.name] >= 64:
+            self.allow(items, 502)
+        if len(items) == 1 and batch not in self.passed:
+            self.failed_alone[batch] += 1
+            if self.failed_alone[batch] >= 2:
+                for request in self.members_of.get(batch, ()):
+                    self.allowed[request].add(502)
+
+    def _suspended(self, request: Request) -> bool:
+        """Whether a function may not have been asked for a request since it did nothing but fail."""
+        assert request.ended is not None
+        return any(request.ended <= at + 8.0 for at in self.suspended_at.values())
+
     def check_invoked(self, process: Process, function: str, items: list[Item]) -> None:
         """A process sends items to a function."""
         batches = {self.batch_of.get(item.id) for item in items if item.id not in self.again}
@@ -329,13 +371,21 @@ class Account:
         for queue, batch_id in filter(None, batches):
             if batch_id[:8] != process.name or batch_id not in self.in_words[queue].in_flight:
                 self.blame(f"{process.name}: {batch_id} of {queue} is computed, and is not in flight here")
-            if self.parts[queue, batch_id]:
-                self.blame(f"{process.name}: two parts of {batch_id} of {queue} are computed at once")
+            most = 2 if self._elastic(process, queue) else 1
+            if self.parts[queue, batch_id] >= most:
+                self.blame(f"{process.name}: more than {most} parts of {batch_id} of {queue} are computed at once")
         for item in items:
             once = item.id not in self.again or (item.id in self.at_home and not process.let_down)
             if once and (self.running[item.id] or item.id in self.computed):
                 self.blame(f"{process.name}: {item.id} is computed again")
         self.note(f"{process.name}: asks {function} for {[item.id[-3:] for item in items]}")
+
+    def _elastic(self, process: Process, queue: str) -> bool:
+        """Whether the table by which a process serves a queue, or moves who is in it, bounds no servers."""
+        if process.followed_at == self.loop.time():
+            return True  # it was told to ask before another table came, in the same moment
+        dispatcher = process.model._dispatchers.get(queue.removeprefix(MODEL).removeprefix(":"))
+        return dispatcher is None or dispatcher._state.route.policy.servers is None
 
     def _at_his_deadline(self, process: Process, request: Request) -> bool:
         """Whether his time was over then; looks come ten times a second, where the process is not stopped."""
@@ -387,6 +437,8 @@ class Account:
         if request.fresh and (status != 200 or request.ended > request.came + SOON):
             self.blame(f"{request.id} came after the faults and ended with {status} after {request.ended - request.came:.3f} s")
         if status == 200 or status in self.allowed[request.id]:
+            return
+        if status in (503, FunctionSuspended.__name__) and self._suspended(request):
             return
         if status == StoreUnavailable.__name__ and any(hit >= request.came for hit in process.hits):
             return
@@ -463,6 +515,14 @@ class Account:
         owner = self.processes[batch_id[:8]]
         answered = all(self.by_id[member_id(member)].ended is not None for _, member in members)
         return owner.leaving and bool(owner.hits) and answered
+
+
+def _answers(items: list[Item], result: bytes | Exception) -> bool:
+    """Whether a function answered these items."""
+    try:
+        return not isinstance(result, Exception) and bool(decode_answers(result, Batch(MODEL, items)))
+    except WireError:
+        return False
 
 
 def _shown(events: Events) -> str:

@@ -28,7 +28,7 @@ from sluice.batching.documents import Plan, PolicyDocument, Route
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
-from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
@@ -65,6 +65,7 @@ FAULTS = (
 )
 STRANGERS = "a later version, and garbage"  # drawn apart, so that the others strike as they did without it
 STRANGER = "ffffffff"
+OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
 
 
 class World(Account):
@@ -81,6 +82,8 @@ class World(Account):
         drawn = tuple(fault for fault in FAULTS if rng.random() < weather * often.get(fault, 1.0))
         if random.Random(-1 - seed).random() < 0.1:
             drawn += (STRANGERS,)
+        apart = random.Random(f"workers of {seed}")  # so that whatever else a seed draws is as it was without these
+        drawn += tuple(fault for fault in OF_WORKERS if apart.random() < weather)
         self.faults = frozenset(drawn if faults is None else faults)
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
@@ -94,6 +97,11 @@ class World(Account):
         self.gone: dict[str, float] = {}  # functions, and since when
         self.away = [self._span(1.5) for _ in range(rng.randint(1, 2))] if "the store is away" in self.faults else []
         self.unavailable = [self._span(0.6) for _ in range(2)] if "functions are away" in self.faults else []
+        self.throttled = [self._span(1.5) for _ in range(2)] if "functions throttle" in self.faults else []
+        self.broken = [self._span(0.8)] if "functions break" in self.faults else []
+        self.crashed: set[tuple[str, str]] = set()  # functions, and at whose batch
+        self.tables_drop = "tables drop" in self.faults
+        self.restarting: dict[str, float] = {}  # functions whose worker crashed, and until when
         self.opened = 0
         self.rng_of_strangers = random.Random(-1 - seed)
         self.stranger = Process(STRANGER, self.server, Callers(STRANGER, patience, loop.time))
@@ -192,8 +200,11 @@ class World(Account):
         self.parts[batch] -= 1
         for item in items:
             self.running[item.id] -= 1
-        self.answers_at[batch] = self.loop.time()
         result = self._result(process, function, items, batch)
+        self.answers_at[batch] = self.loop.time()
+        if isinstance(result, FunctionUnavailable):
+            del self.answers_at[batch]  # it may be asked for again, later
+        self.judge(process, function, items, batch, result)
         self.note(f"{process.name}: {function} answers {[item.id[-3:] for item in items]} {result!r:.60}")
         if answer.done():
             return
@@ -211,7 +222,13 @@ class World(Account):
             return kind(f"{function} is gone")
         if any(begin <= now < end for begin, end in self.unavailable):
             self.allow(items, 502)
-            return FunctionUnavailable("throttled")
+            return FunctionUnavailable("away")
+        if now < self.restarting.get(function, 0.0):
+            if (process.name, function) not in self.crashed or "plans change" in self.faults:
+                self.allow(items, 502)  # this process does not know, or knows no more, that it comes back
+            return FunctionUnavailable("its worker starts again")
+        if any(begin <= now < end for begin, end in self.throttled) and self.rng.random() < 0.9:
+            return FunctionBusy("throttled", self.rng.choice((None, None, 0.3, 1.0)))
         if self.chance("the buffer has a defect", 0.1):
             self.allow(items, 500)
             for request in self.members_of.get(batch, ()):  # the rest of their batch has no answer either
@@ -222,10 +239,14 @@ class World(Account):
             if len(items) == 1:
                 self.allow(items, 413)
             return BatchTooLarge(f"at most {CAPACITY} bytes")
-        if "poison" in kinds or self.chance("batches fail", 0.3):
+        if "poison" in kinds or self.chance("batches fail", 0.3) or any(begin <= now < end for begin, end in self.broken):
             if len(items) == 1:
                 self.allow(items, 502)
-            return FunctionFailed("the function choked")
+            if "poison" not in kinds or "workers crash on poison" not in self.faults:
+                return FunctionFailed("the function choked")
+            self.crashed.add((process.name, function))
+            self.restarting[function] = now + self.rng.uniform(0.0, 0.3) * (now < FAULTS_END)
+            return FunctionCrashed("the worker broke the connection")
         answers = [_computed(item) for item in items]
         if self.chance("answers are wrong", 0.3):
             if len(items) == 1:
@@ -426,6 +447,7 @@ class World(Account):
         if previous is not None:
             await previous
         if not process.leaving:
+            process.followed_at = self.loop.time()
             await process.model.follow(plan)
 
     def _schedule_requests(self, moments: list[float]) -> None:
@@ -631,7 +653,7 @@ class SimulatedInvoker:
     def __init__(self, world: World, process: Process) -> None:
         self._world, self._process = world, process
 
-    async def invoke(self, function: str, payload: bytes) -> bytes:
+    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         return await self._world.invoke(self._process, function, payload)
 
 
@@ -680,6 +702,7 @@ _telemetries: dict[str, Telemetry] = {}
 def simulate(seed: int, faults: tuple[str, ...] | None = None, verbose: bool = False) -> World:
     """One run."""
     worlds = []
+    random.seed(seed)  # what the shell draws for who was refused together
 
     async def main(loop: VirtualLoop) -> None:
         world = World(seed, loop, _telemetries, faults)

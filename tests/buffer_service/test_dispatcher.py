@@ -395,10 +395,10 @@ async def test_a_function_slow_to_say_what_it_serves_holds_up_neither_the_start_
     hang = asyncio.Event()
 
     class Slow(LocalInvoker):
-        async def invoke(self, name, payload):
+        async def invoke(self, name, payload, avoid=""):
             if name == "slow":
                 await hang.wait()
-            return await super().invoke(name, payload)
+            return await super().invoke(name, payload, avoid)
 
     plans = Plans(*(plan(NO_BATCHING, f"m{i}", "slow") for i in range(3)), plan(NO_BATCHING))
     async with serving(function, NO_BATCHING, plans=plans, invoker=Slow({"f": function, "slow": function})) as buffer:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import random
+import re
 import statistics
 import threading
 from contextlib import asynccontextmanager
@@ -22,18 +23,19 @@ from uvicorn.server import ServerState
 
 from sluice.batching.errors import FunctionFailed, InvalidInput
 from sluice.buffer_service.invokers import (
-    BACKOFF,
-    LAMBDA_ANSWER_LIMIT,
-    RETRIES,
     BatchTooLarge,
+    FunctionBusy,
+    FunctionCrashed,
     FunctionUnavailable,
     HttpInvoker,
     InvokerBySyntax,
     LambdaInvoker,
     LocalInvoker,
     UnknownFunction,
-    full_jitter,
 )
+from sluice.buffer_service.invokers.aws_lambda import BACKOFF, LAMBDA_ANSWER_LIMIT, RETRIES, full_jitter
+from sluice.buffer_service.invokers.http_client import retry_after
+from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
 from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
@@ -289,8 +291,8 @@ async def test_a_function_that_fails_says_why(either):
     assert await refusal(either, FunctionFailed, function="fail") == "function 'fail' failed: no such thing"
 
 
-async def test_what_is_throttled_to_the_end_is_unavailable(either):
-    message = await refusal(either, FunctionUnavailable, function="busy")
+async def test_a_function_that_is_throttled_is_busy(either):
+    message = await refusal(either, FunctionBusy, function="busy")
     assert message == "Lambda refuses to invoke 'busy': HTTP 429 Rate Exceeded."
 
 
@@ -347,8 +349,8 @@ async def test_the_token_of_a_role_is_sent_and_signed(fake, monkeypatch):
     assert "x-amz-security-token" in headers["Authorization"]
 
 
-@pytest.mark.parametrize("trouble", [status(429), status(500), status(502), status(503), lost, cut_off])
-async def test_what_passes_is_tried_again_until_it_has_passed(fake, invoker, trouble):
+@pytest.mark.parametrize("trouble", [lost, cut_off])
+async def test_a_connection_that_is_lost_is_opened_again_until_it_holds(fake, invoker, trouble):
     fake.script = [trouble] * RETRIES
     assert decode_answers(await invoker.invoke("nap", encode_batch(BATCH)), BATCH)
     assert invoker.retries == list(range(RETRIES))
@@ -356,7 +358,7 @@ async def test_what_passes_is_tried_again_until_it_has_passed(fake, invoker, tro
 
 
 async def test_every_attempt_is_signed_anew(fake, invoker):
-    fake.script = [status(503)]
+    fake.script = [lost]
     await invoker.invoke("nap", encode_batch(BATCH))
     assert ["Authorization" in headers for _, headers in fake.requests] == [True, True]
 
@@ -375,10 +377,32 @@ async def test_every_attempt_is_signed_anew(fake, invoker):
         (status(500), "HTTP 500 "),
     ],
 )
-async def test_what_does_not_pass_is_unavailable_with_the_last_answer_in_one_line(fake, invoker, trouble, message):
-    fake.script = [trouble] * (RETRIES + 1)
-    assert await refusal(invoker, FunctionUnavailable) == f"Lambda refuses to invoke 'nap': {message}"
-    assert len(fake.requests) == RETRIES + 1
+async def test_what_passes_is_left_to_those_who_know_how_long_that_is_waited_for(fake, invoker, trouble, message):
+    fake.script = [trouble]
+    assert await refusal(invoker, FunctionBusy) == f"Lambda refuses to invoke 'nap': {message}"
+    assert len(fake.requests) == 1
+
+
+async def test_what_does_not_pass_by_itself_is_not_waited_for(fake, invoker):
+    fake.script = [status(502, b'{"Message": "the key is disabled"}', **{"x-amzn-ErrorType": "KMSDisabledException:http://x/"})]
+    message = await refusal(invoker, FunctionUnavailable)
+    assert message == "Lambda refuses to invoke 'nap': HTTP 502 the key is disabled"
+
+
+@pytest.mark.parametrize(
+    ("field", "seconds"),
+    [(None, None), ("2", 2.0), ("0.25", 0.25), ("-3", 0.0), ("1e300", 3600.0), ("soon", None), ("inf", None), ("nan", None)],
+)
+async def test_a_busy_function_may_say_when_to_come_again(fake, invoker, field, seconds):
+    fake.script = [status(429, **({"Retry-After": field} if field is not None else {}))]
+    with pytest.raises(FunctionBusy) as caught:
+        await invoker.invoke("nap", b"{}")
+    assert caught.value.retry_after == seconds
+
+
+def test_a_date_to_come_again_is_a_time_from_now():
+    at = datetime.now(UTC) + timedelta(seconds=30)
+    assert 28 < retry_after(at.strftime("%a, %d %b %Y %H:%M:%S GMT")) <= 30
 
 
 async def test_a_connection_that_is_lost_again_and_again_is_unavailable(fake, invoker):
@@ -569,7 +593,8 @@ async def test_a_worker_answers_every_item_and_says_what_is_wrong(http):
     ("code", "kind"),
     [
         *((code, FunctionFailed) for code in (400, 422, 500)),
-        *((code, FunctionUnavailable) for code in (401, 403, 408, 429, 502, 503, 504)),
+        *((code, FunctionUnavailable) for code in (401, 403, 408, 502, 503, 504)),
+        (429, FunctionBusy),
         (413, BatchTooLarge),
         (404, UnknownFunction),
     ],
@@ -603,25 +628,66 @@ async def test_a_worker_that_takes_too_long_is_given_up_and_not_asked_again():
     assert len(requests) == 1
 
 
+async def test_a_worker_that_says_when_to_come_again_is_busy_not_away(http):
+    async with scripted(status(503, **{"Retry-After": "4"})) as (url, _):
+        with pytest.raises(FunctionBusy) as caught:
+            await http.invoke(url, b"{}")
+    assert caught.value.retry_after == 4.0
+
+
 async def test_a_connection_that_the_worker_closed_is_opened_again(http):
     async with scripted(status(200, b"{}"), lost, status(200, b"[]")) as (url, _):
         assert await http.invoke(url, b"{}") == b"{}"
         assert await http.invoke(url, b"{}") == b"[]"
 
 
-async def test_a_batch_that_kills_its_worker_is_not_sent_a_third_time(http):
+async def test_of_several_connections_that_the_worker_closed_no_second_one_is_tried(http):
+    connections, both = [], asyncio.Event()
+
+    async def serve_one(reader, writer):
+        connections.append(writer)
+        await reader.readuntil(b"{}")
+        if len(connections) < 2:
+            await both.wait()
+        both.set()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        await reader.read(1)  # the next request on this connection
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+    url = "http://{}:{}".format(*server.sockets[0].getsockname())
+    assert await asyncio.gather(*(http.invoke(url, b"{}") for _ in range(2))) == [b"{}"] * 2
+    assert await http.invoke(url, b"{}") == b"{}"
+    assert len(connections) == 3
+    server.close()
+
+
+async def test_a_batch_that_kills_its_worker_is_not_sent_a_third_time_and_is_blamed(http):
     async with scripted(lost, lost, status(200)) as (url, requests):
-        assert await refusal(http, FunctionUnavailable, function=url) == f"worker {url} does not answer: Server disconnected"
+        message = await refusal(http, FunctionCrashed, function=url)
+    assert message == f"worker {url} breaks the connection: Server disconnected"
     assert len(requests) == 2
 
 
-async def test_an_answer_that_breaks_off_is_unavailable(http):
+async def test_a_batch_after_which_nobody_takes_a_connection_has_killed_its_worker(http):
+    async def die(reader, writer):
+        await reader.readuntil(b"{}")
+        dying.close()
+        writer.transport.abort()
+
+    dying = await asyncio.start_server(die, "127.0.0.1", 0)
+    url = "http://{}:{}".format(*dying.sockets[0].getsockname())
+    assert (await refusal(http, FunctionCrashed, function=url)).startswith(f"worker {url} breaks the connection: Cannot connect")
+    assert (await refusal(http, FunctionUnavailable, function=url)).startswith(f"worker {url} does not answer: Cannot connect")
+
+
+async def test_an_answer_that_breaks_off_is_a_crash(http):
     async with scripted(cut_off) as (url, _):
-        assert (await refusal(http, FunctionUnavailable, function=url)).startswith(f"worker {url} does not answer: ")
+        assert (await refusal(http, FunctionCrashed, function=url)).startswith(f"worker {url} breaks off its answer: ")
 
 
 async def test_an_answer_beyond_the_limit_is_not_taken_into_memory(http, monkeypatch):
-    monkeypatch.setattr("sluice.buffer_service.invokers.WORKER_ANSWER_LIMIT", 1000)
+    monkeypatch.setattr("sluice.buffer_service.invokers.http_workers.WORKER_ANSWER_LIMIT", 1000)
     async with scripted(status(200, b"x" * 1000), status(200, b"x" * 1001)) as (url, _):
         assert len(await http.invoke(url, b"{}")) == 1000
         assert await refusal(http, BatchTooLarge, function=url) == "an answer of more than 1000 bytes"
@@ -655,10 +721,47 @@ async def test_of_several_workers_the_one_with_the_fewest_batches_in_flight_is_a
         assert (len(to_a), len(to_b)) == (2, 2)
 
 
-async def test_a_batch_that_failed_leaves_its_worker_as_idle_as_before(http):
+async def test_of_equally_idle_workers_the_one_that_failed_last_is_asked_last(http):
     async with scripted(status(500), status(200, b"a")) as (a, _), scripted(status(200, b"b")) as (b, _):
         await refusal(http, FunctionFailed, function=f"{a},{b}")
-        assert await http.invoke(f"{a},{b}", b"{}") == b"a"
+        assert await http.invoke(f"{a},{b}", b"{}") == b"b"
+
+
+async def test_the_worker_that_failed_a_batch_is_named_and_avoided_and_ejected_when_another_answers_what_it_fails():
+    ejected, gate = [], asyncio.Event()
+
+    async def held(_):
+        await gate.wait()
+        return web.Response(body=b"held")
+
+    async with (
+        scripted(*[status(500)] * EJECT_AFTER) as (a, to_a),
+        scripted(held, *[status(200, b"b")] * 9) as (b, to_b),
+        closing(HttpInvoker(PATIENCE, ejected.append)) as http,
+    ):
+        both = f"{a},{b}"
+        busy = asyncio.create_task(http.invoke(b + "," + a, b"{}"))
+        while not to_b:
+            await asyncio.sleep(0)
+        for _ in range(EJECT_AFTER):
+            with pytest.raises(FunctionFailed) as caught:
+                await http.invoke(both, b"{}")
+            assert caught.value.worker == a
+            assert await http.invoke(both, b"{}", avoid=a) == b"b"
+        assert ejected == [a]
+        assert [await http.invoke(both, b"{}") for _ in range(3)] == [b"b"] * 3
+        gate.set()
+        await busy
+    assert (len(to_a), len(to_b)) == (EJECT_AFTER, 1 + EJECT_AFTER + 3)
+
+
+async def test_one_worker_alone_is_asked_whatever_it_did(http):
+    async with scripted(*[status(502)] * 5, status(200, b"a")) as (a, _):
+        for _ in range(5):
+            with pytest.raises(FunctionUnavailable) as caught:
+                await http.invoke(a, b"{}")
+            assert caught.value.worker == ""
+        assert await http.invoke(a, b"{}") == b"a"
 
 
 async def test_a_worker_that_is_gone_is_passed_over_and_with_all_gone_the_last_is_named(http):
@@ -668,12 +771,13 @@ async def test_a_worker_that_is_gone_is_passed_over_and_with_all_gone_the_last_i
             assert await http.invoke(f"{gone},{url}", b"{}") == b"{}"
     assert len(requests) == 3
     message = await refusal(http, FunctionUnavailable, function=f"{gone},{gone}/")
-    assert message.startswith(f"worker {gone}/ does not answer: Cannot connect to host 127.0.0.1:1")
+    assert re.match(f"worker {gone}/? does not answer: Cannot connect to host 127.0.0.1:1", message)
 
 
-async def test_a_batch_that_one_worker_may_have_computed_is_not_given_to_another(http):
+async def test_a_batch_that_one_worker_may_have_computed_is_not_given_to_another_but_by_who_knows_whether_it_is_waited_for(http):
     async with scripted(lost, lost) as (a, _), scripted() as (b, to_b):
-        assert await refusal(http, FunctionUnavailable, function=f"{a},{b}") == f"worker {a} does not answer: Server disconnected"
+        message = await refusal(http, FunctionCrashed, function=f"{a},{b}")
+    assert message == f"worker {a} breaks the connection: Server disconnected"
     assert to_b == []
 
 
@@ -713,7 +817,8 @@ async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
         assert fake.requests == []
         opened = []
         monkeypatch.setattr(
-            "sluice.buffer_service.invokers.LambdaInvoker", lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1]
+            "sluice.buffer_service.invokers.by_syntax.LambdaInvoker",
+            lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1],
         )
         payloads = await asyncio.gather(*(invoker.invoke("nap:live", encode_batch(MANY)) for _ in range(3)))
         assert all(decode_answers(payload, MANY) for payload in payloads)

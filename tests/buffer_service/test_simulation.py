@@ -18,20 +18,21 @@ from sluice.batching.batcher import Batcher
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_store
 from sluice.buffer_service.arrival_stream import read_arrivals
-from sluice.buffer_service.batch_state import BatchState
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
+from sluice.buffer_service.function_state import FunctionState
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
-from tests.buffer_service.simulation import FAULTS, World, simulate
+from tests.buffer_service.simulation import FAULTS, OF_WORKERS, World, simulate
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
-REPLAYED = 100
+REPLAYED = 150
 PARTS = [part if part < 1 else pytest.param(part, marks=pytest.mark.full) for part in range(10)]
 
 
@@ -57,7 +58,8 @@ def _seen(world: World) -> set[Any]:
 
 
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
+    wanted = {*FAULTS, *OF_WORKERS, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
+    wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
     for seed in range(AT_MOST):
         wanted -= _seen(simulate(seed))
@@ -144,16 +146,6 @@ def _forgets_what_a_failed_call_brought(failed: Any) -> Any:
     return lambda state, now, asked, error: failed(state, now, replace(asked, completed=[]), error)
 
 
-def _asks_for_both_halves_at_once(go_on: Any) -> Any:
-    def eager(state: RouteState, batch_id: str, batch: BatchState) -> None:
-        go_on(state, batch_id, batch)
-        if len(batch.parts) > 1:
-            batch.parts.insert(0, batch.parts.pop())
-            go_on(state, batch_id, batch)
-
-    return eager
-
-
 def _ends_a_batch_with_its_first_message(settle: Any) -> Any:
     def hasty(state: RouteState, batch_id: str, error: Any) -> None:
         state._batches[batch_id].outstanding = 1
@@ -176,12 +168,22 @@ def _submits_again_what_is_computed(submit_again: Any) -> Any:
 
 
 def _completes_before_answers_are_sent(go_on: Any) -> Any:
-    def hasty(state: RouteState, batch_id: str, batch: BatchState) -> None:
-        go_on(state, batch_id, batch)
-        if batch_id in state._batches and not batch.parts and batch_id not in state._completed:
+    def hasty(state: RouteState, now: float, batch_id: str, batch: BatchState) -> None:
+        go_on(state, now, batch_id, batch)
+        if batch_id in state._batches and not batch.parts and not batch.asked and batch_id not in state._completed:
             state._completed.append(batch_id)
 
     return hasty
+
+
+def _takes_for(seen: Cause, taken_for: Cause) -> Any:
+    def mistaken(remedy: Any) -> Any:
+        def confused(function: FunctionState, now: float, batch: BatchState, part: Any, failure: Failure) -> Any:
+            return remedy(function, now, batch, part, failure._replace(cause=taken_for) if failure.cause is seen else failure)
+
+        return confused
+
+    return mistaken
 
 
 def _answers_after_the_first_portion_are_late(due: Any) -> Any:
@@ -213,7 +215,7 @@ DEFECTS: dict[str, Plant] = {
     "releases more than the table says": _patched(QueueState, "_release", _releases_more_than_the_table_says),
     "makes young again what is taken back": _patched(Batcher, "take_back", _makes_young_again_what_is_taken_back),
     "forgets what a failed call brought": _patched(RouteState, "_failed", _forgets_what_a_failed_call_brought),
-    "asks for both halves at once": _patched(RouteState, "_go_on", _asks_for_both_halves_at_once),
+    "asks for both halves at once": _patched(RouteState, "_at_once", lambda _: lambda state: 2),
     "completes before answers are sent": _patched(RouteState, "_go_on", _completes_before_answers_are_sent),
     "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
     "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
@@ -251,6 +253,15 @@ DEFECTS: dict[str, Plant] = {
     ),
     "takes no batch as soon as it leaves": _patched(
         RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), leaving=s.ending)
+    ),
+    "does not wait for a busy function": _patched(FunctionState, "remedy", _takes_for(Cause.BUSY, Cause.UNAVAILABLE)),
+    "fails all whom a crash concerns": _patched(FunctionState, "remedy", _takes_for(Cause.CRASHED, Cause.UNAVAILABLE)),
+    "gives up who has time": _patched(RouteState, "_deadline", lambda _: lambda state, batch, item: batch.taken_at),
+    "gives up a batch with its first item": _patched(
+        BatchState, "hopeless", lambda _: property(lambda batch: not batch.passed and batch.failed_alone >= 1)
+    ),
+    "tells nobody of a part that was asked for beside another": _patched(
+        BatchState, "ended", lambda _: lambda batch, number: (batch.asked.pop(number), batch.asked.clear())[0]
     ),
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }

@@ -32,15 +32,15 @@ class Watched(HttpInvoker):
         self.sizes: Counter[int] = Counter()
         self.at_once = self.most_at_once = 0
 
-    async def invoke(self, function: str, payload: bytes) -> bytes:
+    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         batch = decode_batch(payload)
         if batch.describe:
-            return await super().invoke(function, payload)
+            return await super().invoke(function, payload, avoid)
         self.sizes[len(batch.items)] += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            return await super().invoke(function, payload)
+            return await super().invoke(function, payload, avoid)
         finally:
             self.at_once -= 1
 

@@ -1,0 +1,107 @@
+"""The state of the function of one route, as this process finds it: facts in, what helps out.
+
+What may live here: whether the function is asked (``circuit.py``), which payloads it failed on (``suspects.py``), when a worker of
+it crashed, and which remedy a failure has. What may not: a clock, I/O, who waits.
+
+    remedy       for                                                                but not where
+    ------       ---                                                                -------------
+    ELSEWHERE    whatever but a batch that is too large, where there are others     it was tried, or calls are not paid for; in the
+                                                                                    midst of a batch that is being halved
+    LATER        a function that is busy, a worker that crashed and is not back
+    HALVES       what fails or crashes, and what is too large                       one item is left, or calls are not paid for
+    NONE         everything else
+
+What is asked for elsewhere in vain is what it was before: a batch that was computed and failed is halved although no other worker
+could be reached.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum, auto
+
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
+from sluice.buffer_service.circuit import Circuit
+from sluice.buffer_service.suspects import Suspects
+from sluice.lambda_fn.contract import Item
+
+RESTART = 5.0  # seconds that a worker which crashed is waited for
+
+
+class Remedy(Enum):
+    """What is done about a part that failed."""
+
+    ELSEWHERE = auto()
+    LATER = auto()
+    HALVES = auto()
+    NONE = auto()
+
+
+class FunctionState:
+    """Of ``function``, which takes batches of at most ``max_batch_size``."""
+
+    def __init__(self, function: str, max_batch_size: int) -> None:
+        self.function = function
+        self.circuit = Circuit(max_batch_size)
+        self._suspects = Suspects()
+        self._crashed_at = -math.inf
+
+    def parts(self, now: float, items: list[Item]) -> list[Part]:
+        """The items of a batch as they are asked for: together, but for those that failed alone before; these come last."""
+        if not self._suspects:
+            return [Part(items)] if items else []
+        suspected = {item.id for item in items if self._suspects.has(now, item)}
+        others = [item for item in items if item.id not in suspected]
+        alone = [Part([item], suspected=True) for item in reversed(items) if item.id in suspected]
+        return [*alone, *([Part(others)] if others else [])]
+
+    def answered(self, part: Part) -> None:
+        """A part was answered."""
+        self.circuit.passed(len(part.items))
+        if part.suspected:
+            self._suspects.forget(part.items[0])
+
+    def failed_alone(self, now: float, item: Item) -> None:
+        """The function failed on this item alone."""
+        self._suspects.note(now, item)
+
+    def remedy(self, now: float, batch: BatchState, part: Part, failure: Failure) -> tuple[Remedy, Failure]:
+        """What is to be done about a part that failed, and the failure that it is done about."""
+        self._note(now, part, failure.cause)
+        if part.failed is None and self._helps_elsewhere(batch, part, failure) and self.circuit.may_ask_again():
+            self.circuit.ask_again()
+            return Remedy.ELSEWHERE, failure
+        if part.failed is not None and failure.cause in (Cause.UNAVAILABLE, Cause.BUSY):
+            failure = part.failed
+        if failure.cause is Cause.BUSY or (failure.cause is Cause.UNAVAILABLE and self._restarts(now)):
+            return Remedy.LATER, failure
+        if failure.cause is Cause.UNAVAILABLE or len(part.items) == 1:
+            return Remedy.NONE, failure
+        return self._halves(failure)
+
+    def _halves(self, failure: Failure) -> tuple[Remedy, Failure]:
+        if failure.cause is Cause.TOO_LARGE:
+            return Remedy.HALVES, failure
+        if self.circuit.may_ask_again():
+            self.circuit.ask_again()
+            return Remedy.HALVES, failure
+        detail = f"{failure.detail}; so much fails that it is not asked again in parts"
+        return Remedy.NONE, failure._replace(detail=detail)
+
+    def _note(self, now: float, part: Part, cause: Cause) -> None:
+        """What a failure says of the function: nothing that a suspect fails, nor that a worker which crashed is not back yet."""
+        if cause is Cause.CRASHED:
+            self._crashed_at = now
+        unavailable = cause is Cause.UNAVAILABLE
+        if (unavailable and self._restarts(now)) or part.suspected or part.function != self.function:
+            return
+        if unavailable or cause in (Cause.CRASHED, Cause.FAILED):
+            self.circuit.failed(now, unavailable, part.trial)
+
+    def _helps_elsewhere(self, batch: BatchState, part: Part, failure: Failure) -> bool:
+        if not failure.worker or failure.cause is Cause.TOO_LARGE:
+            return False
+        return failure.cause in (Cause.UNAVAILABLE, Cause.BUSY) or not batch.split or len(part.items) == 1
+
+    def _restarts(self, now: float) -> bool:
+        return now < self._crashed_at + RESTART

@@ -1,0 +1,33 @@
+"""The ways to a function: AWS Lambda, an HTTP worker, a Python callable. Bytes of the wire contract in, bytes out.
+
+Which one serves is written in a plan's ``function``: an ``http://`` or ``https://`` address is a worker, several of them with a
+comma between are identical workers, anything else is a Lambda function. What an invoker raises says what helps (``port.py``); what
+is done about it is decided in ``route_state.py``, which knows who still waits.
+"""
+
+from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
+from sluice.buffer_service.invokers.by_syntax import InvokerBySyntax, named_functions
+from sluice.buffer_service.invokers.http_workers import HttpInvoker
+from sluice.buffer_service.invokers.in_process import LocalInvoker
+from sluice.buffer_service.invokers.port import (
+    BatchTooLarge,
+    FunctionBusy,
+    FunctionCrashed,
+    FunctionUnavailable,
+    Invoker,
+    UnknownFunction,
+)
+
+__all__ = [
+    "BatchTooLarge",
+    "FunctionBusy",
+    "FunctionCrashed",
+    "FunctionUnavailable",
+    "HttpInvoker",
+    "Invoker",
+    "InvokerBySyntax",
+    "LambdaInvoker",
+    "LocalInvoker",
+    "UnknownFunction",
+    "named_functions",
+]

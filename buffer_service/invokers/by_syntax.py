@@ -1,0 +1,53 @@
+"""Which way leads to a function: chosen by what a plan's ``function`` looks like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from botocore.exceptions import BotoCoreError
+
+from sluice.batching.errors import InvalidInput
+from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
+from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
+from sluice.buffer_service.invokers.port import FunctionUnavailable
+
+
+def named_functions(function: str) -> Sequence[str]:
+    """Each function that a plan's ``function`` names: every worker, or the one Lambda function."""
+    return worker_addresses(function) if function.startswith(("http://", "https://")) else [function]
+
+
+class InvokerBySyntax:
+    """Chooses by what ``function`` looks like; each way is opened when it is first needed.
+
+    ``ejected`` is told of each worker that is not asked for a while.
+    """
+
+    def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved) -> None:
+        self._timeout = timeout
+        self._lambda: LambdaInvoker | None = None
+        self._opening = asyncio.Lock()
+        self._http = HttpInvoker(timeout, ejected)
+
+    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
+        if function.startswith(("http://", "https://")):
+            return await self._http.invoke(function, payload, avoid)
+        if self._lambda is None:
+            await self._open_lambda(function)
+        assert self._lambda is not None
+        return await self._lambda.invoke(function, payload)
+
+    async def close(self) -> None:
+        await self._http.close()
+        if self._lambda is not None:
+            await self._lambda.close()
+
+    async def _open_lambda(self, function: str) -> None:
+        """In a thread: making a client takes a tenth of a second, finding credentials perhaps more, and others are being served."""
+        async with self._opening:
+            if self._lambda is None:
+                try:
+                    self._lambda = await asyncio.to_thread(LambdaInvoker, self._timeout)
+                except (InvalidInput, BotoCoreError, ValueError) as error:
+                    raise FunctionUnavailable(f"{function!r} cannot be invoked: {error}") from error

@@ -1,0 +1,54 @@
+"""The port to functions, and what an invoker raises, by what helps.
+
+    FunctionUnavailable    no answer came, and no item is to blame: another worker may answer; splitting the batch would not help
+    FunctionBusy           refused for now, and not computed: the same again later
+    UnknownFunction        the plan is wrong
+    BatchTooLarge          a smaller batch may pass
+    FunctionCrashed        the connection broke under the batch: a smaller one may pass, for one item may have killed the worker
+    FunctionFailed         the function ran and failed: a smaller batch may pass, for one item may be the culprit
+
+A function is invoked at least once: after a lost connection or a 5xx of Lambda it may have run, and is asked again all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sluice.batching.errors import FunctionFailed
+
+
+class FunctionUnavailable(FunctionFailed):
+    """The function cannot be reached, does not answer in time, or what stands before it says so."""
+
+
+class FunctionBusy(FunctionUnavailable):
+    """The function is throttled, or has too much to do; ``retry_after`` (s) is what it asked for, if it did."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class UnknownFunction(FunctionFailed):
+    """There is no function of that name."""
+
+
+class BatchTooLarge(FunctionFailed):
+    """The payload, or the answer, is larger than the platform carries."""
+
+
+class FunctionCrashed(FunctionFailed):
+    """The connection broke while the function had the batch, and not because it had been idle."""
+
+
+class Invoker(Protocol):
+    """A way to a function."""
+
+    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
+        """The function's answer to ``payload``.
+
+        Where a ``FunctionFailed`` names the ``worker`` that failed, others could be asked: the same with that one to ``avoid``.
+        """
+
+    async def close(self) -> None:
+        """Release connections."""

@@ -1,0 +1,119 @@
+"""Which of several identical workers is asked: the state of their health, without a clock or I/O. Facts in, an address out.
+
+    choose      one that is due for a trial; else of those that are well the one with the fewest batches in flight, of equals the
+                one that failed least lately, of these the earliest named. With none that is well, all count as well: a rule that
+                found everybody ill says nothing about any of them.
+    ended       how its call ended
+    blame       it failed a batch that another one answered
+
+``EJECT_AFTER`` failures in a row eject a worker, and it is not asked for ``FIRST_EJECTION`` seconds. Then one batch is its trial,
+and nobody else's meanwhile: passed, it is as well as the others; failed, it is ejected for twice as long as before. The idea is
+Envoy's outlier detection (consecutive failures, a time that grows, a bound on how many are ejected).
+
+What counts as a failure of the worker is what no item can be to blame for: that it cannot be connected to, does not answer in time,
+or what stands before it says so. That it failed on a batch counts where another worker answers the same, or at its trial; a poison
+that fails everywhere ejects nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+EJECT_AFTER = 3  # failures in a row
+FIRST_EJECTION, LONGEST_EJECTION = 1.0, 60.0  # seconds
+
+
+class End(Enum):
+    """How a call to a worker ended."""
+
+    PASSED = auto()
+    FAILED = auto()  # it, or an item of the batch
+    GONE = auto()  # the worker is to blame
+    OPEN = auto()  # says nothing about its health
+
+
+@dataclass(slots=True)
+class _Worker:
+    in_flight: int = 0
+    failures: int = 0  # of its own, in a row
+    doubts: int = 0  # failures of any kind, in a row
+    ejections: int = 0  # less one for each batch passed since
+    ejected_until: float = -math.inf  # -inf: it is not ejected
+    on_trial: bool = False
+
+    @property
+    def ejected(self) -> bool:
+        return self.ejected_until > -math.inf
+
+
+class Workers:
+    """The health of workers by address; of one that is idle and well nothing is kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Worker] = {}
+
+    def choose(self, now: float, addresses: Sequence[str], again: bool = False) -> str:
+        """The worker to ask, from here on with one batch more in flight; ``again``: another has failed the batch already."""
+        address = self._best(now, addresses, again)
+        worker = self._known.get(address)
+        if worker is None:
+            worker = self._known[address] = _Worker()
+        worker.in_flight += 1
+        worker.on_trial = worker.on_trial or (worker.ejected and now >= worker.ejected_until)
+        return address
+
+    def ended(self, now: float, address: str, end: End) -> bool:
+        """The call that ``choose`` began ended so; whether the worker is ejected for it."""
+        worker = self._known[address]
+        worker.in_flight -= 1
+        ejected = False
+        if end is End.PASSED:
+            worker.failures = worker.doubts = 0
+            worker.ejections = max(0, worker.ejections - 1)
+            worker.ejected_until = -math.inf
+        elif end is End.GONE or (end is End.FAILED and worker.on_trial):
+            ejected = _failed(now, worker)
+        elif end is End.FAILED:
+            worker.doubts += 1
+        worker.on_trial = False
+        if not (worker.in_flight or worker.doubts or worker.ejections):
+            del self._known[address]
+        return ejected
+
+    def blame(self, now: float, address: str) -> bool:
+        """Another worker answered what this one failed; whether it is ejected for it."""
+        return _failed(now, self._known.setdefault(address, _Worker()))
+
+    def _best(self, now: float, addresses: Sequence[str], again: bool) -> str:
+        known = self._known
+        ejected = [a for a in addresses if a in known and known[a].ejected]
+        due = [a for a in ejected if now >= known[a].ejected_until and not known[a].on_trial]
+        if due and not again:
+            return due[0]
+        well = [a for a in addresses if a not in ejected] if ejected else addresses
+        return min(well or addresses, key=self._doubts_first if again else self._idlest_first)
+
+    def _idlest_first(self, address: str) -> tuple[int, int]:
+        worker = self._known.get(address)
+        return (worker.in_flight, worker.doubts) if worker is not None else (0, 0)
+
+    def _doubts_first(self, address: str) -> tuple[int, int]:
+        in_flight, doubts = self._idlest_first(address)
+        return doubts, in_flight
+
+
+def _failed(now: float, worker: _Worker) -> bool:
+    """A failure of the worker's own; whether it is ejected."""
+    worker.failures += 1
+    worker.doubts += 1
+    if worker.failures < EJECT_AFTER and not worker.ejected:
+        return False
+    if worker.ejected and not worker.on_trial:
+        return False  # asked before it was ejected, or because all are
+    worker.failures = 0
+    worker.ejections += 1
+    worker.ejected_until = now + min(LONGEST_EJECTION, FIRST_EJECTION * 2 ** (worker.ejections - 1))
+    return True

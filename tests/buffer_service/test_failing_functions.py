@@ -1,0 +1,428 @@
+"""Functions and workers that fail, as their callers notice it: in virtual time, and over sockets where the network fails."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from sluice.batching import policy as constructors
+from sluice.batching.errors import FunctionFailed
+from sluice.buffer_service.batch_state import Cause, Failure
+from sluice.buffer_service.function_state import RESTART
+from sluice.buffer_service.invokers import FunctionBusy, FunctionCrashed, FunctionUnavailable, HttpInvoker
+from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF
+from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from tests.buffer_service.conftest import Function, Plans, plan, serving
+from tests.buffer_service.test_route_state import PATIENCE, Bench, answers
+from tests.buffer_service.virtual_time import in_virtual_time
+
+FAILED = Failure(Cause.FAILED, "choked")
+POISON = b'"poison"'
+ELASTIC, ONE_SERVER = constructors.size_or_timeout(32, 0.01), constructors.greedy(32, servers=1)
+
+
+def asked(instructions, ids):
+    """What is asked for, by the places of the items."""
+    return [[ids.index(item.id) for item in invocation.items] for invocation in instructions.invoke]
+
+
+def play(bench, instructions, ids, outcome, step=0.1):
+    """Functions answer one after the other as ``outcome`` says of the places; every ask, the answers by place, and the time."""
+    now, asks, told, under_way = 0.1, [], {}, list(instructions.invoke)
+    while under_way:
+        invocation = under_way.pop(0)
+        places = [ids.index(item.id) for item in invocation.items]
+        asks.append(places)
+        now += step
+        result = outcome(places)
+        bench.state.served(now, "b1", result or answers([i.id for i in invocation.items]), invocation.part)
+        instructions = bench.state.turn(now)
+        under_way += instructions.invoke
+        told |= {ids.index(answer.id): answer.status for answer in instructions.tell}
+    return asks, told, now
+
+
+# --- one function that does nothing but fail
+
+
+def test_a_batch_that_fails_everywhere_is_given_up_when_two_items_have_failed_alone():
+    bench = Bench(constructors.greedy(32, servers=1)).begun()
+    ids, first = bench.batch(0.1, 32)
+    asks, told, _ = play(bench, first, ids, lambda places: FAILED)
+    assert [len(places) for places in asks] == [32, 16, 8, 4, 2, 1, 1]
+    assert told == dict.fromkeys(range(32), 502)
+
+
+def test_two_poisonous_items_at_the_head_of_a_batch_cost_nobody_else_his_answer_if_one_before_was_answered():
+    bench = Bench(constructors.greedy(32, servers=1)).begun()
+    ids, first = bench.batch(0.1, 32)
+    _, told, _ = play(bench, first, ids, lambda places: FAILED if {1, 2, 17} & set(places) else None)
+    assert told == {place: 502 if place in (1, 2, 17) else 200 for place in range(32)}
+
+
+@in_virtual_time
+async def test_a_broken_worker_is_found_out_within_a_few_calls_and_refused_at_once_until_it_is_well(function):
+    loop, calls = asyncio.get_running_loop(), []
+
+    async def broken(batch):
+        calls.append(loop.time())
+        await asyncio.sleep(0.3)
+        raise FunctionFailed("out of memory")
+
+    async def ask(buffer):
+        began = loop.time()
+        status, headers, _ = await buffer.post("/models/m", b"%d" % next(numbers))
+        return status, loop.time() - began, headers
+
+    function.answer = broken
+    numbers = iter(range(10_000))
+    async with serving(function, ONE_SERVER) as buffer:
+        first = await asyncio.gather(*(ask(buffer) for _ in range(33)))  # one leaves at once, and 32 as a batch
+        assert {status for status, _, _ in first} == {502}
+        assert max(waited for _, waited, _ in first) <= 8 * 0.3 + 0.01
+        assert len(calls) == 8
+        second = await asyncio.gather(*(ask(buffer) for _ in range(33)))
+        assert {status for status, _, _ in second} == {503}
+        assert max(waited for _, waited, _ in second) < 0.31
+        assert len(calls) == 9  # and it was the last for now
+        third = await asyncio.gather(*(ask(buffer) for _ in range(100)))
+        assert {(status, headers["retry-after"]) for status, _, headers in third} == {(503, "1")}
+        assert max(waited for _, waited, _ in third) < 0.01
+        assert len(calls) == 9
+        function.answer = function.echo
+        await asyncio.sleep(1.01)
+        assert {status for status, _, _ in await asyncio.gather(*(ask(buffer) for _ in range(100)))} == {200}
+        text = (await buffer.get("/metrics"))[2].decode()
+    assert 'sluice_function_suspensions_total{model="m"} 1.0' in text
+    assert 'sluice_invocation_retries_total{model="m"} 6.0' in text
+
+
+@in_virtual_time
+async def test_a_function_that_is_not_asked_is_tried_with_one_item_and_the_rest_of_its_batch_waits_for_that(function):
+    async def away(batch):
+        raise FunctionUnavailable("gone")
+
+    function.answer = away
+    async with serving(function, constructors.size_or_timeout(4, 0.01)) as buffer:
+        for _ in range(5):
+            assert (await buffer.post("/models/m", b"1"))[0] == 502
+        assert (await buffer.post("/models/m", b"1"))[0] == 503
+        await asyncio.sleep(1.0)
+        del function.batches[:]
+        assert [a[0] for a in await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(4)))] == [502, 503, 503, 503]
+        assert [len(batch.items) for batch in function.batches] == [1]
+        await asyncio.sleep(2.0)
+        function.answer = function.echo
+        assert {a[0] for a in await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(4)))} == {200}
+
+
+@in_virtual_time
+async def test_a_function_that_mostly_fails_is_asked_no_more_often_than_answers_pay_for(function):
+    rng = random.Random(5)
+
+    async def mostly_fails(batch):
+        if rng.random() < 0.8:
+            raise FunctionFailed("choked")
+        return await function.echo(batch)
+
+    function.answer = mostly_fails
+    async with serving(function, constructors.size_or_timeout(4, 0.01)) as buffer:
+        statuses = Counter()
+        for i in range(1000):
+            statuses.update(a[0] for a in await asyncio.gather(*(buffer.post("/models/m", b"%d" % (4 * i + j)) for j in range(4))))
+        text = (await buffer.get("/metrics"))[2].decode()
+    retries = float(text.split('sluice_invocation_retries_total{model="m"} ')[1].split()[0])
+    # A failed part costs one from the reserve and is asked for as two halves.
+    assert retries / 2 <= 64 + statuses[200]
+    assert statuses[200] > 0
+
+
+# --- a function that is busy
+
+
+@in_virtual_time
+async def test_a_lambda_that_is_throttled_for_three_seconds_costs_no_request_and_no_storm_of_calls(function):
+    loop = asyncio.get_running_loop()
+    calls = []
+
+    async def throttled(batch):
+        calls.append(loop.time())
+        if loop.time() < 3.0:
+            raise FunctionBusy("HTTP 429 Rate Exceeded.")
+        return await function.echo(batch)
+
+    function.answer = throttled
+    async with serving(function, constructors.size_or_timeout(8, 0.01)) as buffer:
+
+        async def ask(i):
+            await asyncio.sleep(0.02 * i)
+            return (await buffer.post("/models/m", b"%d" % i))[0]
+
+        statuses = Counter(await asyncio.gather(*(ask(i) for i in range(200))))
+        assert loop.time() < 3.0 + 2 * LONGEST_BACKOFF + 1.0
+    assert statuses == {200: 200}
+    batches = len(calls) - sum(at < 3.0 for at in calls)
+    assert len(calls) < 10 * batches
+
+
+def test_a_busy_function_is_asked_later_each_time_by_a_random_part_of_a_span_that_doubles_up_to_a_bound():
+    bench = Bench().begun()
+    bench.batch(0.1)
+    now = 0.1
+    for i in range(9):
+        bench.state.served(now, "b1", Failure(Cause.BUSY, "throttled", chance=0.75))
+        instructions = bench.state.turn(now)
+        wait = 0.75 * min(LONGEST_BACKOFF, BACKOFF * 2**i)
+        assert not instructions.invoke and instructions.wake_at <= now + wait + 1e-9
+        assert not bench.state.turn(now + 0.99 * wait).invoke
+        now += wait
+        [invocation] = bench.state.turn(now).invoke
+        assert invocation.again
+
+
+def test_who_cannot_be_served_before_the_function_wants_to_be_asked_again_is_told_so_now():
+    bench = Bench().begun()
+    ids, _ = bench.batch(20.0, 2)
+    bench.state.served(20.0, "b1", Failure(Cause.BUSY, "throttled", retry_after=PATIENCE + 1))
+    [first, second] = bench.state.turn(20.0).tell
+    assert [first.id, second.id] == ids and first.status == 503
+    assert first.headers == {"retry-after": "32"} and b"throttled" in first.body  # and up to BACKOFF
+
+
+def test_a_batch_that_waits_for_a_busy_function_ends_when_nobody_waits_for_it_any_more():
+    bench = Bench().begun()
+    ids, _ = bench.batch(0.1)
+    bench.state.served(0.1, "b1", Failure(Cause.BUSY, "throttled", retry_after=20.0))
+    for request_id in ids:
+        del bench.waiting[request_id]
+    instructions = bench.state.turn(0.1)
+    assert instructions.wake_at <= 0.1 + LONGEST_BACKOFF
+    instructions = bench.state.turn(0.1 + LONGEST_BACKOFF)
+    assert not instructions.invoke and instructions.call.events.completed == ["b1"]
+
+
+def test_a_batch_that_waits_for_a_busy_function_is_moved_with_its_route():
+    bench = Bench(route="a").begun()
+    bench.batch(0.1)
+    bench.state.served(0.1, "b1", Failure(Cause.BUSY, "throttled", retry_after=20.0))
+    bench.state.retire(0.2)
+    [move] = bench.state.turn(0.2).move
+    assert len(move.members) == 2
+
+
+# --- several workers
+
+
+def test_a_batch_that_one_worker_fails_is_asked_for_at_another_once():
+    for cause in (Cause.UNAVAILABLE, Cause.CRASHED, Cause.FAILED, Cause.BUSY):
+        bench = Bench().begun()
+        ids, first = bench.batch(0.1, 4)
+        bench.state.served(0.2, "b1", Failure(cause, "no", worker="http://a"))
+        [again] = bench.state.turn(0.2).invoke
+        assert (again.items, again.avoid, again.again) == (first.invoke[0].items, "http://a", True)
+        bench.state.served(0.3, "b1", Failure(cause, "no", worker="http://b"))
+        instructions = bench.state.turn(0.3)
+        if cause is Cause.UNAVAILABLE:
+            assert [answer.status for answer in instructions.tell] == [502] * 4
+        elif cause is Cause.BUSY:
+            assert not instructions.invoke and not instructions.tell
+        else:
+            assert asked(instructions, ids) == [[0, 1]]
+
+
+def test_a_batch_that_was_computed_and_failed_is_halved_where_no_other_worker_can_be_reached():
+    bench = Bench().begun()
+    ids, _ = bench.batch(0.1, 4)
+    bench.state.served(0.2, "b1", Failure(Cause.FAILED, "choked", worker="http://a"))
+    bench.state.turn(0.2)
+    bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "refused", worker="http://b"))
+    assert asked(bench.state.turn(0.3), ids) == [[0, 1]]
+
+
+class Fleet:
+    """Workers over sockets; ``answer`` says what each does with a batch, by its number."""
+
+    def __init__(self, answer):
+        self._answer = answer
+        self.batches: Counter[int] = Counter()
+
+    @asynccontextmanager
+    async def running(self, n):
+        """So many; their addresses."""
+        async with AsyncExitStack() as stack:
+            addresses = []
+            for number in range(n):
+                runner = web.ServerRunner(web.Server(self._serve(number)), shutdown_timeout=0.1)
+                await runner.setup()
+                stack.push_async_callback(runner.cleanup)
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+                addresses.append("http://{}:{}".format(*runner.addresses[0]))
+            yield addresses
+
+    def _serve(self, number):
+        async def serve(request):
+            batch = decode_batch(await request.read())
+            if batch.describe:
+                return web.Response(body=encode_metadata({"name": batch.model}))
+            self.batches[number] += 1
+            return await self._answer(number, request, batch)
+
+        return serve
+
+
+def echoed(batch):
+    return web.Response(body=encode_answers([Answer(i.id, 200, i.content_type, i.body) for i in batch.items]))
+
+
+@asynccontextmanager
+async def fleet_serving(fleet, n, policy, **settings):
+    """A buffer before so many workers."""
+    async with fleet.running(n) as addresses:
+        plans = Plans(plan(policy, function=",".join(addresses)))
+        async with serving(Function(), None, plans=plans, invoker=HttpInvoker(10.0), **settings) as buffer:
+            yield buffer
+
+
+@pytest.mark.parametrize("trouble", [500, 502, "reset"])
+async def test_one_worker_of_four_that_fails_fast_costs_no_request_and_draws_few(trouble):
+    async def answer(number, request, batch):
+        if number > 0:
+            await asyncio.sleep(0.005)
+            return echoed(batch)
+        if trouble == "reset":
+            request.transport.abort()
+        return web.Response(status=trouble if isinstance(trouble, int) else 200)
+
+    fleet = Fleet(answer)
+    async with fleet_serving(fleet, 4, constructors.greedy(1, servers=4)) as buffer:
+        statuses = Counter(a[0] for a in await asyncio.gather(*(buffer.post("/models/m", b"%d" % i) for i in range(400))))
+    assert statuses == {200: 400}
+    assert fleet.batches[0] <= 20  # of 400; a fourth of them would be 100, and one that is always idle had 65 of 100
+
+
+# --- a poison that crashes the worker
+
+
+async def test_all_neighbours_of_a_poison_that_resets_its_connection_are_served():
+    async def answer(number, request, batch):
+        if any(item.body == POISON for item in batch.items):
+            request.transport.abort()
+        return echoed(batch)
+
+    fleet = Fleet(answer)
+    async with fleet_serving(fleet, 1, constructors.static(32, servers=1)) as buffer:
+        posts = [buffer.post("/models/m", POISON if i == 20 else b"%d" % i) for i in range(32)]
+        statuses = [a[0] for a in await asyncio.gather(*posts)]
+    assert statuses == [502 if i == 20 else 200 for i in range(32)]
+
+
+async def test_all_neighbours_of_a_poison_that_kills_its_worker_are_served_when_that_is_back():
+    served, port = [], []
+
+    async def serve(reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        batch = decode_batch(await reader.readexactly(length))
+        if any(item.body == POISON for item in batch.items):
+            listening[0].close()
+            writer.transport.abort()
+            asyncio.get_running_loop().call_later(0.2, lambda: starting.append(asyncio.ensure_future(start())))
+            return
+        body = encode_metadata({"name": "m"}) if batch.describe else echoed(batch).body
+        served.extend(item.body for item in batch.items)
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        writer.close()
+
+    async def start():
+        server = await asyncio.start_server(serve, "127.0.0.1", port[0] if port else 0)
+        listening[:] = [server]
+        port[:] = [server.sockets[0].getsockname()[1]]
+
+    listening, starting = [], []
+    await start()
+    plans = Plans(plan(constructors.static(8, servers=1), function=f"http://127.0.0.1:{port[0]}"))
+    async with serving(Function(), None, plans=plans, invoker=HttpInvoker(10.0)) as buffer:
+        began = time.monotonic()
+        statuses = [
+            a[0] for a in await asyncio.gather(*(buffer.post("/models/m", POISON if i == 1 else b"%d" % i) for i in range(8)))
+        ]
+        assert time.monotonic() - began < RESTART
+    assert statuses == [502 if i == 1 else 200 for i in range(8)]
+    assert len(starting) >= 4  # it was killed by each part with the poison
+    listening[0].close()
+
+
+def test_a_worker_that_does_not_come_back_is_waited_for_no_longer_than_a_restart_takes():
+    bench = Bench().begun()
+    ids, _ = bench.batch(0.1, 4)
+    bench.state.served(0.1, "b1", Failure(Cause.CRASHED, "reset"))
+    now = 0.1
+    for _ in range(200):
+        for invocation in bench.state.turn(now).invoke:
+            bench.state.served(now, "b1", Failure(Cause.UNAVAILABLE, "refused"), invocation.part)
+        if "b1" not in bench.state._batches:
+            break
+        now += 0.05
+    assert RESTART <= now < RESTART + 2 * LONGEST_BACKOFF + 0.2
+    assert {answer.id: answer.status for answer in bench.state.turn(now).tell} == dict.fromkeys(ids, 502)
+
+
+# --- in parallel, and learned
+
+
+@pytest.mark.parametrize(("servers", "rounds"), [(None, 6), (1, 11)])
+async def test_halves_are_asked_for_at_once_where_servers_are_not_bounded(servers, rounds):
+    @in_virtual_time
+    async def run():
+        loop, function, at_once = asyncio.get_running_loop(), Function(), []
+        under_way = 0
+
+        async def fragile(batch):
+            nonlocal under_way
+            under_way += 1
+            at_once.append(under_way)
+            await asyncio.sleep(1.0)
+            under_way -= 1
+            if any(item.body == POISON for item in batch.items):
+                raise FunctionFailed("choked")
+            return await function.echo(batch)
+
+        function.answer = fragile
+        async with serving(function, constructors.static(32, servers=servers)) as buffer:
+            posts = [buffer.post("/models/m", POISON if i == 0 else b"%d" % i) for i in range(32)]
+            statuses = [a[0] for a in await asyncio.gather(*posts)]
+            assert loop.time() == pytest.approx(rounds, abs=0.1)
+        assert statuses == [502] + [200] * 31
+        assert max(at_once) == (2 if servers is None else 1)
+
+    await asyncio.to_thread(run)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("error", [FunctionFailed, FunctionCrashed])
+async def test_a_poison_that_comes_again_goes_alone_and_costs_its_neighbours_nothing(function, error):
+    async def fragile(batch):
+        if any(item.body == POISON for item in batch.items):
+            raise error("choked")
+        return await function.echo(batch)
+
+    function.answer = fragile
+    async with serving(function, constructors.static(8, servers=1)) as buffer:
+        for _ in range(2):
+            del function.batches[:]
+            posts = [buffer.post("/models/m", POISON if i == 3 else b"%d" % i) for i in range(8)]
+            assert [a[0] for a in await asyncio.gather(*posts)] == [502 if i == 3 else 200 for i in range(8)]
+        assert [len(batch.items) for batch in function.batches] == [7, 1]
+        function.answer = function.echo
+        for sizes in ([7, 1], [8]):  # answered, it is as the others
+            del function.batches[:]
+            assert {
+                a[0] for a in await asyncio.gather(*(buffer.post("/models/m", POISON if i == 3 else b"1") for i in range(8)))
+            } == {200}
+            assert [len(batch.items) for batch in function.batches] == sizes

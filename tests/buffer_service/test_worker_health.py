@@ -1,0 +1,135 @@
+"""Which of several workers is asked, fact by fact; the time is a number."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+import pytest
+
+from sluice.buffer_service.invokers.worker_health import (
+    EJECT_AFTER,
+    FIRST_EJECTION,
+    LONGEST_EJECTION,
+    End,
+    Workers,
+)
+
+ABC = ("a", "b", "c")
+
+
+def fail(workers, now, address, times=1, end=End.GONE, among=ABC):
+    """A worker fails so often, when nobody else is idle; how often it was ejected for it."""
+    others = [workers.choose(now, [other]) for other in among if other != address]
+    ejections = 0
+    for _ in range(times):
+        assert workers.choose(now, [address]) == address
+        ejections += workers.ended(now, address, end)
+    for other in others:
+        workers.ended(now, other, End.OPEN)
+    return ejections
+
+
+def ask(workers, now, n, addresses=ABC, again=False):
+    """So many batches at once; who is asked."""
+    chosen = [workers.choose(now, addresses, again) for _ in range(n)]
+    for address in chosen:
+        workers.ended(now, address, End.PASSED)
+    return chosen
+
+
+def test_the_idlest_is_asked_and_the_earliest_named_of_equals():
+    assert ask(Workers(), 0.0, 5) == ["a", "b", "c", "a", "b"]
+
+
+def test_failures_in_a_row_eject_and_one_that_was_answered_between_them_does_not():
+    workers = Workers()
+    assert fail(workers, 0.0, "a", EJECT_AFTER - 1) == 0
+    ask(workers, 0.0, 3)
+    assert fail(workers, 0.0, "a", EJECT_AFTER - 1) == 0
+    assert fail(workers, 0.0, "a") == 1
+    assert set(ask(workers, 0.5 * FIRST_EJECTION, 20)) == {"b", "c"}
+
+
+def test_after_the_ejection_one_batch_is_the_trial_and_when_it_is_answered_the_worker_is_as_the_others():
+    workers = Workers()
+    fail(workers, 0.0, "a", EJECT_AFTER)
+    first, *others = [workers.choose(FIRST_EJECTION, ABC) for _ in range(6)]
+    assert first == "a" and "a" not in others
+    workers.ended(FIRST_EJECTION, "a", End.PASSED)
+    assert workers.choose(FIRST_EJECTION, ABC) == "a"
+
+
+def test_a_trial_that_fails_ejects_for_twice_as_long_up_to_a_bound():
+    workers, now, spans = Workers(), 0.0, []
+    fail(workers, now, "a", EJECT_AFTER)
+    for _ in range(8):
+        begin = now
+        while workers.choose(now, ABC) != "a":
+            now += FIRST_EJECTION / 8
+            assert now < 1000
+        assert workers.ended(now, "a", End.FAILED)
+        spans.append(now - begin)
+    assert spans == [min(LONGEST_EJECTION, FIRST_EJECTION * 2**i) for i in range(8)]
+
+
+def test_a_trial_is_nobodys_second_attempt():
+    workers = Workers()
+    fail(workers, 0.0, "a", EJECT_AFTER)
+    assert set(ask(workers, FIRST_EJECTION, 6, again=True)) == {"b", "c"}
+
+
+def test_when_all_are_ejected_all_are_asked():
+    workers = Workers()
+    for address in ABC:
+        fail(workers, 0.0, address, EJECT_AFTER)
+    assert set(ask(workers, 0.5 * FIRST_EJECTION, 3)) == set(ABC)
+    assert ask(workers, 0.5 * FIRST_EJECTION, 3) == list(ABC)  # they answered, and are well
+
+
+def test_a_batch_that_fails_everywhere_ejects_nobody_and_one_that_another_answers_counts():
+    workers = Workers()
+    assert sum(fail(workers, 0.0, address, 20, End.FAILED) for address in ABC) == 0
+    assert [workers.blame(0.0, "a") for _ in range(EJECT_AFTER)] == [False] * (EJECT_AFTER - 1) + [True]
+    assert set(ask(workers, 0.0, 20)) == {"b", "c"}
+
+
+def test_who_failed_lately_is_not_the_second_opinion():
+    workers = Workers()
+    for address in "ab":
+        fail(workers, 0.0, address, 1, End.FAILED)
+    busy = workers.choose(0.0, ["c"])
+    assert workers.choose(0.0, ABC, again=True) == "c"
+    workers.ended(0.0, busy, End.PASSED)
+
+
+def test_of_one_that_is_idle_and_well_nothing_is_kept():
+    workers = Workers()
+    fail(workers, 0.0, "a", EJECT_AFTER)
+    ask(workers, FIRST_EJECTION, 3)
+    ask(workers, FIRST_EJECTION, 3)
+    assert workers._known == {}
+
+
+@pytest.mark.parametrize("end", [End.FAILED, End.GONE])
+def test_one_of_four_that_fails_fast_draws_a_few_batches_and_not_most_of_them(end):
+    """Four workers in virtual time, 10 ms a batch, one fails after 0.1 ms; whatever fails is asked for elsewhere, once."""
+    workers, asked, lost, names = Workers(), Counter(), 0, ("a", "b", "c", "d")
+    under_way: list[tuple[float, str, str]] = []  # until when, at whom, and who failed it before
+    for i in range(5000):
+        now = 0.003 * i  # three workers have 90 % of what they can do
+        while under_way and under_way[0][0] <= now:
+            done, address, before = heapq.heappop(under_way)
+            bad = address == "a"
+            workers.ended(done, address, end if bad else End.PASSED)
+            if bad and not before:
+                other = workers.choose(done, [name for name in names if name != address], again=True)
+                heapq.heappush(under_way, (done + 0.01, other, address))
+            elif not bad and before:
+                workers.blame(done, before)
+            lost += bad and bool(before)
+        address = workers.choose(now, names)
+        asked[address] += 1
+        heapq.heappush(under_way, (now + (0.0001 if address == "a" else 0.01), address, ""))
+    assert lost == 0
+    assert asked["a"] <= 5000 / 4 * 0.05  # 15 s hold the first failures and four trials
