@@ -45,7 +45,9 @@ def main() -> None:
     parser.add_argument("--each-second", action="store_true")
     options = parser.parse_args()
     print(f"batches of up to {BATCH_SIZE} requests, {INTERCEPT + SLOPE * BATCH_SIZE:g} s; SLO {options.slo} s")
-    print("capacity  times  patience  goodput  refused  p50, p99 of that  p95 before, under, in 1st, 2nd, later s after  buffer CPU")
+    print(
+        "capacity  times  patience  goodput  refused  p50, p99 of that  p95 before, under, in 1st, 2nd, later s after  buffer CPU"
+    )
     for multiple in map(float, options.multiples.split(",")):
         for patience in map(float, options.patience.split(",")):
             with ExitStack() as stack:

@@ -6,7 +6,8 @@ lasts, and nobody is refused before it.
 
     measured                    from
     --------                    ----
-    the rate of service         members that left the queue between two calls while somebody waited at both: all servers were busy
+    the rate of service         members that left the queue while all servers were busy: between calls at which somebody waited,
+                                where no more left than one batch on every server, or than had waited
     before there is one         the largest batch on every server in the time that the last batch took here; more than the truth
     the wait of a newcomer      the members before him by that rate
 
@@ -38,6 +39,7 @@ DEVIATIONS = 3.0
 FADES = 1.0  # s after which what was measured counts for 1/e, at least five batches
 MARGIN = 1.25  # times its measured time that a batch may take
 LATER = 0.1  # part by which the shortest time after which callers left grows with each who stayed longer
+FRESH = 0.02  # s for which what the queue said is taken for true: who refuses all brings it nothing, and hears nothing
 NEVER = -math.inf
 
 
@@ -62,7 +64,7 @@ class Admission:
 
     def lost(self) -> None:
         """The queue begins anew, or is another."""
-        self._heard_at = 0.0
+        self._heard_at = self._busy_for = 0.0
         self._waiting = self._taken = 0
         self._grows_since: tuple[int, int] | None = None  # how many waited, and had been taken
         self._overload = False
@@ -74,8 +76,14 @@ class Admission:
         """The queue said that so many wait, and how many have left it in batches in all."""
         if self._elastic:
             return
-        if self._waiting and waiting:
-            self._measure(now - self._heard_at, taken - self._taken)
+        left = taken - self._taken
+        if not self._waiting or not waiting or left > max(self._waiting, self._full):
+            self._busy_for = 0.0
+        else:
+            self._busy_for += now - self._heard_at
+            if left:
+                self._measure(self._busy_for, left)
+                self._busy_for = 0.0
         self._heard_at, self._waiting, self._taken = now, waiting, taken
         if waiting <= self._full or self._wait(waiting) <= self._bound():
             self._grows_since = None
@@ -94,6 +102,10 @@ class Admission:
         """A caller gave up after so many seconds."""
         self._stay = waited if waited < self._stay else self._stay + LATER * (waited - self._stay)
 
+    def stale(self, now: float) -> bool:
+        """Whether the queue should be asked how many wait, as it was not heard of for a while."""
+        return now - self._heard_at > FRESH
+
     # -- the answer
 
     def refuses(self, now: float, waiting: int, model: str) -> Overloaded | None:
@@ -105,7 +117,7 @@ class Admission:
         if wait <= bound:
             return None
         self._refused_at = now
-        return Overloaded(model, waiting, min(wait, self._patience), min(wait - bound, self._patience))
+        return Overloaded(model, waiting, wait, min(wait - bound, self._patience))
 
     # -- what is measured
 
@@ -125,7 +137,8 @@ class Admission:
     def _rate(self) -> float:
         """Members a second."""
         if self._measured:
-            return self._taken_in / self._time_in
+            hangs_for = max(0.0, self._busy_for - 2 * self._full * self._time_in / self._taken_in)
+            return self._taken_in / (self._time_in + hangs_for)
         return self._full / self._batch_time if self._batch_time > 0 else math.inf
 
     def _wait(self, waiting: int) -> float:
@@ -142,4 +155,4 @@ class Admission:
             return self._drop_after
         batch = self._a_batch()
         promised = min(self._promise, self._stay) - 2 * batch
-        return min(max(STANDING, 3 * batch / MARGIN), max(promised, batch / MARGIN))
+        return min(max(STANDING, 3 * batch / MARGIN), max(promised, 0.0))

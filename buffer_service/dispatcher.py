@@ -129,6 +129,8 @@ class Dispatcher:
         came = self._clock()
         if (refusal := self._state.refuses(came)) is not None:
             self._telemetry.refused(refusal)
+            if self._state.due(came):
+                self._call_soon()
             raise refusal
         item = Item(self._callers.new_id(), content_type, body, headers)
         answered = self._callers.add(self._state.name, item, came)

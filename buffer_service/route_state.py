@@ -29,8 +29,13 @@ none of his callers is at the queue, none after that, and says goodbye when thos
 
 Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
 shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
-named, the next sweep (three in a lease). After a failed call it is due at once where somebody waits for the answer, else after
-``RETRY``; and it sweeps, since batches may have been released to an answer that got lost.
+named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one in ``IDLE``; one
+that comes more than a lease after the last is followed by another, as only then the queue takes this process's judgement. After a
+failed call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been
+released to an answer that got lost.
+
+Who may wait. A request is refused before it comes where it would wait for too long (``admission.py``); a caller who waits no more
+leaves the queue with the next call, and is in no batch after that.
 
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
 former are called first, as many as one call carries. Completions and arrivals go in one call. Callers here are told without waiting
@@ -72,6 +77,7 @@ SENDINGS = 10  # times a message is tried whose batch is given up then
 MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
+IDLE = 5.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
 """The queue of a caller whose answer is at hand; no queue has this name."""
@@ -248,7 +254,9 @@ class RouteState:
         self._epoch: str | None = None
         self._failures = 0  # calls that failed, since the last that did not
         self._ask_at = AT_ONCE
-        self._sweep_at = AT_ONCE  # the first call announces this process
+        self._sweep_at = AT_ONCE  # from when on a call is a sweep; the first announces this process
+        self._swept_at = AT_ONCE
+        self._sweeps_on = True  # whether the next sweep is due as soon as it may be
         self._queue_length: int | None = None
         self._waited = 0  # what the queue said last
         self._clear()
@@ -276,11 +284,14 @@ class RouteState:
         self._ask_at = AT_ONCE
 
     def refuses(self, now: float) -> DispatchFailed | None:
-        """Why a request that came now must not wait here, or ``None`` where it may."""
+        """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
         if self.life is Life.CLOSED:
             return SHUT
         waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
-        return self._admission.refuses(now, waiting, self._model)
+        refusal = self._admission.refuses(now, waiting, self._model)
+        if refusal is not None and self._admission.stale(now):
+            self._ask_at = AT_ONCE
+        return refusal
 
     def gone(self, now: float, caller: Caller) -> bool:
         """A caller waits no more; whether his request is in this queue, which it leaves with the next call, if there is one."""
@@ -368,6 +379,10 @@ class RouteState:
         self._to_install = self._table()
         self._ask_at = AT_ONCE
 
+    def due(self, now: float) -> bool:
+        """Whether a call is due."""
+        return now >= self._ask_at and self._asked is None
+
     @property
     def ending(self) -> bool:
         """Whether this process is leaving; then a turn is due also when a caller has his answer, or has gone."""
@@ -424,7 +439,8 @@ class RouteState:
         swept = None
         if goodbye or now >= self._sweep_at:
             swept, self._given_up = self._given_up, []
-            self._sweep_at = now + self._limits.lease / SWEEPS
+            self._sweeps_on = now > self._swept_at + self._limits.lease
+            self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
         arrivals = self._next_arrivals() if not adoptions else []
@@ -489,7 +505,7 @@ class RouteState:
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
             self._hand_out(_failures(outcome.dead, 502, "Function failed", lost))
         wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
-        self._ask_at = min(self._ask_at, wake_at, self._sweep_at)
+        self._ask_at = min(self._ask_at, wake_at, self._sweep_at + (0.0 if self._sweeps_on or self._is_needed() else IDLE))
         if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._live(Fact.NOBODY_WAITS)
 
@@ -680,6 +696,10 @@ class RouteState:
             policy = greedy(policy.max_batch_size, servers=None)
         drop_after = self._patience if policy.drop_after is None else min(self._patience, policy.drop_after)
         return replace(policy, drop_after=drop_after)
+
+    def _is_needed(self) -> bool:
+        """Whether others may take this process's batches back, or it those of others."""
+        return bool(self._batches) or self._waited > 0 or any(caller.queue == self.name for caller in self._waiting.values())
 
     def _busy(self) -> bool:
         """Whether something of this route is under way here that has an end, besides a call."""

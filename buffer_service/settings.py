@@ -45,7 +45,8 @@ class Settings:
     invoke_timeout
         An invocation is given up after it; longer than the function's own timeout.
     lease
-        A process that has not been heard of for so long has lost its batches: they go back to the queue.
+        A process that has not been heard of for so long has lost its batches: they go back to the queue. It is heard of three times
+        in it. A batch that its process served all the same is answered by whoever is first.
     max_attempts
         Times a request may be lost with its process before it is put aside as dead.
     arrivals_kept
@@ -66,7 +67,7 @@ class Settings:
     keep_alive: float = 75.0
     request_timeout: float = 60.0
     invoke_timeout: float = 60.0
-    lease: float = 5.0
+    lease: float = 0.6
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
     drain_timeout: float = 30.0

@@ -82,7 +82,7 @@ class Limits:
     """What a queue bounds: its length, the lease in seconds, how often a member may be lost, the arrival times that it keeps."""
 
     max_queue_length: int = 10_000
-    lease: float = 5.0
+    lease: float = 0.6
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
 

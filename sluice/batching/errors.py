@@ -102,7 +102,8 @@ class Overloaded(DispatchFailed):
     """More comes than is served; the request would wait for ``wait`` seconds, too long to be of use."""
 
     def __init__(self, model: str, waiting: int, wait: float, retry_after: float) -> None:
-        super().__init__(f"more comes for {model!r} than is served: {waiting} requests wait, {wait:.3g} s of work")
+        work = f", {wait:.3g} s of work" if wait < float("inf") else ", and nothing is being served"
+        super().__init__(f"more comes for {model!r} than is served: {waiting} requests wait{work}")
         self.retry_after = retry_after
 
 

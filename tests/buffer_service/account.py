@@ -19,6 +19,7 @@ What must hold (``Account.wrong`` has what does not):
     failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
+11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -215,6 +216,7 @@ class Account:
         else:
             self._check_ages(name, process, events, outcome, now)
         for batch in outcome.batches:
+            self._check_nobody_has_gone(name, batch.members, now)
             self.released_at[name, batch.batch_id] = now
             self.announced.discard((name, batch.batch_id))  # a route that returns counts its calls anew
             self.answers_at.pop((name, batch.batch_id), None)
@@ -269,6 +271,15 @@ class Account:
         stopped = process.name in self.loop._stopped
         return process.alive and not process.leaving and not stopped and not any(hit >= since for hit in process.hits)
 
+    def _check_nobody_has_gone(self, name: str, members: Sequence[bytes], now: float) -> None:
+        """Whether a batch carries somebody who left his queue some time ago, and whose process could say so."""
+        for request in map(self.by_id.__getitem__, map(member_id, members)):
+            process, ended = self.processes[request.process], request.ended
+            moved = request.id in self.adopted_by or request.id in self.again
+            long_ago = request.status == "left" and ended is not None and now > ended + PROMPT and not moved
+            if long_ago and ended is not None and self._well(process, ended - 2 * self.limits.lease):
+                self.blame(f"{name}: a batch carries {request.id}, who left at {ended:.4f}")
+
     def _check_taken_back(self, name: str, taken: TakenBack) -> None:
         owner = self.processes[taken.batch_id[:8]]
         released_at = self.released_at[name, taken.batch_id]
@@ -293,6 +304,8 @@ class Account:
         plans = [process.model.plan for process in self.processes.values()]
         for way in plans[0].all_routes if all(plan.digest == plans[0].digest for plan in plans) else ():
             name, wanted = queue_name(MODEL, way.name), way.policy.policy()
+            if name not in self.in_words:
+                continue  # the store forgot it, and nobody has been there since
             rules = self.in_words[name].policy
             drop_after = self.patience if wanted.drop_after is None else min(self.patience, wanted.drop_after)
             if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):

@@ -69,7 +69,6 @@ async def buffers(count, redis_url, tmp_path, worker, policy):
                 "SLUICE_REDIS_URL": redis_url,
                 "SLUICE_PLANS": f"file:{tmp_path / 'plan.json'}",
                 "SLUICE_PORT": str(port),
-                "SLUICE_LEASE": "0.6",
                 "SLUICE_LOG_LEVEL": "warning",
             }
             command = [sys.executable, "-m", "sluice.cli.main", "serve"]
@@ -152,6 +151,22 @@ async def test_killing_one_buffer_loses_no_request_of_the_other(redis_server, tm
         results = await asyncio.gather(*answers)
     assert [results[i] for i in range(1, REQUESTS, 2)] == [(200, {"request": i}) for i in range(1, REQUESTS, 2)]
     assert any(result is None for result in results), "the killed process had answered everything already"
+
+
+async def test_a_killed_process_holds_the_only_server_for_less_than_a_second(redis_server, tmp_path, worker):
+    worker.delay = 0.5
+    async with buffers(2, redis_server.url, tmp_path, worker, constructors.greedy(8, servers=1)) as (http, processes, urls):
+        lost = asyncio.create_task(ask(http, urls[0], 0))
+        while not worker.batches:
+            await asyncio.sleep(0.001)
+        waits = asyncio.create_task(ask(http, urls[1], 1))
+        await asyncio.sleep(0.2)
+        worker.delay = 0.0
+        processes[0].kill()
+        killed = time.monotonic()
+        assert await waits == (200, {"request": 1})
+        assert time.monotonic() - killed < 1.0
+        assert await lost is None
 
 
 async def test_sigterm_drains_who_waits_is_answered_and_the_process_ends_well(redis_server, tmp_path, worker):

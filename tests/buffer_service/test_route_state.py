@@ -68,7 +68,7 @@ def answers(ids, status=200):
 # --- what the state is
 
 
-@pytest.mark.parametrize("name", ["route_state", "batch_state", "queue_state", "arrival_record", "members", "store"])
+@pytest.mark.parametrize("name", ["route_state", "admission", "batch_state", "queue_state", "arrival_record", "members", "store"])
 def test_a_state_imports_no_clock_no_loop_and_no_network(name):
     source = Path(route_state.__file__).with_name(f"{name}.py").read_text()
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -76,8 +76,8 @@ def test_a_state_imports_no_clock_no_loop_and_no_network(name):
     imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     assert imported.isdisjoint({"asyncio", "time", "random", "secrets", "socket", "redis", "sluice.buffer_service.callers"})
     ours = {module.removeprefix("sluice.buffer_service.") for module in imported if module.startswith("sluice.buffer_service.")}
-    assert "store" in ours or name in {"batch_state", "arrival_record", "store"}
-    assert ours <= {"arrival_record", "batch_state", "members", "store"}
+    assert "store" in ours or name in {"admission", "batch_state", "arrival_record", "store"}
+    assert ours <= {"admission", "arrival_record", "batch_state", "members", "store"}
 
 
 def test_the_table_of_lives_is_the_one_that_is_drawn():

@@ -23,7 +23,7 @@ from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.route_state import NEVER, RETIRED, RouteState
+from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
@@ -218,6 +218,7 @@ DEFECTS: dict[str, Plant] = {
     "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
     "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
     "is drained too early": _patched(RouteState, "_nobody_waits", lambda _: lambda state: True),
+    "keeps callers who have gone in the queue": _patched(RouteState, "gone", lambda _: lambda state, now, caller: False),
     "leaves its callers to other processes": _patched(RouteState, "_callers_here", lambda _: lambda state: False),
     "leaves with batches under way": _patched(RouteState, "_busy", lambda _: lambda state: False),
     "does not sweep after a failure": _patched(
@@ -228,7 +229,7 @@ DEFECTS: dict[str, Plant] = {
         RouteState, "_table", lambda f: lambda s: s._route.policy.policy() if s.life in RETIRED else f(s)
     ),
     "rings no timer but for sweeps": _patched(
-        RouteState, "_wake_at", lambda _: lambda state: state._sweep_at if state._asked is None else NEVER
+        RouteState, "_wake_at", lambda _: lambda state: state._sweep_at + IDLE if state._asked is None else NEVER
     ),
     "reports completions with the next sweep": _patched(
         RouteState, "_end", lambda end: lambda s, *batch: (end(s, *batch), setattr(s, "_ask_at", s._sweep_at))

@@ -179,6 +179,42 @@ async def test_who_leaves_takes_no_batch_and_holds_none(open_store, model):
     assert rest.members == [member(2)]
 
 
+async def test_who_has_gone_leaves_the_queue_and_is_in_no_batch(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.static(3, servers=None))
+    outcome = await queue.advance(Events([member(1), member(2), member(1)]), now=1.0)
+    assert (len(outcome.batches), outcome.taken) == (1, 3)
+    await queue.advance(Events([member(4), member(5)]), now=2.0)
+    outcome = await queue.advance(Events(gone=[member(4), member(1), member(99)]), now=2.5)
+    assert outcome.queue_length == 1
+    outcome = await queue.advance(Events([member(6), member(7)]), now=3.0)
+    assert [b.members for b in outcome.batches] == [[member(5), member(6), member(7)]]
+    assert outcome.taken == 6
+
+
+async def test_the_age_of_who_stays_is_his_own_when_somebody_before_him_has_gone(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.size_or_timeout(3, 1.0))
+    assert (await queue.advance(Events([member(1)]), now=1.0)).wake_in == 1.0
+    await queue.advance(Events([member(2)]), now=1.5)
+    outcome = await queue.advance(Events(gone=[member(1)]), now=1.75)
+    assert outcome.wake_in == 0.75
+    assert (await queue.advance(Events(gone=[member(2)]), now=1.75)).wake_in is None
+
+
+async def test_who_was_not_heard_of_for_a_lease_judges_nobody(open_store, model):
+    first, second = open_store(A).queue(model, Limits(lease=1.0)), open_store(B).queue(model, Limits(lease=1.0))
+    await first.install(GREEDY)
+    for queue in (first, second):
+        await queue.advance(Events(serving=[]), now=0.0)
+    [batch] = (await first.advance(Events([member(1)]), now=0.5)).batches
+    assert (await second.advance(Events(serving=[]), now=3.0)).batches == []  # perhaps the store was away from both
+    assert (await first.advance(Events(serving=[batch.batch_id]), now=3.2)).batches == []
+    assert (await second.advance(Events(serving=[]), now=3.9)).batches == []
+    [again] = (await second.advance(Events(serving=[]), now=4.5)).batches
+    assert again.members == [member(1)]
+
+
 async def test_a_swapped_policy_rules_those_who_wait(open_store, model):
     queue = open_store(A).queue(model, Limits())
     await queue.install(constructors.static(4))
@@ -269,11 +305,13 @@ async def _drive_three_bodies(url, policy, events, limit):
             now += gap
             members = [member(count + i) for i in range(arrivals)]
             done, in_flight = in_flight[:completed], in_flight[completed:]
+            gone = [member(count // 2)] if arrivals % 4 == 3 else []
+            specification.withdraw(gone.__contains__)
             fitting = members[: max(0, limit - len(specification))]
             step = specification.advance(now, fitting, len(done))
             released = None
             for body in bodies:
-                outcome = await body.advance(Events(members, done), now=now)
+                outcome = await body.advance(Events(members, done, gone=gone), now=now)
                 assert outcome.accepted == len(fitting)
                 assert [tuple(b.members) for b in outcome.batches] == list(step.batches)
                 assert tuple(outcome.dropped) == step.dropped

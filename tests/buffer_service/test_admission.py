@@ -1,0 +1,131 @@
+"""Who may wait: the bound of the wait from what is measured, and when more comes than is served."""
+
+import math
+
+import pytest
+
+from sluice.batching import policy as constructors
+from sluice.batching.errors import Overloaded
+from sluice.buffer_service.admission import STANDING, Admission
+
+BATCH, TIME = 8, 0.1  # a server takes 8 in 0.1 s
+RATE = BATCH / TIME
+PATIENCE = 10.0
+
+
+class Served:
+    """A queue served at its rate, and its admission; ``each_batch`` come in the time of a batch."""
+
+    def __init__(self, servers=1, slo=None, drop_after=None, time=TIME):
+        table = constructors.greedy(BATCH, servers)
+        self.policy = constructors.Policy(table.hold, table.take, servers, drop_after)
+        self.admission = Admission(self.policy, PATIENCE, slo)
+        self.now, self.waiting, self.taken, self.refused, self.time = 0.0, 0, 0, 0, time
+
+    def batches(self, n, each_batch):
+        """So many services, one after the other; the longest wait of who was let in, in members."""
+        longest = 0
+        for _ in range(n):
+            self.now += self.time
+            for _ in range(each_batch):
+                if self.admission.refuses(self.now, self.waiting, "m") is None:
+                    self.waiting += 1
+                else:
+                    self.refused += 1
+                longest = max(longest, self.waiting)
+            taken = min(BATCH, self.waiting)
+            self.waiting, self.taken = self.waiting - taken, self.taken + taken
+            self.admission.worked(self.time)
+            self.admission.heard(self.now, self.waiting, self.taken)
+        return longest
+
+
+@pytest.mark.parametrize("multiple", [2, 3, 10])
+def test_overload_is_seen_in_a_few_batches_and_the_wait_is_bounded_from_then_on(multiple):
+    served = Served()
+    served.batches(20, BATCH // 2)
+    assert served.refused == 0
+    served.batches(12, multiple * BATCH)
+    assert served.refused > 0
+    served.batches(10, multiple * BATCH)  # what was let in before is served
+    refused = served.refused
+    longest = served.batches(50, multiple * BATCH)
+    assert longest <= max(STANDING, 3 * TIME) * RATE + BATCH
+    assert served.refused - refused == pytest.approx(50 * (multiple - 1) * BATCH, rel=0.05)  # the server is never idle
+    served.batches(5, BATCH // 2)
+    refused = served.refused
+    served.batches(20, BATCH // 2)
+    assert served.refused == refused and not served.admission._overload
+
+
+def test_a_burst_that_ends_and_a_queue_that_only_fluctuates_are_let_in():
+    served = Served()
+    served.batches(20, BATCH)
+    served.batches(1, 4 * BATCH)
+    served.batches(30, BATCH - 1)
+    assert served.refused == 0
+
+
+def test_who_would_wait_beyond_his_patience_is_refused_and_told_when_to_come_again():
+    admission = Admission(constructors.greedy(BATCH), PATIENCE, None)
+    admission.worked(TIME)
+    longest = (PATIENCE - 1.25 * TIME) * RATE
+    assert admission.refuses(0.0, math.floor(longest), "m") is None
+    refusal = admission.refuses(0.0, math.ceil(longest) + 80, "m")
+    assert isinstance(refusal, Overloaded)
+    assert refusal.retry_after == pytest.approx(1.0, abs=0.02)
+    assert "870 requests wait, 10.9 s of work" in str(refusal)
+
+
+def test_an_slo_and_callers_who_leave_early_bound_the_wait_of_overload_but_a_batch_for_each_server_may_always_wait():
+    for served in (Served(slo=0.4), Served()):
+        if served.admission._promise == PATIENCE:
+            for waited in (0.4, 0.41):
+                served.admission.left(waited)
+        served.batches(40, 3 * BATCH)
+        assert served.batches(20, 3 * BATCH) <= max(BATCH, 0.15 * RATE) + 1
+        assert served.waiting + served.refused > 0
+    tight = Served(slo=0.05)
+    tight.batches(40, 3 * BATCH)
+    assert tight.batches(20, 3 * BATCH) == BATCH
+    taken = tight.taken
+    tight.batches(10, 3 * BATCH)
+    assert tight.taken - taken == 10 * BATCH
+
+
+def test_drop_after_of_the_table_is_the_bound_whatever_comes():
+    served = Served(drop_after=1.0)
+    longest = served.batches(100, 3 * BATCH)
+    assert longest == pytest.approx(1.0 * RATE, abs=2)
+
+
+def test_a_server_that_hangs_lets_in_one_batch_and_one_that_returns_is_measured_again():
+    served = Served()
+    served.batches(20, 2 * BATCH)
+    for _ in range(400):  # nothing is taken any more
+        served.now += TIME
+        served.admission.heard(served.now, served.waiting, served.taken)
+    assert "nothing is being served" in str(served.admission.refuses(served.now, served.waiting, "m")) or served.waiting
+    assert served.admission.refuses(served.now, BATCH - 1, "m") is None
+    served.batches(60, BATCH // 2)
+    refused = served.refused
+    served.batches(20, BATCH // 2)
+    assert served.refused == refused
+
+
+def test_before_an_elastic_function_and_before_anything_is_known_nobody_is_refused():
+    admission = Admission(constructors.greedy(BATCH, servers=None), PATIENCE, 0.1)
+    admission.heard(0.0, 10**6, 0)
+    assert admission.refuses(0.0, 10**6, "m") is None
+    assert Admission(constructors.greedy(BATCH), PATIENCE, 0.1).refuses(0.0, 10**6, "m") is None
+
+
+def test_a_queue_that_begins_anew_and_another_table_are_measured_anew():
+    served = Served()
+    served.batches(40, 3 * BATCH)
+    assert served.admission._overload
+    served.admission.lost()
+    assert not served.admission._overload
+    served.admission.heard(served.now, 0, 0)
+    served.admission.follow(constructors.greedy(2 * BATCH), PATIENCE, None)
+    assert served.admission.refuses(served.now, 10**4, "m") is None
