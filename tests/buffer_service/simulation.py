@@ -80,7 +80,7 @@ class World(Account):
         self.faults = frozenset(drawn if faults is None else faults)
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
-        super().__init__(loop, Limits(longest, rng.choice((0.9, 1.5)), rng.choice((2, 3, 5))), patience)
+        super().__init__(loop, Limits(longest, rng.choice((0.6, 0.9)), rng.choice((1, 2, 3))), patience)
         self.lease = self.limits.lease
         self.server = copy_context()
         self.backend = MemoryBackend()
