@@ -91,7 +91,7 @@ class Admission:
             self._grows_since = waiting, taken
         elif self._grew(waiting, taken):
             self._overload, self._refused_at = True, now
-        if now - self._refused_at > max(STANDING, self._bound()):
+        if self._overload and now - self._refused_at > max(STANDING, self._bound()):
             self._overload = False
 
     def worked(self, seconds: float) -> None:

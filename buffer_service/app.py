@@ -21,10 +21,12 @@ from sluice.batching.errors import Draining, InvalidInput, StoreUnavailable, Unk
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.http_protocol import limited_protocol
-from sluice.buffer_service.invokers import Invoker, InvokerBySyntax, UnknownFunction, named_functions
+from sluice.buffer_service.invokers import FunctionUnavailable, Invoker, InvokerBySyntax, UnknownFunction, named_functions
+from sluice.buffer_service.logs import Seldom, UnblockedStream, log_to
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.plans import PlanFollower, PlanSource, plan_source
+from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.room import Room
 from sluice.buffer_service.routes import Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
@@ -33,7 +35,10 @@ from sluice.buffer_service.telemetry import Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
+SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
+STDOUT, STDERR = 1, 2  # descriptors
+LAST_LINES = 0.5  # seconds that each of them has for what waits to be written at the end
 
 _log = logging.getLogger(__name__)
 
@@ -51,16 +56,21 @@ class BufferService:
         invoker: Invoker | None = None,
         plans: PlanSource | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.settings = settings
-        self.telemetry = Telemetry()
+        self.telemetry = telemetry if telemetry is not None else Telemetry()
+        self.waiting = Room(settings.max_waiting_bytes)
+        self.untaken = Room(settings.max_waiting_bytes)
+        self.telemetry.measure(self.waiting, self.untaken)
         self._store = store
         self._invoker: Invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout)
         source = plans if plans is not None else plan_source(settings.plans)
-        self._follower = PlanFollower(source, settings.plan_interval, self._follow, self.telemetry.plan_refused)
+        self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
         self._models: dict[str, ServedModel] = {}
         self._clock = clock
+        self._silent = Seldom(_log.warning, SILENT_INTERVAL)
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -113,6 +123,15 @@ class BufferService:
         except KeyError:
             raise UnknownModel(name, list(self._models)) from None
 
+    async def describe(self, name: str) -> dict[str, Any]:
+        """The metadata of a model, the plan in force, and any that is refused; raises ``UnknownModel`` or ``FunctionFailed``."""
+        document = await self.model(name).describe()
+        refusals = self._follower.refusals(name)
+        if refusals:
+            last = refusals[-1]
+            document["plan"]["refused"] = {"place": last.place, "digest": last.digest or None, "reason": last.reason}
+        return document
+
     async def ready(self) -> bool:
         """Whether a model is served and the store answers."""
         if not self._models or self._store is None:
@@ -123,9 +142,13 @@ class BufferService:
             return False
         return True
 
+    def _refused(self, refusal: Refusal) -> None:
+        self.telemetry.plan_refused(refusal.kind)
+
     async def _follow(self, plan: Plan) -> None:
         """Serve a plan from now on; raises ``UnknownFunction`` or ``InvalidInput`` where it cannot be."""
         assert self._store is not None and self._callers is not None
+        check_waits(plan, self.settings.request_timeout)
         current = self._models.get(plan.model)
         await self._check_functions(plan, current.plan.all_routes if current is not None else [])
         if current is not None:
@@ -135,16 +158,29 @@ class BufferService:
         self._models[plan.model] = ServedModel(plan, self._store, self._limits, self._callers, self._invoker, telemetry)
 
     async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
-        """Refuse a plan whose functions do not exist or serve other models; one that is only away may come back."""
+        """Refuse a plan whose functions do not exist, serve other models, or are silent while those ``in_force`` answer."""
         known = {(route.name, route.function, route.variant) for route in in_force}
         new = [route for route in plan.all_routes if (route.name, route.function, route.variant) not in known]
-        asked = [(route, function) for route in new for function in named_functions(route.function)]
-        checks = (self._check_one(plan.model, route, function) for route, function in asked)
-        for refusal in await asyncio.gather(*checks, return_exceptions=True):
-            if refusal is not None:
-                raise refusal
+        checks = await asyncio.gather(*(self._check_route(plan.model, route) for route in new))
+        for error in (answer for answers in checks for answer in answers if isinstance(answer, BaseException)):
+            raise error
+        silent = [route for route, answers in zip(new, checks, strict=True) if not any(answers)]
+        if silent and await self._any_answers(plan.model, in_force):
+            field = f"function of route {silent[0].name}" if silent[0].name else "function"
+            raise SilentFunction(field, silent[0].function, "one that answers, as one of the plan in force does")
 
-    async def _check_one(self, model: str, route: Route, function: str) -> None:
+    async def _check_route(self, model: str, route: Route) -> list[bool | BaseException]:
+        """Of each function of a route, whether it answers, or what is wrong with it."""
+        checks = (self._check_one(model, route, function) for function in named_functions(route.function))
+        return await asyncio.gather(*checks, return_exceptions=True)
+
+    async def _any_answers(self, model: str, routes: Sequence[Route]) -> bool:
+        """Whether there is a function of these routes that answers, and as it should."""
+        found = await asyncio.gather(*(self._check_route(model, route) for route in routes))
+        return any(answer is True for answers in found for answer in answers)
+
+    async def _check_one(self, model: str, route: Route, function: str) -> bool:
+        """Whether a function answers when it is asked about its model; raises where that is another."""
         field, expected = (f"variant of route {route.name}", route.variant) if route.variant else ("model", model)
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
@@ -153,18 +189,23 @@ class BufferService:
             raise
         except Exception as error:
             reason = error if str(error) else type(error).__name__
-            _log.warning("%s: function %s could not be asked about its model: %s", model, function, reason)
-        else:
-            if served != expected:
-                raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
+            self._silent.say(function, f"{model}: function {function} could not be asked about its model: {reason}")
+            return not isinstance(error, (FunctionUnavailable, TimeoutError))
+        if served != expected:
+            raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
+        return True
 
     async def _receive(self, store: Store, callers: Callers) -> None:
+        store_away = Seldom(_log.warning)
         while True:
             try:
                 for message in await store.receive():
-                    deliver(message, callers)
+                    deliver(message, callers, self.telemetry.set_aside)
             except StoreUnavailable as error:
-                _log.warning("%s", error)
+                store_away.say("store", str(error))
+                await asyncio.sleep(0.2)
+            except Exception:  # a defect; what it was about is lost, and the next message must come all the same
+                _log.exception("a message was not handed out")
                 await asyncio.sleep(0.2)
 
     async def _emit(self) -> None:
@@ -230,11 +271,12 @@ def server(service: BufferService) -> Server:
         Application(service),
         host=settings.host,
         port=settings.port,
-        http=limited_protocol(settings.header_timeout, settings.body_timeout),
+        http=limited_protocol(settings.header_timeout, settings.body_timeout, service.waiting, service.untaken),
         ws="none",
         lifespan="on",
         access_log=False,
         server_header=False,
+        log_config=None,  # as everything else that is logged
         log_level=settings.log_level,
         timeout_keep_alive=math.ceil(settings.keep_alive),
         timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
@@ -244,11 +286,19 @@ def server(service: BufferService) -> Server:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    out, err = UnblockedStream(STDOUT), UnblockedStream(STDERR)
+    log_to(err, settings.log_level)
+    telemetry = Telemetry(out)
+    telemetry.watch("stdout", out)
+    telemetry.watch("stderr", err)
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # uvicorn raises the signal again after it has drained; having done what it asked for is a success.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    uvloop.run(server(BufferService(settings)).serve())
+    try:
+        uvloop.run(server(BufferService(settings, telemetry=telemetry)).serve())
+    finally:
+        out.close(LAST_LINES)
+        err.close(LAST_LINES)

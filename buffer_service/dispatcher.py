@@ -17,6 +17,7 @@ from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, Slu
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionUnavailable, Invoker, UnknownFunction
+from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_state import (
@@ -41,9 +42,14 @@ PORTION = 2  # answers that callers get between two looks at the network
 _log = logging.getLogger(__name__)
 
 
-def deliver(message: bytes, callers: Callers) -> None:
-    """Hand out a message from another process."""
-    for answer in decode_message(message):
+def deliver(message: bytes, callers: Callers, set_aside: Callable[[str, str], None]) -> None:
+    """Hand out a message from another process; one that cannot be read is ``set_aside``: of what it is, and why."""
+    try:
+        answers = decode_message(message)
+    except Unreadable as error:
+        set_aside("message", str(error))
+        return
+    for answer in answers:
         callers.answer(answer)
 
 
@@ -226,6 +232,8 @@ class Dispatcher:
             self._tell(instructions.tell)
         for level, line in instructions.log:
             _log.log(level, "%s", line)
+        for reason in instructions.unreadable:
+            self._telemetry.set_aside(f"{self._state.name}: {reason}")
         if instructions.queue_length is not None:
             self._telemetry.waiting(instructions.queue_length)
         if instructions.wake_at < self._rings_at:

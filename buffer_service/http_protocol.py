@@ -1,7 +1,14 @@
-"""uvicorn's HTTP protocol with the limits it lacks: half-sent headers and bodies are cut off in time, headers in size.
+"""uvicorn's HTTP protocol with the limits it lacks, in time and in bytes: of headers, of bodies, of pipelined requests, of answers.
 
-The size of bodies is bounded by the application (routes.py), which uvicorn calls as soon as the headers are complete. Time is kept
+The size of a body is bounded by the application (routes.py), which uvicorn calls as soon as the headers are complete. Time is kept
 here, because a request that comes whole, as most do, then costs no timer. A request whose connection ends is cancelled here too.
+
+What a connection may make the process hold. Its requests are parsed one after the other: while one waits for the answer to the one
+before, nothing behind it is parsed or read, but for what came with it in one read, and of that at most ``PART`` bytes are requests
+already. Nor is anything read, or the next request begun, while the client leaves more of an answer untaken than the transport
+buffers. All connections together hold what rooms (room.py) allow, of bytes that are read and not parsed, and of answers that are
+written and not taken; beyond that it is the connection that holds the read bytes, or the one that has not taken its answer for the
+longest, that is given up.
 """
 
 from __future__ import annotations
@@ -9,22 +16,30 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from sluice.buffer_service.room import Room
 from sluice.buffer_service.routes import TASK
 
 MAX_HEADER_BYTES = 64 * 1024
+PART = 1024  # bytes that are parsed at once where it is not known what they are; a request has 18 at least
+_HEAD_ENDS = b"\r\n\r\n"
 _REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_LARGE = b"431 Request Header Fields Too Large"
+_TOO_SLOW = b"408 Request Timeout"
 
 
-def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio.Protocol]:
+def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room, untaken: Room) -> type[asyncio.Protocol]:
     """The protocol class.
 
     A connection whose request line and headers are not complete ``header_timeout`` seconds after it was opened, or after its next
     request began, is answered 408 and closed; one whose headers are larger than ``MAX_HEADER_BYTES`` 431; one whose body is not
     complete ``body_timeout`` seconds after its headers 408. Where earlier requests of the connection are still being answered, it
-    is closed behind their answers instead.
+    is closed behind their answers instead. A client that takes nothing of its answer for ``body_timeout`` seconds is cut off.
+    ``unparsed`` and ``untaken`` bound the bytes of all connections.
     """
+    slow_readers: dict[LimitedProtocol, None] = {}  # whose answers are not taken, the longest first
 
     class LimitedProtocol(HttpToolsProtocol):
         _due: asyncio.TimerHandle | None = None  # when the rest of the headers, or of the body, must have come
@@ -33,13 +48,23 @@ def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio
         _header_bytes = 0
         _reads = 0  # since the one in which the request began
         _read = 0  # bytes of the last
+        _body_bytes = 0  # of the body that comes
+        _other_bytes = 0  # since the last byte of a body: chunk headers and trailers
+        _rest = b""  # what was read; from _parsed on it waits
+        _parsed = 0
+        _answered = False  # but the client has not taken it
+        _progress: asyncio.TimerHandle | None = None  # when some of the answer must have been taken
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._due = self.loop.call_later(header_timeout, self._refuse, b"408 Request Timeout")
+            self.flow = _Flow(self)
+            self._unparsed, self._untaken = unparsed.share(), untaken.share()
+            self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
+            self._drop_rest()
+            self._has_taken()
             super().connection_lost(exc)
             if self.cycle is not None and not self.cycle.response_complete:
                 scope: Any = self.cycle.scope
@@ -47,11 +72,72 @@ def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio
                     scope[TASK] = None
                     task.cancel()  # who asked has gone: nobody needs the answer
 
+        # -- reading
+
+        @property
+        def held(self) -> bool:
+            """Whether nothing more may be read: a request waits for its turn, or an answer for its reader."""
+            return bool(self.pipeline or self._rest or self.flow.write_paused)
+
         def data_received(self, data: bytes) -> None:
             self._read = len(data)
+            if len(data) <= PART and not self._rest:
+                self._parse(data)
+            else:
+                self._rest += data
+                self._parse_rest()
+            self._has_read(len(data))
+            if self._rest:
+                self._hold_rest()
+
+        def _parse_rest(self) -> None:
+            """One request after the other, until one has to wait for its turn."""
+            while self._rest and not self.pipeline and not self.flow.write_paused and not self.transport.is_closing():
+                end = self._parsed + self._next_part()
+                part, self._parsed = self._rest[self._parsed : end], end
+                self._parse(part)
+                if self._parsed >= len(self._rest):
+                    self._drop_rest()
+
+        def _next_part(self) -> int:
+            """How many bytes are certainly no more than one request, or few enough."""
+            if self._in_body:
+                left = self._declared() - self._body_bytes
+                return left if left > 0 else PART
+            end = self._rest.find(_HEAD_ENDS, self._parsed, self._parsed + PART)
+            return PART if end < 0 else end + len(_HEAD_ENDS) - self._parsed
+
+        def _declared(self) -> int:
+            return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+
+        def _hold_rest(self) -> None:
+            """What was read waits, if there is room for that; else the connection is closed behind the answers that are due."""
+            size = len(self._rest)
+            if self.transport.is_closing():
+                self._drop_rest()
+            elif self._unparsed.fits(size):
+                self._unparsed.resize(size)
+                self.flow.pause_reading()
+            else:
+                self._drop_rest()
+                self._refuse(b"503 Service Unavailable")
+
+        def _drop_rest(self) -> None:
+            self._rest, self._parsed = b"", 0
+            self._unparsed.resize(0)
+
+        def _parse(self, data: bytes) -> None:
+            body_bytes = self._body_bytes
             super().data_received(data)
+            if self._in_body and self._body_bytes == body_bytes:
+                self._other_bytes += len(data)
+                if self._other_bytes > MAX_HEADER_BYTES:
+                    self._cut_off(_TOO_LARGE)
+
+        def _has_read(self, size: int) -> None:
+            """So many bytes were read, and parsed but for those that are held: what is half-sent must come to its end in time."""
             if not self._in_headers:
-                if self.timeout_keep_alive_task is None and self.cycle.response_complete:
+                if self.timeout_keep_alive_task is None and self.cycle.response_complete and not self._answered:
                     # The rest of a body that was answered early, or empty lines: uvicorn has disarmed its timer for good.
                     self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
                 if self._in_body and self._due is None:
@@ -60,12 +146,12 @@ def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio
             # Most requests come whole and never get here: only what is left half-sent is counted and timed. The read in which a
             # request began may hold the body of the one before, and is not counted.
             if self._reads:
-                self._header_bytes += len(data)
+                self._header_bytes += size
             self._reads += 1
             if self._header_bytes > MAX_HEADER_BYTES:
-                self._refuse(b"431 Request Header Fields Too Large")
+                self._refuse(_TOO_LARGE)
             elif self._due is None:
-                self._due = self.loop.call_later(header_timeout, self._refuse, b"408 Request Timeout")
+                self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -76,18 +162,95 @@ def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio
             if self._reads or self._read > MAX_HEADER_BYTES:
                 size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
                 if size > MAX_HEADER_BYTES:
-                    self._refuse(b"431 Request Header Fields Too Large")
+                    self._refuse(_TOO_LARGE)
                     raise _Refused  # stops the parser
             self._in_headers, self._in_body = False, True
+            self._body_bytes = self._other_bytes = 0
             self._disarm()
             super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._body_bytes += len(body)
+            self._other_bytes = 0
+            super().on_body(body)
 
         def on_message_complete(self) -> None:
             self._in_body = False
             self._disarm()
             super().on_message_complete()
 
+        def on_response_complete(self) -> None:
+            if self.transport.is_closing():
+                self._watch_reader()
+            elif self.flow.write_paused:
+                self._answered = True  # the next request begins when the client has taken this answer
+            else:
+                super().on_response_complete()
+                self._go_on()
+
+        # -- writing
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if not self.transport.is_closing():
+                self.flow.pause_reading()
+            self._watch_reader()
+            while untaken.taken > untaken.limit and slow_readers:
+                next(iter(slow_readers))._give_up_reader()
+
+        def resume_writing(self) -> None:
+            self._has_taken()
+            super().resume_writing()
+            if self._answered:
+                self._answered = False
+                self.on_response_complete()
+            else:
+                self._go_on()
+
+        def _go_on(self) -> None:
+            if self._rest:
+                size = len(self._rest) - self._parsed
+                self._parse_rest()
+                self._has_read(size)
+            if not self.transport.is_closing():
+                self.flow.resume_reading()
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self._watch_reader()
+
+        def _watch_reader(self) -> None:
+            """From now on the client must take what is left of its answers, also of a connection that is being closed."""
+            size = self.transport.get_write_buffer_size()
+            if size and self._progress is None:
+                slow_readers[self] = None
+                self._untaken.resize(size)
+                self._progress = self.loop.call_later(body_timeout, self._check_progress)
+
+        def _check_progress(self) -> None:
+            size = self.transport.get_write_buffer_size()
+            if size >= self._untaken.size:
+                self._give_up_reader()
+                return
+            self._untaken.resize(size)
+            self._progress = self.loop.call_later(body_timeout, self._check_progress)
+
+        def _give_up_reader(self) -> None:
+            self._has_taken()
+            self.transport.abort()
+
+        def _has_taken(self) -> None:
+            """The client has taken its answers, or never will."""
+            slow_readers.pop(self, None)
+            self._untaken.resize(0)
+            if self._progress is not None:
+                self._progress.cancel()
+                self._progress = None
+
+        # -- ends
+
         def send_400_response(self, msg: str) -> None:
+            self._drop_rest()
             if not self._answers_under_way() and not self.transport.is_closing():
                 super().send_400_response(msg)
 
@@ -98,18 +261,34 @@ def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio
 
         def _refuse(self, status: bytes) -> None:
             self._disarm()
+            self._drop_rest()
             if not self._answers_under_way() and not self.transport.is_closing():
                 self.transport.write(_REFUSAL % status)
                 self.transport.close()
 
-        def _give_up_body(self) -> None:
-            """The body did not come in time, unless it is not being read: then an earlier answer is what keeps it waiting."""
+        def _give_up_headers(self) -> None:
+            """The headers did not come in time, unless they are not being read: then it is an earlier answer that they wait for."""
             self._disarm()
-            if self.pipeline:
+            if self.held:
+                self._due = self.loop.call_later(header_timeout, self._give_up_headers)
+            else:
+                self._refuse(_TOO_SLOW)
+
+        def _give_up_body(self) -> None:
+            """The body did not come in time; as with headers."""
+            self._disarm()
+            if self.held:
                 self._due = self.loop.call_later(body_timeout, self._give_up_body)
-            elif not self.transport.is_closing():
+            else:
+                self._cut_off(_TOO_SLOW)
+
+        def _cut_off(self, status: bytes) -> None:
+            """In the midst of a body."""
+            self._disarm()
+            self._drop_rest()
+            if not self.transport.is_closing():
                 if not self.cycle.response_started:
-                    self.transport.write(_REFUSAL % b"408 Request Timeout")
+                    self.transport.write(_REFUSAL % status)
                 self.transport.close()
 
         def _answers_under_way(self) -> bool:
@@ -119,6 +298,17 @@ def limited_protocol(header_timeout: float, body_timeout: float) -> type[asyncio
             self.cycle.keep_alive = False
             self.flow.pause_reading()
             return True
+
+    class _Flow(FlowControl):
+        """Reading goes on when nothing is held."""
+
+        def __init__(self, protocol: LimitedProtocol) -> None:
+            super().__init__(protocol.transport)
+            self._protocol = protocol
+
+        def resume_reading(self) -> None:
+            if not self._protocol.held:
+                super().resume_reading()
 
     return LimitedProtocol
 

@@ -1,8 +1,16 @@
 """Follows the current plans: looks where they are written, at an interval, and reports what changed.
 
-A plan that cannot be read, or that names a function which does not exist, is refused with an error that names the field and the
-value; the plan that was in force goes on. What is refused is tried again at every look, for the function may be made later, but is
-reported once. A model whose plan is removed is served on: to stop serving is not what a lost file should do.
+A plan that cannot work is refused with an error that names the field and the value; the one in force goes on. These cannot:
+
+    what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``
+    what callers do not wait    a finite hold beyond their ``request_timeout``
+    an unknown function         one that does not exist, or serves another model
+    a silent function           a route that is new and of whose workers none answers, while one of the plan in force does; in the
+                                first plan of a model it is taken, as it may come, and there is nothing better
+
+A refusal is reported once, and stands on the page of its model until another plan is in its place. What was refused for what it
+asks for is tried again at every look, as the function may be made later; what cannot be read is not. A model whose plan is removed
+is served on: to stop serving is not what a lost file should do.
 """
 
 from __future__ import annotations
@@ -15,11 +23,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import boto3
+import msgspec
 
 from sluice.batching.documents import Plan, Route, read
-from sluice.batching.errors import InvalidInput, SluiceError
+from sluice.batching.errors import InvalidInput, SluiceError, require
+from sluice.buffer_service.invokers import UnknownFunction
+
+MAX_PLAN_BYTES = 16 * 1024 * 1024
+"""Of a document; a table of ``policy.MAX_ROWS`` rows has 2 MB at most."""
 
 _log = logging.getLogger(__name__)
+
+
+class SilentFunction(InvalidInput):
+    """Nobody answers for a function that is new, while those of the plan in force answer."""
 
 
 class PlanSource(Protocol):
@@ -40,10 +57,16 @@ class FilePlans:
             paths = [self._path]
             if self._path.is_dir():
                 paths = sorted(path for path in self._path.glob("*.json") if not path.name.startswith("."))
-            return {str(path): path.read_bytes() for path in paths}
+            return {str(path): _read(path) for path in paths}
         except OSError as error:
             place = str(error.filename or self._path)
             raise InvalidInput("SLUICE_PLANS", place, f"a readable file or folder ({error.strerror})") from None
+
+
+def _read(path: Path) -> bytes:
+    """A file, or so much of it that it is seen to be too large."""
+    with path.open("rb") as file:
+        return file.read(MAX_PLAN_BYTES + 1)
 
 
 class SsmPlans:
@@ -73,6 +96,24 @@ class _Followed(NamedTuple):
     model: str
 
 
+class Refusal(NamedTuple):
+    """A plan that is not followed, and why; of one that could not be read, model and digest may be ``""``."""
+
+    place: str
+    model: str
+    digest: str
+    kind: str
+    reason: str
+
+
+class _Refused(NamedTuple):
+    """A refusal that was reported; ``final`` where the document will never be taken."""
+
+    document: bytes
+    refusal: Refusal
+    final: bool
+
+
 def _shown(route: Route) -> str:
     """A route as the log has it."""
     share = f"{route.name} with {100 * route.share:.3g} %: " if route.name else ""
@@ -87,14 +128,14 @@ class PlanFollower:
         source: PlanSource,
         interval: float,
         changed: Callable[[Plan], Awaitable[None]],
-        refused: Callable[[], None] = lambda: None,
+        refused: Callable[[Refusal], None] = lambda _: None,
     ) -> None:
         self._source = source
         self._interval = interval
         self._changed = changed
         self._refused = refused
         self._in_force: dict[str, _Followed] = {}
-        self._refusals: dict[str, tuple[bytes, str]] = {}  # reported already: document and reason
+        self._refusals: dict[str, _Refused] = {}  # reported already, by place
         self._unreadable = ""
 
     async def look(self) -> None:
@@ -116,11 +157,18 @@ class PlanFollower:
             if place in self._in_force and self._in_force[place].document == document:
                 self._refusals.pop(place, None)
                 continue
+            refused = self._refusals.get(place)
+            if refused is not None and refused.final and refused.document == document:
+                continue
             try:
-                plan = read(Plan, document)
-                self._check_unique(place, plan.model, taken)
+                plan = await asyncio.to_thread(_plan, document)  # a large one takes its time
             except Exception as error:
-                self._refuse(place, document, error)
+                self._refuse(place, document, self._model_of(place, document), "", error, final=True)
+                continue
+            try:
+                self._check_unique(place, plan.model, taken)
+            except InvalidInput as error:
+                self._refuse(place, document, plan.model, plan.digest, error)
             else:
                 taken.append((place, document, plan))
         # Together: a function that is slow to answer for itself holds up its own plan alone.
@@ -130,11 +178,15 @@ class PlanFollower:
         try:
             await self._changed(plan)
         except Exception as error:
-            self._refuse(place, document, error)
+            self._refuse(place, document, plan.model, plan.digest, error)
             return
         self._in_force[place] = _Followed(document, plan.model)
         self._refusals.pop(place, None)
         _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
+
+    def refusals(self, model: str) -> list[Refusal]:
+        """The plans for a model that are not followed."""
+        return [refused.refusal for refused in self._refusals.values() if refused.refusal.model == model]
 
     async def follow(self) -> None:
         """Look for ever."""
@@ -150,10 +202,43 @@ class PlanFollower:
             if its_model == model and other != place:
                 raise InvalidInput("model", model, f"one plan a model; {other} has it")
 
-    def _refuse(self, place: str, document: bytes, error: Exception) -> None:
+    def _model_of(self, place: str, document: bytes) -> str:
+        """The model that a document without a plan in it is likely to be for."""
+        try:
+            return msgspec.json.decode(document, type=_Named).model
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self._in_force[place].model if place in self._in_force else ""
+
+    def _refuse(self, place: str, document: bytes, model: str, digest: str, error: Exception, final: bool = False) -> None:
         reason = str(error) if isinstance(error, SluiceError) else f"{type(error).__name__}: {error}"
-        if self._refusals.get(place) == (document, reason):
+        refusal = Refusal(place, model, digest, _kind(error), reason)
+        if place in self._refusals and self._refusals[place] == (document, refusal, final):
             return
-        self._refusals[place] = (document, reason)
-        self._refused()
+        self._refusals[place] = _Refused(document, refusal, final)
+        self._refused(refusal)
         _log.error("%s: plan refused: %s", place, reason)
+
+
+class _Named(msgspec.Struct):
+    model: str
+
+
+def _plan(document: bytes) -> Plan:
+    size = len(document)
+    require(size <= MAX_PLAN_BYTES, "document", f"{size} bytes", f"at most {MAX_PLAN_BYTES} bytes")
+    return read(Plan, document)
+
+
+def _kind(error: Exception) -> str:
+    """Why a plan is refused, in few words."""
+    kinds = {SilentFunction: "silent function", UnknownFunction: "unknown function", InvalidInput: "invalid"}
+    return next((name for kind, name in kinds.items() if isinstance(error, kind)), "error")
+
+
+def check_waits(plan: Plan, request_timeout: float) -> None:
+    """Whether callers wait as long as a plan would have them; raises ``InvalidInput``."""
+    for route in plan.all_routes:
+        field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
+        for q, hold in enumerate(route.policy.hold):
+            allowed = f"at most {request_timeout:g} s, after which callers get 504 (SLUICE_REQUEST_TIMEOUT), or null"
+            require(hold is None or hold <= request_timeout, f"{field}[{q}]", hold, allowed)

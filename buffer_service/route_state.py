@@ -66,7 +66,7 @@ from sluice.batching.errors import DispatchFailed, Draining, QueueFull, StoreUna
 from sluice.batching.policy import greedy
 from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure
-from sluice.buffer_service.members import decode_member, encode_member, member_id
+from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_id, member_id, unnamed
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.lambda_fn.contract import Answer, Item, failed
 
@@ -183,9 +183,9 @@ class Adopted(NamedTuple):
 class Instructions(NamedTuple):
     """What is to be done now, in this order.
 
-    ``tell`` are answers for callers here, ``log`` are lines with their level. A turn is due again at ``wake_at`` (s; ``inf``: at a
-    fact). ``drained``: nobody waits at the retired route any more; ``closed``: its lease is given up. ``queue_length`` is what the
-    queue said, if it was heard of since the last turn.
+    ``tell`` are answers for callers here, ``log`` are lines with their level, ``unreadable`` says what was set aside. A turn is due
+    again at ``wake_at`` (s; ``inf``: at a fact). ``drained``: nobody waits at the retired route any more; ``closed``: its lease is
+    given up. ``queue_length`` is what the queue said, if it was heard of since the last turn.
     """
 
     call: Call | None
@@ -196,6 +196,7 @@ class Instructions(NamedTuple):
     refuse: Sequence[Refusal]
     tell: Sequence[Answer]
     log: Sequence[tuple[int, str]]
+    unreadable: Sequence[str]
     wake_at: float
     drained: bool
     closed: bool
@@ -412,12 +413,13 @@ class RouteState:
             self._refuse,
             self._tell,
             self._log,
+            self._unreadable,
             self._wake_at() if may_call else NEVER,  # after the messages: those that are due are gone
             self.life is Life.DRAINED,
             self.life is Life.CLOSED,
             self._queue_length,
         )
-        if self._invoke or self._tell or self._refuse or self._adopted or self._move or self._log:
+        if self._invoke or self._tell or self._refuse or self._adopted or self._move or self._log or self._unreadable:
             self._clear()  # else they are empty still
         self._queue_length = None
         return instructions
@@ -430,6 +432,7 @@ class RouteState:
         self._refuse: list[Refusal] = []
         self._tell: list[Answer] = []
         self._log: list[tuple[int, str]] = []
+        self._unreadable: list[str] = []
 
     def _next_call(self, now: float) -> Call | None:
         """The call that is due, with everything that happened since the last; it is under way from here on."""
@@ -502,6 +505,7 @@ class RouteState:
             self._take(now, batch)
         if outcome.dropped or outcome.dead:
             late, lost = "it waited longer than the policy serves", "its batch was lost too often; it is put aside"
+            self._unreadable += [unnamed(member) for member in outcome.dropped + outcome.dead if not has_id(member)]
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
             self._hand_out(_failures(outcome.dead, 502, "Function failed", lost))
         wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
@@ -586,20 +590,26 @@ class RouteState:
             state = BatchState(batch.members, [], self._epoch, now)
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
         else:
-            state = BatchState(batch.members, self._items(batch.members), self._epoch, now)
+            items, unreadable = self._items(batch.members)
+            state = BatchState(batch.members, items, self._epoch, now)
+            state.answers += unreadable
         self._batches[batch.batch_id] = state
         self._go_on(batch.batch_id, state)
 
-    def _items(self, members: list[bytes]) -> list[Item]:
-        """The requests among ``members`` that somebody waits for."""
-        items = []
+    def _items(self, members: list[bytes]) -> tuple[list[Item], list[Answer]]:
+        """The requests among ``members`` that somebody waits for, and the answers to those that cannot be read but named."""
+        items, unreadable = [], []
         for member in members:
             request_id = member_id(member)
             if (caller := self._waiting.get(request_id)) is not None:
                 items.append(caller.item)
             elif self._wanted(request_id):
-                items.append(decode_member(member))
-        return items
+                try:
+                    items.append(decode_member(member))
+                except Unreadable as error:
+                    self._unreadable.append(str(error))
+                    unreadable += _failures([member], 502, "Not readable", str(error))
+        return items, unreadable
 
     def _wanted(self, request_id: str) -> bool:
         """Whether somebody may still wait for an answer: of another process's callers only that process knows."""
@@ -729,4 +739,5 @@ class RouteState:
 
 
 def _failures(members: list[bytes], status: int, title: str, detail: str) -> list[Answer]:
-    return [failed(member_id(member), status, title, detail) for member in members]
+    """The same answer for all of these that can be named."""
+    return [failed(member_id(member), status, title, detail) for member in members if has_id(member)]

@@ -29,6 +29,7 @@ from sluice.batching.errors import (
     FunctionFailed,
     Infeasible,
     InvalidInput,
+    NoRoom,
     NotConverged,
     Overloaded,
     PayloadTooLarge,
@@ -38,6 +39,7 @@ from sluice.batching.errors import (
     UnknownModel,
     UnsupportedEncoding,
 )
+from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry
@@ -52,6 +54,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
+    NoRoom: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     Draining: HTTPStatus.SERVICE_UNAVAILABLE,
     FunctionFailed: HTTPStatus.BAD_GATEWAY,
@@ -65,6 +68,7 @@ TASK = "sluice.task"
 """In the scope of a request: the task that waits for its answer; ``None`` when it was cancelled since the client has gone."""
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
 BINARY = "application/octet-stream"
+REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
 
 Message = dict[str, Any]
@@ -80,8 +84,11 @@ class Service(Protocol):
 
     settings: Settings
     telemetry: Telemetry
+    waiting: Room
 
     def model(self, name: str) -> ServedModel: ...
+
+    async def describe(self, name: str) -> dict[str, Any]: ...
 
     async def ready(self) -> bool: ...
 
@@ -99,7 +106,7 @@ class Routes:
             await self._route(scope, receive, send)
         except SluiceError as error:
             extra: list[tuple[bytes, bytes]] = []
-            if isinstance(error, (QueueFull, Overloaded)):
+            if isinstance(error, (QueueFull, Overloaded, NoRoom)):
                 extra.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
             if isinstance(error, PayloadTooLarge):
                 extra.append((b"connection", b"close"))  # there may be more of it than was read
@@ -120,7 +127,7 @@ class Routes:
                 allowed = "POST"
             case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
                 if method == "GET":
-                    return await _send_json(send, await self._service.model(model).describe())
+                    return await _send_json(send, await self._service.describe(model))
                 allowed = "GET"
             case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
                 if method == "GET":
@@ -166,19 +173,30 @@ class Routes:
                 raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
         if not content_type:
             content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
-        body = await self._read_body(declared, receive)
-        if is_json(content_type):
+        with self._service.waiting.share() as held:
             try:
-                check_json(body)
-            except WireError as error:
-                raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
-        scope[TASK] = asyncio.current_task()  # from here on it waits; the connection cancels it when the client goes
-        answer = await served.submit(content_type, headers, body)
+                body = await self._read_body(declared, receive, held)
+            except NoRoom as error:
+                served.telemetry.refused(error)
+                raise
+            if is_json(content_type):
+                try:
+                    check_json(body)
+                except WireError as error:
+                    raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
+            scope[TASK] = asyncio.current_task()  # from here on it waits; the connection cancels it when the client goes
+            answer = await served.submit(content_type, headers, body)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
 
-    async def _read_body(self, declared: int, receive: Receive) -> bytes:
-        """The body; one that is too large is read to its end all the same, for a client cut off while it sends sees no answer."""
+    async def _read_body(self, declared: int, receive: Receive, held: Share) -> bytes:
+        """The body; one that is too large is read to its end all the same, for a client cut off while it sends sees no answer.
+
+        Raises ``NoRoom`` as soon as it finds none; the server discards what still comes.
+        """
+        if declared <= self._max_body_bytes:
+            held.require(REQUEST_BYTES + declared)
+        held.grow(REQUEST_BYTES)
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -188,6 +206,7 @@ class Routes:
             chunk = message.get("body", b"")
             size += len(chunk)
             if size <= self._max_body_bytes:
+                held.grow(len(chunk))
                 chunks.append(chunk)
             if not message.get("more_body") or size > MAX_DISCARDED:
                 break

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import get_type_hints
 
 from sluice.batching.errors import InvalidInput
@@ -19,6 +21,19 @@ PREFIX = "SLUICE_"
 def without_password(url: str) -> str:
     """A URL as it may be shown: a password has no place in a log."""
     return re.sub("//[^/@]*@", "//***@", url)
+
+
+def usable_memory(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes that this process may use: the least of the machine's and what control groups around it allow."""
+    files = [root / "memory/memory.limit_in_bytes"]  # control groups of version 1
+    with suppress(OSError):
+        own = root / membership.read_text().strip().rpartition(":")[2].lstrip("/")
+        files += [group / "memory.max" for group in (own, *own.parents)]
+    amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in files:
+        with suppress(OSError, ValueError):  # where there is no limit, there is no file, or it says "max"
+            amounts.append(int(file.read_text()))
+    return min(amounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +50,10 @@ class Settings:
         Seconds between two looks at the plans.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
+    max_waiting_bytes
+        What the requests that wait at this process may take of its memory, and what the answers may that clients have not taken;
+        beyond it a request is refused with 503, and the client that has not taken its answer for the longest is cut off. The
+        default is an eighth of the memory that this process may use.
     header_timeout, body_timeout
         A client that has not sent its headers, its body, by then is cut off; 408.
     keep_alive
@@ -62,6 +81,7 @@ class Settings:
     port: int = 8080
     max_body_bytes: int = 5 * 1024 * 1024
     max_queue_length: int = 10_000
+    max_waiting_bytes: int = field(default_factory=lambda: usable_memory() // 8)
     header_timeout: float = 10.0
     body_timeout: float = 10.0
     keep_alive: float = 75.0
@@ -74,10 +94,10 @@ class Settings:
     log_level: str = "info"
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self) if isinstance(field.default, float)):
+        for name in (f.name for f in fields(self) if isinstance(f.default, float)):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
-        for name in ("max_body_bytes", "max_queue_length", "max_attempts"):
+        for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts"):
             if getattr(self, name) < 1:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")
         if self.arrivals_kept < 0:
@@ -100,14 +120,14 @@ class Settings:
         environment = os.environ if environment is None else environment
         kinds = get_type_hints(cls)
         values = {}
-        for field in fields(cls):
-            name = PREFIX + field.name.upper()
+        for setting in fields(cls):
+            name = PREFIX + setting.name.upper()
             text = environment.get(name)
             if text is None:
                 continue
             try:
-                values[field.name] = kinds[field.name](text)
+                values[setting.name] = kinds[setting.name](text)
             except ValueError:
-                allowed = "an integer" if kinds[field.name] is int else "a number"
+                allowed = "an integer" if kinds[setting.name] is int else "a number"
                 raise InvalidInput(name, text, allowed) from None
         return cls(**values)

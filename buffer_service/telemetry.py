@@ -11,25 +11,30 @@ request for the route whose function answered it.
 from __future__ import annotations
 
 import json
+import logging
 import random
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
+from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
+from sluice.buffer_service.room import Room
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 SAMPLE = 100  # values that one line of the embedded metric format may carry
 
+_log = logging.getLogger(__name__)
+
 
 class Telemetry:
     """The metrics of one process."""
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
         self._stream = stream if stream is not None else sys.stdout
         self._clock = clock
@@ -56,15 +61,36 @@ class Telemetry:
         name, text = "sluice_route_invocation_failures", "Failed invocations."
         self._route_failures = Counter(name, text, (*labels, "error"), registry=registry)
         self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
-        self._plan_errors = Counter("sluice_plan_errors", "Plans that were refused.", registry=registry)
+        self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
+        self._unreadable = Seldom(_log.error)
+        self._held = Gauge("sluice_held_bytes", "Requests that wait, answers that are not taken.", ("what",), registry=registry)
+        self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
+        self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
+        name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
+        self._plan_refused_at = Gauge(name, text, registry=registry)
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
         return ModelTelemetry(self, plan)
 
-    def plan_refused(self) -> None:
-        """A plan could not be followed."""
-        self._plan_errors.inc()
+    def measure(self, waiting: Room, untaken: Room) -> None:
+        """Have a scrape say how full these are."""
+        for what, room in (("waiting", waiting), ("untaken", untaken)):
+            self._held.labels(what).set_function(partial(getattr, room, "taken"))
+
+    def watch(self, name: str, stream: UnblockedStream) -> None:
+        """Have a scrape say how many lines of a stream found no room."""
+        self._dropped.labels(name).set_function(lambda: stream.dropped)
+
+    def set_aside(self, what: str, detail: str) -> None:
+        """A ``member`` of a queue, or a ``message`` to this process, could not be read."""
+        self._set_aside.labels(what).inc()
+        self._unreadable.say(what, f"{what} set aside: {detail}")
+
+    def plan_refused(self, reason: str) -> None:
+        """A plan could not be followed, for a ``reason`` of this kind."""
+        self._plan_refused.labels(reason).inc()
+        self._plan_refused_at.set(self._clock())
 
 
 class ModelTelemetry:
@@ -156,6 +182,10 @@ class ModelTelemetry:
         self._waiting[route] = queue_length
         self._queue.set(sum(self._waiting.values()))
 
+    def set_aside(self, detail: str) -> None:
+        """A member of a queue could not be read."""
+        self._telemetry.set_aside("member", detail)
+
     def emit(self) -> None:
         """Write what happened since the last call as one line of the embedded metric format."""
         if not self._count:
@@ -178,7 +208,8 @@ class ModelTelemetry:
         }
         self._count = self._late = self._answers = self._batches = 0
         self._latencies, self._batch_sizes = [], []
-        print(json.dumps(line), file=self._telemetry._stream, flush=True)
+        self._telemetry._stream.write(json.dumps(line) + "\n")
+        self._telemetry._stream.flush()
 
     def _counted(self, kept: bool) -> None:
         self._count += 1
@@ -232,6 +263,10 @@ class RouteTelemetry:
         """A batch leaves."""
         self._model.sent(batch_size)
         self._sizes.observe(batch_size)
+
+    def set_aside(self, detail: str) -> None:
+        """A member of the queue could not be read."""
+        self._model.set_aside(detail)
 
     def invoked(self, seconds: float) -> None:
         """An invocation came back."""

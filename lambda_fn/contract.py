@@ -155,7 +155,7 @@ def decode_answers(data: bytes, batch: Batch) -> list[Answer]:
         raise WireError(f"responses: {len(got)} answers do not match the {len(batch.items)} requests, in number or order of ids")
     answers = [Answer(w.id, w.status, w.content_type, _body(w), w.headers) for w in response.responses]
     for answer in answers:
-        _check_sendable(answer)
+        check_sendable(answer)
     return answers
 
 
@@ -197,7 +197,7 @@ def check_json(body: bytes) -> None:
         raise WireError(f"not one JSON document: {error}") from None
 
 
-def _check_sendable(answer: Answer) -> None:
+def check_sendable(answer: Answer) -> None:
     """A function may be anything that speaks this format: what it answers must fit into an HTTP response."""
     if not 200 <= answer.status <= 599:
         raise WireError(f"status of {answer.id!r}: {answer.status} is not allowed; allowed: 200 to 599")

@@ -42,6 +42,12 @@ local function push(command, key, values)
   end
 end
 
+-- A batch in flight; nil of what is no batch, which somebody put there or another version wrote.
+local function unpacked(packed)
+  local read, batch = pcall(cmsgpack.unpack, packed or '')
+  if read and type(batch) == 'table' and type(batch[1]) == 'table' and type(batch[2]) == 'table' then return batch end
+end
+
 local function pop(count)
   return redis.call('LPOP', KEYS[2], count), redis.call('LPOP', KEYS[3], count)
 end
@@ -52,7 +58,8 @@ for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
     local packed = redis.call('HGET', KEYS[4], ARGV[argument])
-    for _, member in ipairs(packed and cmsgpack.unpack(packed)[2] or {}) do
+    local batch = unpacked(packed)
+    for _, member in ipairs(batch and batch[2] or {}) do
       redis.call('HDEL', KEYS[6], string.sub(member, 1, 16))
     end
   end
@@ -61,6 +68,11 @@ end
 
 -- A sweep: this process lives and serves these; what nobody serves any more goes back to the head, oldest first.
 local dead = {}
+local function put_aside(member)
+  redis.call('RPUSH', KEYS[7], member)
+  redis.call('LTRIM', KEYS[7], -1000, -1)
+  dead[#dead + 1] = member
+end
 local n_serving = tonumber(ARGV[9])
 if n_serving >= 0 then
   local serving = {}
@@ -80,17 +92,17 @@ if n_serving >= 0 then
       alive[owner] = seen and now <= tonumber(seen) + tonumber(ARGV[5]) or false
     end
     if (judges and not alive[owner]) or (owner == process and not serving[id]) then
-      local batch = cmsgpack.unpack(redis.call('HGET', KEYS[4], id))
+      local packed = redis.call('HGET', KEYS[4], id)
+      local batch = unpacked(packed)
       redis.call('HDEL', KEYS[4], id)
-      for i, member in ipairs(batch[2]) do
+      if not batch then put_aside(packed) end
+      for i, member in ipairs(batch and batch[2] or {}) do
         local member_id = string.sub(member, 1, 16)
         if redis.call('HINCRBY', KEYS[6], member_id, 1) >= tonumber(ARGV[6]) then
           redis.call('HDEL', KEYS[6], member_id)
-          redis.call('RPUSH', KEYS[7], member)
-          redis.call('LTRIM', KEYS[7], -1000, -1)
-          dead[#dead + 1] = member
+          put_aside(member)
         else
-          lost[#lost + 1] = { batch[1][i], member, #lost }
+          lost[#lost + 1] = { tonumber(batch[1][i]) and batch[1][i] or stamp, member, #lost }
         end
       end
     end
@@ -107,6 +119,13 @@ if n_serving >= 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))
 end
 
+-- The two lists are in step but for what somebody else did to them: a member without a time came now.
+local waiting = redis.call('LLEN', KEYS[2])
+local members = redis.call('LLEN', KEYS[3])
+if waiting > members then redis.call('RPOP', KEYS[2], waiting - members) end
+for _ = waiting + 1, members do redis.call('RPUSH', KEYS[2], stamp) end
+waiting = members
+
 -- Who has gone leaves both lists.
 for _ = 1, tonumber(ARGV[12]) do
   argument = argument + 1
@@ -115,11 +134,11 @@ for _ = 1, tonumber(ARGV[12]) do
     redis.call('LREM', KEYS[3], 1, ARGV[argument])
     redis.call('LSET', KEYS[2], index, '')
     redis.call('LREM', KEYS[2], 1, '')
+    waiting = waiting - 1
   end
 end
 
 -- Arrivals, as many as fit.
-local waiting = redis.call('LLEN', KEYS[2])
 local accepted = math.max(0, math.min(#ARGV - argument, tonumber(ARGV[4]) - waiting))
 if accepted > 0 then
   local stamps, arrivals = {}, {}
@@ -152,7 +171,7 @@ local taken = 0
 local wake_in = ''
 local in_flight = servers >= 0 and redis.call('HLEN', KEYS[4]) or 0
 while waiting > 0 and not leaving do
-  local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
+  local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0)) or now
   if drop_after >= 0 and now > oldest + drop_after then
     local _, members = pop(1)
     dropped[#dropped + 1] = members[1]

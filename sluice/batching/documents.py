@@ -14,14 +14,16 @@ import hashlib
 import math
 import re
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.policy import INF, Parameter, Policy
+from sluice.batching.policy import INF, MAX_HOLD, MAX_ROWS, MAX_SERVERS, Parameter, Policy
 
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
+MAX_ROUTES = 256
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -199,7 +201,10 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
 
 
 class PolicyDocument(_Part, frozen=True):
-    """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf."""
+    """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf.
+
+    It has ``MAX_ROWS`` rows at most, finite holds of ``MAX_HOLD`` seconds, ``MAX_SERVERS`` servers (``policy.py``).
+    """
 
     hold: list[float | None]
     take: list[int]
@@ -209,6 +214,11 @@ class PolicyDocument(_Part, frozen=True):
     parameters: dict[str, Parameter] = {}
 
     def __post_init__(self) -> None:
+        require(len(self.hold) <= MAX_ROWS, "hold", len(self.hold), f"at most {MAX_ROWS} rows")
+        longest = max((h for h in self.hold if h is not None), default=0.0)
+        if longest > MAX_HOLD:
+            raise InvalidInput(f"hold[{self.hold.index(longest)}]", longest, f"at most {MAX_HOLD:g} s, or null for ever")
+        require(self.servers is None or self.servers <= MAX_SERVERS, "servers", self.servers, f"at most {MAX_SERVERS}, or null")
         self.policy()
 
     @classmethod
@@ -287,6 +297,7 @@ class Plan(Document, frozen=True, kw_only=True):
             self._check_routes()
         else:
             require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
+            _require_function("function", self.function)
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
         digest = self._identity()
         require(self.digest in ("", digest), "digest", self.digest, f"{digest}, that of the plan as it stands, or none")
@@ -309,13 +320,14 @@ class Plan(Document, frozen=True, kw_only=True):
         return [Route("", self.function, self.policy, 1.0)]
 
     def _check_routes(self) -> None:
+        require(len(self.routes) <= MAX_ROUTES, "routes", len(self.routes), f"at most {MAX_ROUTES}")
         names: set[str] = set()
         for i, route in enumerate(self.routes):
             field = f"routes[{i}]"
             _require_name(f"{field}.name", route.name)
             require(route.name not in names, f"{field}.name", route.name, "each name once")
             names.add(route.name)
-            require(bool(route.function), f"{field}.function", route.function, "a Lambda function or the address of a worker")
+            _require_function(f"{field}.function", route.function)
             require(0 < route.share <= 1, f"{field}.share", route.share, "a part > 0 of the requests; a route of none is left out")
             if route.variant:
                 _require_name(f"{field}.variant", route.variant)
@@ -327,6 +339,22 @@ class Plan(Document, frozen=True, kw_only=True):
 
 def _require_name(field: str, name: str) -> None:
     require(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) is not None, field, name, "1 to 128 of A-Z a-z 0-9 . _ -")
+
+
+def _require_function(field: str, function: str) -> None:
+    """Whether an address is one that can be connected to; whether a name is a function's, only Lambda knows."""
+    allowed = "a Lambda function (name, name:alias or ARN), or addresses of workers (http:// or https://) with commas between"
+    require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, function, allowed)
+    for address in function.split(",") if "://" in function else ():
+        require(_is_reachable(address), field, function, allowed)
+
+
+def _is_reachable(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number or beyond 65535, brackets that do not close
+        return False
 
 
 Read = TypeVar("Read", bound=Document)

@@ -9,6 +9,7 @@
     ├── NotConverged        the analyst: an iteration stopped early; carries the best iterate and its residual
     └── DispatchFailed      the service: the request was accepted but not answered by the model
         ├── QueueFull           the queue is at its limit; try again later
+        ├── NoRoom              this process holds as many bytes as it may; try again later
         ├── StoreUnavailable    Redis is away
         ├── Draining            this process is being shut down
         ├── FunctionFailed      the function failed on this item
@@ -104,6 +105,14 @@ class Overloaded(DispatchFailed):
     def __init__(self, model: str, waiting: int, wait: float, retry_after: float) -> None:
         work = f", {wait:.3g} s of work" if wait < float("inf") else ", and nothing is being served"
         super().__init__(f"more comes for {model!r} than is served: {waiting} requests wait{work}")
+        self.retry_after = retry_after
+
+
+class NoRoom(DispatchFailed):
+    """This process holds as many bytes of requests as it may."""
+
+    def __init__(self, limit: int, retry_after: float = 1.0) -> None:
+        super().__init__(f"no room for another request: those that wait here hold {limit} bytes, which is all they may")
         self.retry_after = retry_after
 
 

@@ -30,6 +30,11 @@ from sluice.batching.errors import InvalidInput
 
 INF = math.inf
 
+# What a plan's table may ask of a buffer. Beyond these a number is a slip of the pen, and would cost every process time and memory.
+MAX_ROWS = 65_536  # rows; a buffer's queue has 10 000 requests at most, unless it is told otherwise
+MAX_HOLD = 86_400.0  # seconds; a buffer also refuses what its callers would not wait for
+MAX_SERVERS = 1_000_000  # batches in flight
+
 Parameter = float | int | str
 
 

@@ -78,6 +78,7 @@ def test_every_policy_survives_the_round_trip_through_a_plan(policy):
 
 
 names = st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True)
+functions = st.from_regex(r"[^\s\x00-\x1f\x7f/]+|https?://[a-z]{1,9}:[1-9][0-9]{0,3}/[^\s\x00-\x1f\x7f,]*", fullmatch=True)
 
 
 @st.composite
@@ -87,7 +88,7 @@ def routed_plans(draw):
     routes = [
         Route(
             name,
-            draw(st.text(min_size=1)),
+            draw(functions),
             PolicyDocument.of(draw(policies())),
             weight / total,
             draw(st.one_of(st.just(""), names)),

@@ -271,7 +271,7 @@ class Account:
 
     def _check_nobody_has_gone(self, name: str, members: Sequence[bytes], now: float) -> None:
         """Whether a batch carries somebody who left his queue some time ago, and whose process could say so."""
-        for request in map(self.by_id.__getitem__, map(member_id, members)):
+        for request in filter(None, map(self.by_id.get, map(member_id, members))):
             process, ended = self.processes[request.process], request.ended
             moved = request.id in self.adopted_by or request.id in self.again
             long_ago = request.status == "left" and ended is not None and now > ended + PROMPT and not moved
@@ -444,7 +444,8 @@ class Account:
             alive = {batch_id: members for batch_id, members in words.in_flight.items() if batch_id[:8] not in dead}
             held = [members for batch_id, members in alive.items() if not self._lost_goodbye(batch_id, members)]
             under_way = [member_id(member) for members in held for _, member in members]
-            excused = stuck if name in served else stuck | ended
+            strangers = {request for request in waiting if request not in self.by_id}
+            excused = stuck if name in served else stuck | ended | strangers
             if left := [request for request in waiting + under_way if request not in excused]:
                 self.blame(f"{name}: {left} are left")
             if known[name] != set(words.heard):

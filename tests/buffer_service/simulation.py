@@ -65,6 +65,8 @@ FAULTS = (
     "queues are short",
     "tables drop",
 )
+STRANGERS = "a later version, and garbage"  # drawn apart, so that the others strike as they did without it
+STRANGER = "ffffffff"
 
 
 class World(Account):
@@ -79,6 +81,8 @@ class World(Account):
         # Most of what is decided is about these.
         often = {"plans change": 2.0, "calls to the store get lost": 1.5, "processes leave": 1.5}
         drawn = tuple(fault for fault in FAULTS if rng.random() < weather * often.get(fault, 1.0))
+        if random.Random(-1 - seed).random() < 0.1:
+            drawn += (STRANGERS,)
         self.faults = frozenset(drawn if faults is None else faults)
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
@@ -93,6 +97,9 @@ class World(Account):
         self.away = [self._span(1.5) for _ in range(rng.randint(1, 2))] if "the store is away" in self.faults else []
         self.unavailable = [self._span(0.6) for _ in range(2)] if "functions are away" in self.faults else []
         self.opened = 0
+        self.rng_of_strangers = random.Random(-1 - seed)
+        self.stranger = Process(STRANGER, self.server, Callers(STRANGER, patience, loop.time))
+        self.named: list[str] = []  # requests of the stranger that the queue has taken, and that nobody here can read
 
     def chance(self, fault: str, probability: float) -> bool:
         """Whether a fault that this run has strikes now."""
@@ -266,7 +273,7 @@ class World(Account):
         while True:
             try:
                 for message in await store.receive():
-                    deliver(message, process.callers)
+                    deliver(message, process.callers, lambda *_: None)
             except StoreUnavailable:
                 await asyncio.sleep(0.2)
 
@@ -457,11 +464,41 @@ class World(Account):
         if "processes crash" in self.faults:
             for process in processes[1 : rng.randint(2, 3)]:
                 strike(rng.uniform(0.1, FAULTS_END), self.stop, process, None)
+        if STRANGERS in self.faults:
+            for _ in range(3):
+                self.later(self.rng_of_strangers.uniform(0.1, FAULTS_END), self._plant)
         if "processes leave" in self.faults:
             for process in processes[1:2]:
                 while_some_follow = rng.choice(changes) + rng.uniform(0.0, 0.4) if changes and rng.random() < 0.7 else FAULTS_END
                 strike(min(while_some_follow, rng.uniform(0.1, FAULTS_END)), self._leave_early, process)
         return moments
+
+    def _plant(self) -> None:
+        """Somebody writes what cannot be read into a queue and into a mailbox; some of it begins with an id."""
+        serial = len(self.named)
+        named = [f"{STRANGER}{serial + i:08x}".encode() for i in range(2)]
+        members = [named[0] + b"\x02later", named[1] + b"\xff\xff", *(b"%d" % (serial + i) + b"\xff garbage" for i in range(3))]
+        self.rng_of_strangers.shuffle(members)
+        route = self.rng_of_strangers.choice([call.route for call in self.calls if call.policy is not None])
+        queue = MemoryStore(self.backend, STRANGER).queue(MODEL, self.limits, route)
+        events = Events(members, leaving=True)
+        try:
+            outcome = _at_once(queue.advance(events, self.loop.time()))
+        except QueueLost:
+            return
+        taken = {member[:16] for member in members[: outcome.accepted]}
+        self.named += [request.decode() for request in named if request in taken]
+        self.opened += 1
+        self.advanced(self.opened, route, self.stranger, events, outcome)
+        for process in self.processes.values():
+            self.mail[process.name] += [b"\x02later", b"\xff", b""]
+            self._rings(process.name)
+
+    def _rings(self, process: str) -> None:
+        """Who waits for mail looks."""
+        reader = self.readers.pop(process, None)
+        if reader is not None and not reader.done():
+            reader.set_result(None)
 
     def _leave_early(self, process: Process) -> None:
         """A process ends in good order, with callers that wait for what other processes will send them, or came just now."""
@@ -549,9 +586,7 @@ class SimulatedStore:
     async def send(self, process: str, message: bytes) -> None:
         def put() -> None:
             self._world.mail[process].append(message)
-            reader = self._world.readers.pop(process, None)
-            if reader is not None and not reader.done():
-                reader.set_result(None)
+            self._world._rings(process)
 
         await self._world.to_store(self._process, f"sends to {process}", put, moves=True)
 

@@ -11,6 +11,7 @@ import uvloop
 from uvicorn.server import ServerState
 
 from sluice.buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
+from sluice.buffer_service.room import Room
 
 HEADER_TIMEOUT = 0.1
 LONGER = 0.2
@@ -81,9 +82,9 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=PATIENCE):
+async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=PATIENCE, unparsed=2**30, untaken=2**30):
     app = Application()
-    protocol = limited_protocol(header_timeout, body_timeout)
+    protocol = limited_protocol(header_timeout, body_timeout, Room(unparsed), Room(untaken))
     config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_level="error", timeout_keep_alive=keep_alive)
     config.load()
     state = ServerState()

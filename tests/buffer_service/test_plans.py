@@ -38,7 +38,7 @@ class Buffer:
         self.applied += 1
         self.happened.set()
 
-    def _refused(self):
+    def _refused(self, refusal):
         self.refusals += 1
 
     async def look(self):

@@ -164,7 +164,7 @@ async def test_a_plan_that_changes_is_followed_while_running_and_a_wrong_one_is_
     async with serving(function, NO_BATCHING, plans=plans, plan_interval=0.01) as buffer:
         waiting = asyncio.create_task(buffer.post("/models/m", b"1"))
         plans.plans = [plan(NO_BATCHING, function="no-such-function")]
-        while not buffer.service.telemetry.registry.get_sample_value("sluice_plan_errors_total"):
+        while not buffer.service.telemetry.registry.get_sample_value("sluice_plan_refused_total", {"reason": "unknown function"}):
             await asyncio.sleep(0.001)
         assert buffer.service.model("m").plan.policy.kind == "static"
         plans.plans = [plan(NO_BATCHING)]

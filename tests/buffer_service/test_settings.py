@@ -1,11 +1,12 @@
 """The environment becomes one checked record."""
 
+import os
 from dataclasses import fields, replace
 
 import pytest
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.buffer_service.settings import PREFIX, Settings, usable_memory
 
 SET = {
     "redis_url": ("rediss://cache:6380/1", "rediss://cache:6380/1"),
@@ -15,6 +16,7 @@ SET = {
     "port": ("0", 0),
     "max_body_bytes": ("1024", 1024),
     "max_queue_length": ("7", 7),
+    "max_waiting_bytes": ("8", 8),
     "header_timeout": ("1.5", 1.5),
     "body_timeout": ("2.5", 2.5),
     "keep_alive": ("3.0", 3.0),
@@ -27,7 +29,7 @@ SET = {
     "log_level": ("debug", "debug"),
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float)]
-COUNTS = ("max_body_bytes", "max_queue_length", "max_attempts")
+COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts")
 
 
 def test_an_empty_environment_gives_the_defaults():
@@ -88,3 +90,18 @@ def test_a_password_is_not_in_the_message():
         Settings(redis_url="redsi://user:secret@cache:6379")
     assert "redsi://***@cache:6379" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_the_memory_is_what_the_nearest_control_group_leaves(tmp_path):
+    (tmp_path / "membership").write_text("0::/service/task\n")
+    (tmp_path / "service/task").mkdir(parents=True)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file, text, usable in (
+        ("service/task/memory.max", "max", machine),
+        ("service/memory.max", "300000000", 300_000_000),
+        ("service/task/memory.max", "200000000", 200_000_000),
+        ("memory.max", "250000000", 200_000_000),
+    ):
+        (tmp_path / file).write_text(text)
+        assert usable_memory(tmp_path, tmp_path / "membership") == usable
+    assert usable_memory(tmp_path / "none", tmp_path / "none") == machine

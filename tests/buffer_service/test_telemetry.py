@@ -68,7 +68,7 @@ def test_a_scrape_has_every_metric_by_its_name(telemetry):
     model.invoked(0.04)
     model.failed("FunctionFailed")
     model.waiting(7)
-    telemetry.plan_refused()
+    telemetry.plan_refused("invalid")
     samples, of_m = scrape(telemetry), ("model", "m")
     assert samples["sluice_requests_total", of_m, ("status", "200")] == 2
     assert samples["sluice_refusals_total", ("error", "QueueFull"), of_m] == 1
@@ -81,7 +81,8 @@ def test_a_scrape_has_every_metric_by_its_name(telemetry):
     assert samples["sluice_invocation_failures_total", ("error", "FunctionFailed"), of_m] == 1
     assert samples["sluice_queue_length", of_m] == 7
     assert samples["sluice_plan_info", ("digest", plan().digest), ("function", "f"), of_m, ("policy", "size_or_timeout")] == 1
-    assert samples["sluice_plan_errors_total",] == 1
+    assert samples["sluice_plan_refused_total", ("reason", "invalid")] == 1
+    assert samples["sluice_plan_refused_timestamp_seconds",] == NOW
 
 
 def test_a_model_without_traffic_is_in_the_scrape_with_zeros(telemetry):

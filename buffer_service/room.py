@@ -1,0 +1,55 @@
+"""How many bytes may be held at once, for whom this process answers or for whom it reads: what is taken, and by whom it was.
+
+What may live here: counts. A room knows nothing of what fills it; who takes bytes gives them back.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from sluice.batching.errors import NoRoom
+
+
+class Room:
+    """At most ``limit`` bytes at once."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+
+    def share(self) -> Share:
+        """A part of the room, of no bytes yet."""
+        return Share(self)
+
+
+class Share:
+    """What one holder has taken; given back when it closes."""
+
+    def __init__(self, room: Room) -> None:
+        self.size = 0
+        self._room = room
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.resize(0)
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room for this share to become ``size`` bytes."""
+        return self._room.taken - self.size + size <= self._room.limit
+
+    def resize(self, size: int) -> None:
+        """The share is ``size`` bytes from now on, whether they fit or not."""
+        self._room.taken += size - self.size
+        self.size = size
+
+    def require(self, size: int) -> None:
+        """Raise ``NoRoom`` unless this share may become ``size`` bytes; nothing is taken yet, as they may never come."""
+        if not self.fits(size):
+            raise NoRoom(self._room.limit)
+
+    def grow(self, more: int) -> None:
+        """Take ``more`` bytes; raises ``NoRoom``."""
+        self.require(self.size + more)
+        self.resize(self.size + more)
