@@ -343,7 +343,7 @@ class RouteState:
         if asked.goodbye and not isinstance(answer, QueueLost):
             self._live(Fact.SAID_GOODBYE)
             self._ask_at = self._sweep_at = NEVER
-            self._refuse += [Refusal(member_id(member), SHUT) for _, member in self._arrivals]
+            self._turn_away(self._arrivals, SHUT)
             self._arrivals = []
 
     def served(self, now: float, batch_id: str, answers: list[Answer] | Failure, part: int | None = None) -> None:
@@ -533,7 +533,7 @@ class RouteState:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
             full = QueueFull(self._model, self._limits.max_queue_length)
-            self._refuse += [Refusal(member_id(member), full) for _, member in asked.arrivals[outcome.accepted :]]
+            self._turn_away(asked.arrivals[outcome.accepted :], full)
         for batch in outcome.batches:
             self._take(now, batch)
         if outcome.dropped or outcome.dead:
@@ -545,6 +545,13 @@ class RouteState:
         self._ask_at = min(self._ask_at, wake_at, self._sweep_at + (0.0 if self._sweeps_on or self._is_needed() else IDLE))
         if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._live(Fact.NOBODY_WAITS)
+
+    def _turn_away(self, arrivals: list[tuple[float, bytes]], error: DispatchFailed) -> None:
+        """An error for those who came; from here on nobody waits for them, also not who leaves."""
+        for request_id in (member_id(member) for _, member in arrivals):
+            self._refuse.append(Refusal(request_id, error))
+            if (caller := self._waiting.get(request_id)) is not None:
+                caller.queue = TOLD
 
     def _settle_adoptions(self, adoptions: list[Adoption], accepted: int) -> None:
         """The queue has taken the first ``accepted`` members; the others hear that there was no room for them.
@@ -574,7 +581,7 @@ class RouteState:
             self._to_install = self._to_install or asked.install
         self._gone += [member for _, member in asked.arrivals]  # who may wait there all the same
         self._gone += asked.gone
-        self._refuse += [Refusal(member_id(member), error) for _, member in asked.arrivals]
+        self._turn_away(asked.arrivals, error)
         self._adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
         ending = self.life in ENDING and not self._callers_here()
         # Who ends does not ask again and again: what he holds is served when his lease is over.

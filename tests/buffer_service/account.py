@@ -101,6 +101,7 @@ class Process:
     following: asyncio.Task[None] | None = None
     closing: asyncio.Task[None] | None = None
     followed_at: float = -1.0
+    told: Plan | None = None  # the last plan that it was told of, and may be about to follow
     hits: list[float] = field(default_factory=list)  # when the store failed it, was slow to it, or it was stopped
     let_down: list[float] = field(default_factory=list)  # when the store failed it in a message or in a move
 
@@ -116,7 +117,6 @@ class Account:
         self.announced: set[tuple[str, str]] = set()  # queues and batches that the process they were released to knows of
         self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
         self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
-        self.batch_at: dict[tuple[str, str], tuple[str, str]] = {}  # the same as a process knows it, by process and request
         self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
         self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
         self.heard_waiting: dict[tuple[str, str], tuple[float, float, int]] = {}
@@ -166,8 +166,8 @@ class Account:
         """The store is about to lose all its data."""
         self.note("the store forgets")
         self.calls.append(CallMade(0, "", "", self.loop.time()))
-        known = self.by_id.keys() - self.again  # of others, a process that had them before may have them still
-        self.at_home.update(request for request in known if self._computed_at_home(request))
+        once = set(self.by_id) - self.again  # nobody else may compute who was never submitted again
+        self.at_home.update(request for request in once if self._computed_at_home(request))
         self.again.update(self.by_id)
         self.in_words.clear()
         self.due.clear()
@@ -247,7 +247,6 @@ class Account:
         self.heard_waiting[process.name, name] = before, self.loop.time(), outcome.queue_length
         for batch in outcome.batches:
             self.announced.add((name, batch.batch_id))
-            self.batch_at.update(((process.name, member_id(member)), (name, batch.batch_id)) for member in batch.members)
 
     def _check_leaves_nobody(self, name: str, process: Process) -> None:
         """Who takes no batch any more has no caller in the queue: others may follow another plan."""
@@ -272,8 +271,6 @@ class Account:
                 self.blame(f"{name}: {told} was told that a batch is due at {due:.4f}, and nobody came")
         for batch_id in events.completed:
             answered = self.answers_at.get((name, batch_id), now)
-            if not self.again.isdisjoint(self.members_of.get((name, batch_id), ())):
-                continue  # whose part it was that came back last cannot be told
             if now > answered + PROMPT and self._well(process, answered - SLOW * self.limits.lease):
                 self.blame(f"{name}: {batch_id} had its answers at {answered:.4f} and is reported complete")
 
@@ -363,17 +360,17 @@ class Account:
         assert request.ended is not None
         return any(request.ended <= at + 8.0 for at in self.suspended_at.values())
 
-    def check_invoked(self, process: Process, function: str, items: list[Item]) -> None:
-        """A process sends items to a function."""
+    def check_invoked(self, process: Process, function: str, items: list[Item], part_of: tuple[str, str]) -> None:
+        """A process sends items of a batch to a function."""
         batches = {self.batch_of.get(item.id) for item in items if item.id not in self.again}
         if not items or len(batches) > 1:
             self.blame(f"{process.name}: parts of batches {batches} are sent as one")
         for queue, batch_id in filter(None, batches):
             if batch_id[:8] != process.name or batch_id not in self.in_words[queue].in_flight:
                 self.blame(f"{process.name}: {batch_id} of {queue} is computed, and is not in flight here")
-            most = 2 if self._elastic(process, queue) else 1
-            if self.parts[queue, batch_id] >= most:
-                self.blame(f"{process.name}: more than {most} parts of {batch_id} of {queue} are computed at once")
+        most = 2 if self._elastic(process, part_of[0]) else 1
+        if self.parts[part_of] >= most:
+            self.blame(f"{process.name}: more than {most} parts of {part_of[1]} of {part_of[0]} are computed at once")
         for item in items:
             once = item.id not in self.again or (item.id in self.at_home and not process.let_down)
             if once and (self.running[item.id] or item.id in self.computed):
@@ -414,6 +411,7 @@ class Account:
             requests = {member_id(member) for _, member in members}
             if batch_id[:8] == process.name:
                 here |= {request for request in requests if self.batch_of.get(request) == (name, batch_id)}
+        here = {request for request in here if self.adopted_by.get(request, process.name) == process.name}  # else that one looks
         waits = {request for request, caller in process.callers.waiting.items() if not caller.answered.done()}
         if left := (here & waits) - self.again:
             self.blame(f"{process.name}: {name} is drained, and {sorted(left)} wait there")

@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.route_state import Invocation
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
 from sluice.buffer_service.telemetry import Telemetry
@@ -41,6 +42,7 @@ PATIENCE = 60.0  # s a caller waits: longer than all faults together, so that no
 IMPATIENCE = 0.6  # s he waits where that is drawn
 FAULTS_END = 3.0  # s
 HUGE, CAPACITY = 100, 120  # bytes of an item that no function takes, and of a batch
+PART_OF: ContextVar[tuple[str, str]] = ContextVar("part_of")  # the queue and the batch that an invocation is for
 FAULTS = (
     "answers of the store get lost",
     "calls to the store get lost",
@@ -182,8 +184,8 @@ class World(Account):
         """A function at work for a process."""
         answer: asyncio.Future[bytes] = self.loop.create_future()
         items = decode_batch(payload).items
-        self.check_invoked(process, function, items)
-        batch = self.batch_at.get((process.name, items[0].id), ("", "")) if items else ("", "")
+        batch = PART_OF.get()
+        self.check_invoked(process, function, items, batch)
         for counts, key in [(self.parts, batch), *((self.running, item.id) for item in items)]:
             counts[key] += 1  # type: ignore[index]
         self.later(self._service_time(len(items)), self._serve, process, function, items, batch, answer)
@@ -427,7 +429,9 @@ class World(Account):
                 self.gone.pop(function, None)
 
         def leave() -> None:
-            in_force = {route.function for p in self.processes.values() if p.alive for route in p.model.plan.all_routes}
+            alive = [process for process in self.processes.values() if process.alive]
+            plans = [p.model.plan for p in alive] + [p.told for p in alive if p.told is not None]
+            in_force = {route.function for plan in plans for route in plan.all_routes}
             for function in {f"f{route}{i}" for route in ("", "a", "b", "c") for i in (0, 1)} - in_force - used:
                 self.gone.setdefault(function, self.loop.time())
 
@@ -439,6 +443,7 @@ class World(Account):
         if process.alive and not process.leaving:
             self.gone = {f: since for f, since in self.gone.items() if f not in {route.function for route in plan.all_routes}}
             self.note(f"{process.name} is told of {[(w.name, w.function, w.policy.kind) for w in plan.all_routes]}")
+            process.told = plan
             process.following = self.spawn(process, self._follow_in_order(process, plan, process.following))
             if process is not self.processes["process0"] and self.chance("processes leave", 0.2):
                 self.later(self.rng.choice((0.0, self.rng.uniform(0.0, 0.01))), self._leave_early, process)
@@ -566,6 +571,17 @@ class WatchedModel(ServedModel):
     def __init__(self, world: World, process: Process, plan: Plan, store: Any, invoker: Any, telemetry: Telemetry) -> None:
         self._world, self._process = world, process
         super().__init__(plan, store, world.limits, process.callers, invoker, telemetry.model(plan))
+
+    def _open(self, route: Route) -> None:
+        super()._open(route)
+        dispatcher: Any = self._dispatchers[route.name]
+        invoke = dispatcher._invoke
+
+        async def watched(invocation: Invocation) -> None:
+            PART_OF.set((queue_name(MODEL, route.name), invocation.batch_id))
+            await invoke(invocation)
+
+        dispatcher._invoke = watched
 
     async def follow(self, plan: Plan) -> None:
         await super().follow(plan)

@@ -240,6 +240,17 @@ def test_answers_for_another_process_are_sent_before_the_batch_is_complete_and_t
     assert (events.completed, events.serving) == ([], [])  # the sweep takes it back
 
 
+def test_a_process_that_leaves_takes_no_batch_for_a_caller_whom_it_refuses_just_now():
+    bench = Bench().begun()
+    bench.come(0.1)
+    bench.call(0.1)
+    bench.state.leave(0.1)
+    bench.state.called(0.2, Outcome(0, queue_length=100, epoch="1"))
+    instructions = bench.state.turn(0.2)
+    assert len(instructions.refuse) == 1
+    assert instructions.call.events.leaving
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_an_answer_that_completes_no_batch_is_tried_as_long_as_its_caller_may_wait_but_not_by_a_process_that_ends(ends):
     bench = Bench().begun()
