@@ -16,7 +16,7 @@ from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
-from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, service_times, service_times_up_to
+from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, smoothed_profile
 from sluice.optimizer.smdp import METHODS, SmdpProblem
 
 UNITS = {"s": 1.0, "ms": 1e-3}
@@ -106,9 +106,10 @@ class ServerOptions:
         if self.batch_max is None and measured.service_time is not None and measured.max_batch_size is None:
             raise InvalidInput("batch_max", None, "a largest batch, as the profile names none")
         memory_mb = self.memory_mb or sizes[0]
-        if self.batch_max is None:
-            return EmpiricalLaw(service_times(measured, memory_mb))
-        return EmpiricalLaw(service_times_up_to(measured, memory_mb, self.batch_max))
+        smoothed = smoothed_profile(measured, memory_mb, self.batch_max)
+        if smoothed.note:
+            click.echo(f"note: {smoothed.note}", err=True)
+        return EmpiricalLaw(smoothed.service)
 
     def _assumed(self, scale: float) -> ServiceLaw:
         """The law of the mean service times given."""
