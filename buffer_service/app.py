@@ -27,11 +27,12 @@ from sluice.buffer_service.plans import PlanFollower, PlanSource, plan_source
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.routes import Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.settings import Settings, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
+RECEIVE_PAUSE = 2.0  # seconds at most between two tries to receive while the store is away
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
 
@@ -159,13 +160,18 @@ class BufferService:
                 raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
 
     async def _receive(self, store: Store, callers: Callers) -> None:
+        failures = 0
         while True:
             try:
                 for message in await store.receive():
                     deliver(message, callers)
+                failures = 0
             except StoreUnavailable as error:
-                _log.warning("%s", error)
-                await asyncio.sleep(0.2)
+                if failures & (failures - 1) == 0:  # the first, and ever more seldom
+                    where = without_password(self.settings.redis_url)
+                    _log.warning("%s; at %s (--redis-url, SLUICE_REDIS_URL; memory:// needs no Redis), tried again", error, where)
+                failures += 1
+                await asyncio.sleep(min(0.1 * 2 ** min(failures, 5), RECEIVE_PAUSE))
 
     async def _emit(self) -> None:
         while True:

@@ -390,6 +390,7 @@ def _slo(entry: _Entry) -> Slo:
     allowed = "a number strictly between 0 and 100"
     percentile = fields["percentile"].number(allowed, 0, 100, above=True)
     fields["percentile"].check(percentile < 100, allowed)
+    fields["percentile"].check(percentile >= 1, f"percent of the requests, at least 1; did you mean {100 * percentile:g}?")
     return Slo(latency, percentile)
 
 

@@ -1,7 +1,7 @@
 """Mean times of a batch that one server can have, from measured ones (docs/model.md, section 4.1).
 
-A larger batch is not quicker, and a server in larger batches serves no fewer: neither l(b) nor b / l(b) falls with b. Measured means
-do both, by their errors. Where they do, the nearest means that do not are taken, in least squares weighted by the errors: of l(b)
+A larger batch is not quicker, and a server in larger batches serves no fewer: neither l(b) nor b / l(b) falls with b. Those of
+measured means may, by their errors. Then the nearest means in order are taken, in least squares weighted by the errors: of l(b)
 first, then of l(b) / b, which keeps the order that the first has made (pooling lowers the last of a pool and raises its first).
 Means in order stay as they are. A mean may be moved by its error at the most: what asks for more is no noise, and is refused.
 
@@ -106,9 +106,9 @@ def smooth(service: ServiceTimes, sizes: NDArray[np.intp] | None = None, error: 
         raise InvalidInput(
             f"mean of service time and overhead at batch size {sizes[worst]}",
             float(measured[worst]),
-            f"{taken[worst]:.4g} s within its error of {100 * error[worst]:.2g} %, in order with the other sizes, as a larger batch is "
-            "neither quicker nor serves fewer: profile again (sluice profile with a smaller --precision and a larger --max-seconds), "
-            "or leave out larger batches (--batch-max)",
+            f"{taken[worst]:.4g} s within its error of {100 * error[worst]:.2g} %, in order with the other sizes: a larger batch "
+            "is not quicker and serves no fewer. Profile again (sluice profile with a smaller --precision, a larger --max-seconds), or "
+            "leave out larger batches (--batch-max)",
         )
     if (np.abs(taken / measured - 1) <= _EQUAL).all():
         return Smoothed(service, sizes, measured, measured, error)

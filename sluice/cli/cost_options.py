@@ -70,4 +70,4 @@ def cost_options(command: Command) -> Command:
 
 
 def _price_list(path: str | None) -> Prices:
-    return default_prices() if path is None else read_prices(read_file(path), path)
+    return default_prices() if path is None else read_prices(read_file(path, "--prices"), path)

@@ -14,9 +14,10 @@ import click
 from rich.markup import escape
 from rich.table import Column, Table
 
-from sluice.batching.documents import ArrivalDocument, read, write
+from sluice.batching.documents import ArrivalDocument, write
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli import output
+from sluice.cli.document_files import read_document
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import GAP, TIME_LIMIT
@@ -165,7 +166,7 @@ def _arrivals(texts: tuple[str, ...]) -> dict[str, ArrivalProcess]:
     for text in texts:
         family, equals, file = text.partition("=")
         require(bool(equals), "arrivals", text, "FAMILY=FILE, an arrivals document of a family")
-        arrivals[family] = ArrivalProcess.of(read(ArrivalDocument, output.read_file(file), file))
+        arrivals[family] = ArrivalProcess.of(read_document(ArrivalDocument, file, "--arrivals"))
     return arrivals
 
 

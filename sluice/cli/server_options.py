@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
@@ -122,7 +122,10 @@ class ServerOptions:
     def _process(self, throughput: float, scale: float) -> ArrivalProcess:
         """What arrives; ``throughput`` is what full batches serve, requests/s."""
         given = [value for value in (self.rho, self.rate, self.arrivals, self.mmpp2) if value is not None]
-        require(len(given) == 1, "arrivals", given, "exactly one of --rho, --rate, --arrivals and --mmpp2")
+        one = "exactly one of --rho, --rate, --arrivals and --mmpp2"
+        if not given:
+            raise InvalidInput("arrivals", NOT_GIVEN, one)
+        require(len(given) == 1, "arrivals", given, one)
         if self.rho is not None:
             require(0 < self.rho < np.inf, "rho", self.rho, "a number above 0 and below 1")
             return poisson(self.rho * throughput)

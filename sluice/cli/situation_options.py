@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace as replace_in_document
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
-from sluice.batching.errors import require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import perhaps_arrivals, profile_option
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
@@ -92,7 +92,8 @@ def workload_options(command: Command) -> Command:
     ) -> Any:
         require(seed >= 0, "seed", seed, "an integer >= 0")
         if trace is None:
-            require(arrivals is not None, "arrivals", None, "one of --arrivals, --poisson, --mmpp2 and --trace")
+            if arrivals is None:
+                raise InvalidInput("arrivals", NOT_GIVEN, "one of --arrivals, --poisson, --mmpp2 and --trace")
             require(speed == 1, "speed", speed, "only with --trace")
         else:
             require(n_requests is None, "requests", n_requests, "only without --trace")

@@ -188,7 +188,11 @@ def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., s
         assert plan.predicted.latency[plan.slo.name] <= plan.slo.latency and plan.predicted.mean_batch_size >= 1
         assert plan.predicted.violations is not None and plan.predicted.violations <= plan.slo.error_budget
     code, _, stderr = exit_of("fleet", fleet, "--plans", "plans")
-    assert code == 2 and "devices.cpu.workers: None is not allowed; allowed: the addresses" in stderr
+    assert (
+        code == 2
+        and "devices.cpu.workers: none was given; needed: the addresses of its devices, to which a plan routes: add workers: to cpu"
+        in stderr
+    )
 
 
 @pytest.mark.parametrize(

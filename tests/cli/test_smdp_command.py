@@ -236,7 +236,7 @@ def test_a_file_that_holds_no_list_of_numbers_is_refused(content: str, tmp_path:
 
 def test_a_file_that_is_not_there_is_named(exit_of: Run) -> None:
     code, _, stderr = exit_of("smdp", "--service", "@/no/such/file", "--batch-max", "4", "--rho", "0.5")
-    assert code == 2 and "file: '/no/such/file' is not allowed; allowed: a readable file (No such file or directory)" in stderr
+    assert code == 2 and "--service: '/no/such/file' is not allowed; allowed: a file that exists" in stderr
 
 
 def test_a_list_is_cut_by_a_largest_batch_and_not_by_a_negative_one(tmp_path: Path, document_of: Document, exit_of: Run) -> None:

@@ -35,7 +35,9 @@ def test_the_profile_of_a_tutorial_is_taken_with_both_means_in_the_middle_and_th
     smoothed = smoothed_profile(profile, 1769)
     served_by(smoothed.service)
     assert smoothed.taken[0] == smoothed.taken[1] == pytest.approx(0.00771, abs=1e-5)
-    assert "7.712 ms for a batch of 1 (measured 7.797 ms ± 3 %), 7.712 ms for a batch of 2 (measured 7.63 ms ± 3 %)" in smoothed.note
+    assert (
+        "7.712 ms for a batch of 1 (measured 7.797 ms ± 3 %), 7.712 ms for a batch of 2 (measured 7.63 ms ± 3 %)" in smoothed.note
+    )
 
 
 def test_larger_batches_that_serve_fewer_by_their_error_are_smoothed_too():
@@ -66,7 +68,9 @@ def test_what_is_in_order_stays_as_it_is():
 
 
 def test_a_mean_that_is_out_of_order_by_more_than_its_error_is_refused_with_what_to_do():
-    with pytest.raises(InvalidInput, match=r"at batch size \d: .* within its error of 3 %.*profile again .*--precision.*--batch-max"):
+    with pytest.raises(
+        InvalidInput, match=r"at batch size \d: .* within its error of 3 %.*Profile again .*--precision.*--batch-max"
+    ):
         smoothed_profile(profile_of({1: 0.010, 2: 0.0101}, {1: 0.002, 2: 0.0}), 1769)
 
 
