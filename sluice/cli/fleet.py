@@ -52,7 +52,12 @@ CHOSEN = "auto"
     metavar="FACTOR|auto",
     help="Plan for the demand times this, if it can be; auto: the least with which few enough are late.",
 )
-@click.option("--violations", type=float, metavar="SHARE", help="That may be late or given up, instead of the SLOs' percentiles.")
+@click.option(
+    "--violations",
+    type=float,
+    metavar="SHARE",
+    help="Share of the requests that may be late or given up, 0 to 1  [default: what each SLO's percentile leaves]",
+)
 @click.option(
     "--arrivals",
     "arrival_texts",
@@ -60,9 +65,23 @@ CHOSEN = "auto"
     metavar="FAMILY=FILE",
     help="How a family's requests come, as `sluice fit` wrote it; by default Poisson. May be repeated.",
 )
-@click.option("--batch-rule", type=click.Choice(RULES), default=RULES[0], show_default=True, help="Largest is Proteus's.")
-@click.option("--batching", type=click.Choice(BATCHINGS), default=BATCHINGS[0], show_default=True, help="The table of each queue.")
-@click.option("--time-limit", type=float, default=TIME_LIMIT, show_default=True, metavar="SECONDS", help="Of the search.")
+@click.option(
+    "--batch-rule",
+    type=click.Choice(RULES),
+    default=RULES[0],
+    show_default=True,
+    help="How large the batches are that a device's throughput is worked out with; largest is Proteus's rule.",
+)
+@click.option(
+    "--batching",
+    type=click.Choice(BATCHINGS),
+    default=BATCHINGS[0],
+    show_default=True,
+    help="By which policy the queues' tables are made.",
+)
+@click.option(
+    "--time-limit", type=float, default=TIME_LIMIT, show_default=True, metavar="SECONDS", help="Seconds that the search may take."
+)
 @click.option("--gap", type=float, default=GAP, show_default=True, help="Percentage points of accuracy that count as equal.")
 @click.option("--out", metavar="FILE", help="Write the answer here, as --json shows it.")
 @click.option("--plans", metavar="DIR", help="Write a plan for the buffer here for each family: DIR/FAMILY.json.")

@@ -1,4 +1,4 @@
-"""`sluice`: the door to every room. Commands are imported when they are called, so that `--help` is quick.
+"""`sluice`: the command line. Commands are imported when they are called, so that `--help` is quick.
 
 Exit codes: 0 done; 1 infeasible or failed, with the reason and the best found; 2 misuse.
 """

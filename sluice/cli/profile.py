@@ -34,7 +34,13 @@ BATCH_SIZES = "1,2,4,8,16,32"
 @click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
 @click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
 @click.option("--max-seconds", default=120.0, show_default=True, help="Time for the whole sweep.")
-@click.option("--architecture", type=click.Choice(["x86_64", "arm64"]), default="x86_64", show_default=True, help="For the price.")
+@click.option(
+    "--architecture",
+    type=click.Choice(["x86_64", "arm64"]),
+    default="x86_64",
+    show_default=True,
+    help="Processors of the function, by which the price is told.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the order of the runs.")
 @click.option("--out", help="File for the profile  [default: profile.json, unless --json]")
 @click.option("--yes", is_flag=True, help="Do not ask before the sweep.")

@@ -46,19 +46,31 @@ _SERVER = [
     click.option(
         "--distribution",
         metavar="LAW",
-        help="Of the service time: deterministic, erlang:K, exponential, hyperexponential, gamma:SHAPE.  [default: deterministic]",
+        help="Law of service times: deterministic, erlang:K, exponential, hyperexponential, gamma:SHAPE  [default: deterministic]",
     ),
     click.option(
-        "--unit", type=click.Choice(list(UNITS)), default="s", show_default=True, help="ms: of time; energies are then in mJ."
+        "--unit",
+        type=click.Choice(list(UNITS)),
+        default="s",
+        show_default=True,
+        help="Unit of all times given; with ms energies are in mJ.",
     ),
 ]
 _SOLVER = [
     click.option(
-        "--method", type=click.Choice(METHODS), default=METHODS[0], show_default=True, help="The other two cut the queue."
+        "--method",
+        type=click.Choice(METHODS),
+        default=METHODS[0],
+        show_default=True,
+        help="How the best table is found; the other two methods cut the queue.",
     ),
     click.option("--max-state", type=int, help="Where the other two methods cut the queue  [default: 8 of the largest batch]"),
-    click.option("--overflow-cost", type=float, help="Of value iteration: the papers' c_o  [default: twice the cost of greedy]"),
-    click.option("--epsilon", type=float, help="Of value iteration: the span at which it stops  [default: 0.01]"),
+    click.option(
+        "--overflow-cost",
+        type=float,
+        help="Cost rate of a full queue in value iteration, the papers' c_o  [default: twice the cost of greedy]",
+    ),
+    click.option("--epsilon", type=float, help="Span at which value iteration stops  [default: 0.01]"),
 ]
 
 

@@ -18,8 +18,12 @@ PERCENTILE = 95.0
 _ALLOWED = "one number of seconds (with --percentile), or pP=SECONDS once or several times, as in p95=0.2 and p99=0.4"
 
 
-def slo_options(*, required: bool = True) -> Callable[[Command], Command]:
-    """``--slo`` and ``--percentile``; the command gets ``slos: tuple[Slo, ...]``, at least one where they are ``required``."""
+def slo_options(*, required: bool = True, default: Slo | None = None) -> Callable[[Command], Command]:
+    """``--slo`` and ``--percentile``; the command gets ``slos: tuple[Slo, ...]``, at least one where they are ``required``.
+
+    The command's own ``default`` is told where there is one.
+    """
+    none_given = "" if default is None else f"  [default: {default.name}={default.latency:g}]"
 
     def decorated(command: Command) -> Command:
         @click.option(
@@ -28,7 +32,7 @@ def slo_options(*, required: bool = True) -> Callable[[Command], Command]:
             multiple=True,
             required=required,
             metavar="[pP=]SECONDS",
-            help="Latency that the percentile must keep; repeat as p95=0.2, p99=0.4 for several percentiles at once.",
+            help="Latency that the percentile must keep; repeat as p95=0.2, p99=0.4 for several percentiles at once." + none_given,
         )
         @click.option(
             "--percentile", type=float, help=f"Percent of requests that must keep --slo SECONDS  [default: {PERCENTILE:g}]"
