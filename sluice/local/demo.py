@@ -306,7 +306,7 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
         mean = usage["duration"] / max(1, row.invocations)
         text = (
             f"the latency measured is {_beside(off)} the one predicted: an invocation took {mean * 1e3:.1f} ms on average, "
-            f"and {profiled * 1e3:.1f} ms alone"
+            f"{profiled * 1e3:.1f} ms in the profile"
         )
         concurrency, cores = int(usage["max_concurrency"]), os.cpu_count() or 1
         if concurrency > cores:
