@@ -103,7 +103,7 @@ def test_a_figure_far_off_its_prediction_is_explained_with_what_the_run_saw():
     usage = {"duration": 0.25, "max_concurrency": 7}
     latency, cost, failures = notes(row, usage, service_times(PROFILE, 512))
     assert latency.startswith(
-        "the latency measured is 50% above the one predicted: an invocation took 25.0 ms on average, and 23.0 ms"
+        "the latency measured is 50% above the one predicted: an invocation took 25.0 ms on average, 23.0 ms in the profile"
     )
     assert "up to 7 ran at once" in latency
     assert cost.startswith("the bill is 30% above the one predicted: the mean batch had 1.00 requests, where 2.00 were predicted")
