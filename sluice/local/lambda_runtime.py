@@ -459,7 +459,8 @@ def _require_files(functions: Sequence[Function]) -> None:
     for path, names in missing.items():
         logger.warning("%s of %s does not exist: %s; their invocations will fail", MODEL_FILE, ", ".join(names), path)
     if functions and sum(map(len, missing.values())) == len(functions):
-        raise InvalidInput(MODEL_FILE, str(next(iter(missing))), "a file that exists (python -m sluice.local.networks makes one)")
+        allowed = "a file that exists, by its path from where this is started (python -m sluice.local.networks makes one)"
+        raise InvalidInput(MODEL_FILE, str(next(iter(missing))), allowed)
 
 
 def _fail(text: str) -> NoReturn:

@@ -570,6 +570,6 @@ def test_networks_that_are_not_there_are_told_at_the_start(tmp_path: Path) -> No
     done = start_with({"functions": functions}, tmp_path)
     assert done.returncode == 2
     assert f"SLUICE_MODEL_FILE of f-1, f-2 does not exist: {tmp_path}/nets/f.onnx; their invocations will fail" in done.stderr
-    assert f"SLUICE_MODEL_FILE: '{tmp_path}/nets/f.onnx' is not allowed; allowed: a file that exists (python -m sl" in done.stderr
+    assert f"SLUICE_MODEL_FILE: '{tmp_path}/nets/f.onnx' is not allowed; allowed: a file that exists, by its path" in done.stderr
     some = [Function(name="g", environment={"SLUICE_MODEL_FILE": __file__}), Function(name="h"), Function(**functions[0])]
     assert list(missing_files(some).values()) == [["f-1"]]
