@@ -37,10 +37,15 @@ studies: $(VENV)/dev
 deploy-tools: .venv-sam/installed .venv-ministack/installed
 
 # Two locks of one tree: what runs the system here, and what also tests it.
-# The complete lock names no order, so that two halves of it are installed at once.
+# The complete lock names no order, so that two halves of it are installed at once: each beside the environment, as pip at its end
+# reads what else is there and would find what the other has half written, and then moved into it.
+MERGE = import os, shutil, sys; [shutil.copytree(half, "$(VENV)", copy_function=os.replace, dirs_exist_ok=True) for half in sys.argv[1:]]
 $(VENV)/local $(VENV)/dev: $(VENV)/%: requirements/%.txt pyproject.toml | $(BIN)/python
+	rm -rf $(VENV)/half-* && mkdir $(VENV)/half-0 $(VENV)/half-1
 	awk '/^[a-z]/ { n++ } { print > ("$(VENV)/half-" n % 2 ".txt") }' $<
-	printf '0\n1\n' | xargs -P 2 -I HALF $(call INSTALL,$(VENV)) --require-hashes -r $(VENV)/half-HALF.txt
+	printf '0\n1\n' | xargs -P 2 -I HALF $(call INSTALL,$(VENV)) --prefix $(VENV)/half-HALF --require-hashes -r $(VENV)/half-HALF.txt
+	$(BIN)/python -c '$(MERGE)' $(VENV)/half-0 $(VENV)/half-1
+	rm -rf $(VENV)/half-*
 	$(call INSTALL,$(VENV)) --no-build-isolation -e .
 	touch $@
 

@@ -29,11 +29,12 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.room import Room
 from sluice.buffer_service.routes import Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
-from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.settings import Settings, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
+RECEIVE_PAUSE = 0.2  # seconds between two tries to receive while the store is away
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
 SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
@@ -197,16 +198,17 @@ class BufferService:
 
     async def _receive(self, store: Store, callers: Callers) -> None:
         store_away = Seldom(_log.warning)
+        where = without_password(self.settings.redis_url)
         while True:
             try:
                 for message in await store.receive():
                     deliver(message, callers, self.telemetry.set_aside)
             except StoreUnavailable as error:
-                store_away.say("store", str(error))
-                await asyncio.sleep(0.2)
+                store_away.say("store", f"{error}; at {where} (--redis-url, SLUICE_REDIS_URL; memory:// needs no Redis)")
+                await asyncio.sleep(RECEIVE_PAUSE)
             except Exception:  # a defect; what it was about is lost, and the next message must come all the same
                 _log.exception("a message was not handed out")
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(RECEIVE_PAUSE)
 
     async def _emit(self) -> None:
         while True:

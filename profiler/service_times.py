@@ -258,20 +258,34 @@ class _Point:
         self.durations: list[float] = []
         self.billed: list[float] = []
         self.overheads: list[float] = []
-        self.attempts = 0
-        self.spent = 0.0  # s of wall time in runs, the warm-up apart
+        self.attempts = 0  # runs, the warm-up apart
+        self.spent = 0.0  # s of wall time in them
+        self.expected = (
+            0.0  # s that the next run will take: as long as the warm-up, then as the mean attempt up to the last warm one
+        )
         self.half_width = math.inf  # of the mean's confidence interval, relative
-        self.expected = 0.0  # s of wall time of the next run
         self.stopped: str | None = None
 
     def __str__(self) -> str:
         return f"memory_mb {self.memory_mb}, batch_size {self.batch_size}"
 
-    def count(self, run: Invocation) -> None:
+    def ran(self, run: Invocation, seconds: float) -> None:
+        """Take in a run that took ``seconds`` of wall time; one that started cold is paid for, and measures nothing."""
+        self.attempts += 1
+        self.spent += seconds
+        if run.report.init_duration is not None:
+            return
+        self.expected = self.spent / self.attempts
         self.durations.append(run.report.duration)
         self.billed.append(run.report.billed_duration)
         self.overheads.append(max(0.0, run.wall_time - run.report.duration))
         self.half_width = relative_half_width(self.durations)
+
+    def stops(self, sweep: Sweep) -> str | None:
+        """Why no more runs are needed, or allowed; ``None`` while they are."""
+        if len(self.durations) >= sweep.n_min and self.half_width <= sweep.precision:
+            return PRECISE
+        return RUNS_USED if self.attempts >= sweep.n_max else None
 
     def done(self, sweep: Sweep) -> float:
         """The part of its runs that is done, 0 to 1, as far as the spread so far lets foresee."""
@@ -302,12 +316,13 @@ class _Measurement:
         self.clock = clock
         self.started = clock()
         self.points = [_Point(sweep, m, b) for m in sorted(sweep.memory_sizes) for b in sorted(sweep.batch_sizes)]
+        self.sharable = 0.0  # s that the points share: those of the sweep without the warm-ups
         self.inits: dict[int, list[float]] = {}
         self.invocations = 0
         self.gb_seconds = 0.0
 
     def run(self, measured_at: str | None) -> MeasuredServiceTimes:
-        for point in self.points:
+        for point in self.points:  # warm up
             if self.elapsed() < self.sweep.max_seconds:
                 point.expected = self.run_once(point).report.duration
         self.sharable = self.sweep.max_seconds - self.elapsed()
@@ -333,25 +348,24 @@ class _Measurement:
         return ran
 
     def has_time(self, point: _Point) -> bool:
-        """Whether the next run of a point fits into its share of the time, or into the time at all before its second run."""
+        """Whether the next run of a point ends in time if it takes as long as expected: in that of the sweep, and in its share.
+
+        The first two runs need no share, as without them the point has no interval at all.
+        """
         if self.elapsed() + point.expected > self.sweep.max_seconds:
             return False
-        left_to_open = self.sharable - sum(p.spent for p in self.points if p.stopped is not None)
-        share = left_to_open / sum(p.stopped is None for p in self.points)
-        return len(point.durations) < 2 or point.spent + point.expected <= share
+        return len(point.durations) < 2 or point.spent + point.expected <= self.share()
+
+    def share(self) -> float:
+        """Seconds that an open point may spend in all: an equal part of what the closed ones leave over."""
+        closed = [point.spent for point in self.points if point.stopped is not None]
+        return (self.sharable - sum(closed)) / (len(self.points) - len(closed))
 
     def measure(self, point: _Point) -> None:
         start = self.clock()
         run = self.run_once(point)
-        point.spent += self.clock() - start
-        point.attempts += 1
-        if run.report.init_duration is None:
-            point.count(run)
-            point.expected = point.spent / point.attempts
-        if len(point.durations) >= self.sweep.n_min and point.half_width <= self.sweep.precision:
-            point.stopped = PRECISE
-        elif point.attempts >= self.sweep.n_max:
-            point.stopped = RUNS_USED
+        point.ran(run, self.clock() - start)
+        point.stopped = point.stops(self.sweep)
         self.report_progress(point)
 
     def run_once(self, point: _Point) -> Invocation:

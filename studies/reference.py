@@ -30,7 +30,8 @@ def command_line_page() -> str:
 
 Written by `python -m studies.reference` from what every command says of itself; a test makes it again and compares. Commands
 take `--json` (one document on stdout, everything else on stderr) and exit with 0 when done, 1 when what was asked cannot be (with
-the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed.
+the reason and the best found), 2 on misuse, naming the option or field, its value and what is allowed. `sluice serve` exits with 3
+where it was told nothing wrong and yet could not start.
 """
     return intro + "".join(f"\n## sluice {name}\n\n```text\n{_help(name)}\n```\n" for name in COMMANDS)
 

@@ -19,6 +19,7 @@ from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.baselines.in_time import seconds_in_time
 from sluice.optimizer.recommend import WorkerOffer, choose_workers
 from sluice.optimizer.service.law import EmpiricalLaw
+from sluice.optimizer.service.smoothing import smooth
 from sluice.optimizer.simulation.deployment import Adaptation, Deployment
 from sluice.optimizer.simulation.schedule import Schedule
 from sluice.optimizer.smdp import SmdpProblem
@@ -59,9 +60,9 @@ def smdp(offer: WorkerOffer, workers: int, arrival_rate: float, slos: Sequence[S
     Raises
     ------
     InvalidInput
-        More arrivals than the workers serve in their largest batches.
+        More arrivals than the workers serve in their largest batches; mean service times out of order by more than their error.
     """
-    service = offer.service
+    service = smooth(offer.service).service
     energy = offer.usage if offer.usage.any() else service.mean_response
     problem = SmdpProblem(poisson(arrival_rate / workers), EmpiricalLaw(service), energy, 1, 1.0, 1.0)
     solution = solve_by_policy_iteration(problem.weighted(1.0, 0.0))

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+from sluice.optimizer.fleet.fleet_file import read_fleet
 from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import solve_fleet
 from sluice.optimizer.fleet.plan import FleetPlan
 from sluice.optimizer.fleet.planning import plan_fleet
 from sluice.optimizer.fleet.prediction import FamilyPrediction, FleetPrediction, simulate_plan
 from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, best_flows, solution_of
-from sluice.optimizer.fleet.specification import DeviceType, Family, Fleet, Variant, read_fleet
+from sluice.optimizer.fleet.specification import DeviceType, Family, Fleet, Variant
 from sluice.optimizer.fleet.tables import DEPLOYABLE, Batching, queue_table
 from sluice.optimizer.fleet.throughput import Profile
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from sluice.batching.documents import Plan, PolicyDocument, Prediction, Route
-from sluice.batching.errors import require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.prediction import FleetPrediction, finite, simulate_plan
@@ -128,8 +128,11 @@ class FleetPlan:
             for group in self.groups:
                 if group.family != name or not group.share:
                     continue
-                where = f"devices.{group.device_type}.workers"
-                require(bool(workers[group.device_type]), where, None, "the addresses of its devices, to which a plan routes")
+                if not workers[group.device_type]:
+                    needed = (
+                        f"the addresses of its devices, to which a plan routes: add workers: to {group.device_type}, or no --plans"
+                    )
+                    raise InvalidInput(f"devices.{group.device_type}.workers", NOT_GIVEN, needed)
                 route = f"{group.variant}.{group.device_type}"
                 function = ",".join(group.devices)
                 routes.append(Route(route, function, PolicyDocument.of(group.policy), group.share, group.variant, group.accuracy))

@@ -9,6 +9,7 @@ import numpy as np
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import Slo
+from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -114,7 +115,14 @@ class FunctionSettings:
             compute[j, : service.max_batch_size], _ = invocation_costs(service, question.billing)
             alone = self.bill(np.ones(1), service)
             per_invocation[j] = alone.per_request - alone.compute
-        self.search = Search(question.arrivals, self.services, compute, per_invocation, question.longest_timeout)
+        try:
+            self.search = Search(question.arrivals, self.services, compute, per_invocation, question.longest_timeout)
+        except InvalidInput as error:
+            if question.limits.timeouts or question.limits.max_timeout is not None:
+                raise
+            latency = max(slo.latency for slo in question.slos)
+            considered = f"timeouts of up to {question.longest_timeout:g} s would be considered, and can be {error.allowed}"
+            raise InvalidInput("slo.latency", latency, f"seconds, not ms: {considered}; --max-timeout considers less") from None
 
     def bill(self, batch_size_pmf: Array, service: ServiceTimes) -> BatchCost:
         """Of a request whose batch has the sizes of ``batch_size_pmf``."""

@@ -4,7 +4,7 @@ For one timeout the batching law of every batch size comes at once (``SizeOrTime
 "a fraction q within t" needs one point of each latency distribution, not the distribution. Batch sizes alone give every cost and a
 ceiling on every probability: whoever opens a batch that leaves by timeout T waits T. So timeouts are visited cheapest first, and
 those that only have settings dearer than the best found, or settings that cannot keep an SLO, are not. A ``Landscape`` holds
-cost and margins (the probability of being within each SLO, less what was promised).
+cost and margins (the probability of being within each SLO, less what was promised), and which settings were ruled out.
 
 Between two neighbouring timeouts cost and margins are taken to stray from their ends by no more than their curvature allows, as
 estimated from the neighbours: h^2/8 times the second divided difference. A cell that could hold a kept SLO at a cost below the
@@ -36,6 +36,7 @@ RESOLUTION = 1e-5  # of the longest timeout, or of twice the shortest latency pr
 MAX_ROUNDS = 20
 CELLS_A_ROUND = 8
 ROUNDING = 1e-9  # of a probability: an SLO missed by no more is kept
+OnProgress = Callable[[float], None]
 _NEVER = 1e300  # seconds; the response of a batch that is not allowed
 
 
@@ -53,20 +54,22 @@ class Choice:
 class Landscape:
     """Cost and margins of the SLOs at ascending timeouts: (n_timeouts, n_services, max_batch_size).
 
-    ``cost`` is infinite where a batch is not allowed. ``margin`` is the least over the SLOs; minus infinity where a setting was
-    ruled out unvisited, nan where it was not visited as others are cheaper.
+    ``cost`` is infinite where a batch is not allowed. ``margin`` is the least over the SLOs, nan where it was not computed: where a
+    setting was ``ruled_out``, as it cannot keep an SLO, or none of its function can be cheapest, or where others are cheaper.
     """
 
     timeouts: Array
     cost: Array
     margin: Array
+    ruled_out: NDArray[np.bool_]
 
-    def add(self, timeouts: Array, cost: Array, margin: Array) -> None:
+    def add(self, timeouts: Array, cost: Array, margin: Array, ruled_out: NDArray[np.bool_]) -> None:
         """Take in further timeouts."""
         order = np.argsort(np.concatenate([self.timeouts, timeouts]), kind="stable")
         self.timeouts = np.concatenate([self.timeouts, timeouts])[order]
         self.cost = np.concatenate([self.cost, cost])[order]
         self.margin = np.concatenate([self.margin, margin])[order]
+        self.ruled_out = np.concatenate([self.ruled_out, ruled_out])[order]
 
     @property
     def n_settings(self) -> int:
@@ -76,6 +79,18 @@ class Landscape:
     def kept_cost(self, budget: float = np.inf) -> Array:
         """Cost where every SLO and the budget are kept, infinite elsewhere."""
         return np.where((self.margin >= -ROUNDING) & (self.cost <= budget), self.cost, np.inf)
+
+    def least_cost_between(self) -> Array:
+        """What a timeout between two neighbours costs at the least, by their curvature: (n_timeouts - 1, n_services, n_sizes)."""
+        with np.errstate(invalid="ignore"):  # inf - inf, where a batch is not allowed
+            return np.asarray(np.minimum(self.cost[:-1], self.cost[1:]) - _sway(self.timeouts, self.cost))
+
+    def may_keep_between(self) -> NDArray[np.bool_]:
+        """Where a timeout between two neighbours may keep the SLOs, by their curvature; what was not visited may."""
+        margin = np.where(self.ruled_out, -np.inf, self.margin)
+        with np.errstate(invalid="ignore"):
+            most = np.maximum(margin[:-1], margin[1:]) + _sway(self.timeouts, margin)
+            return np.asarray(~(most < 0))
 
     def ranked(self, budget: float = np.inf) -> list[Choice]:
         """The cheapest timeout of each function and batch size that keeps the SLOs, cheapest first.
@@ -166,7 +181,7 @@ class Search:
         n_best: int = 1,
         refine: bool = True,
         tolerance: float = TOLERANCE,
-        on_progress: Callable[[float], None] = lambda fraction: None,
+        on_progress: OnProgress = lambda fraction: None,
     ) -> tuple[Landscape, float | None]:
         """The cheapest settings over ``timeouts`` and, where asked for, finer around what could be cheapest; and the gap left open.
 
@@ -174,32 +189,50 @@ class Search:
         ``n_best`` beyond their number, whatever may keep the SLOs. The gap is the part of the least cost by which a timeout
         between those given might be cheaper; 0 where nothing keeps the SLOs, ``None`` without refinement.
         """
+        land = self._unvisited(slos, timeouts)
+        self._visit(land, slos, budget, n_best, on_progress)
+        gap = self._refine(land, slos, budget, tolerance, on_progress) if refine else None
+        on_progress(1.0)
+        return land, gap
+
+    def _unvisited(self, slos: Sequence[Slo], timeouts: Array) -> Landscape:
+        """Every cost, no margin, and ruled out what batch sizes alone show not to keep an SLO."""
         cost = np.array([self.costs(float(timeout)) for timeout in timeouts])
-        possible = np.array([self._ceiling(float(timeout), slos) for timeout in timeouts]) >= -ROUNDING
-        land = Landscape(np.asarray(timeouts, dtype=np.float64), cost, np.where(possible, np.nan, -np.inf))
-        hopeful = np.where(possible & (cost <= budget), cost, np.inf)
+        ceiling = np.array([self._ceiling(float(timeout), slos) for timeout in timeouts])
+        return Landscape(np.asarray(timeouts, dtype=np.float64), cost, np.full(cost.shape, np.nan), ceiling < -ROUNDING)
+
+    def _visit(self, land: Landscape, slos: Sequence[Slo], budget: float, n_best: int, on_progress: OnProgress) -> None:
+        """The margins of the functions that may be among the ``n_best`` cheapest, timeout by timeout, the cheapest first.
+
+        A timeout is left out once ``n_best`` functions keep the SLOs for less than any hopeful setting of it costs; so are all
+        that follow.
+        """
+        hopeful = np.where(land.ruled_out | (land.cost > budget), np.inf, land.cost)
         best, limit = np.full(len(self.services), np.inf), np.inf
         for turn, i in enumerate(np.argsort(hopeful.min(axis=(1, 2)), kind="stable")):
             services = np.flatnonzero((hopeful[i] < limit).any(axis=1))
             if not len(services):
                 break
-            land.margin[i, services] = self._margins(float(timeouts[i]), slos, services)
+            land.margin[i, services] = self._margins(float(land.timeouts[i]), slos, services)
+            land.ruled_out[i, services] = False
             best = np.minimum(best, np.where(land.margin[i] >= -ROUNDING, hopeful[i], np.inf).min(axis=1))
             limit = float(np.sort(best)[n_best - 1]) if n_best <= len(best) else np.inf
-            on_progress(0.7 * (turn + 1) / len(timeouts))
-        gap = None
+            on_progress(0.7 * (turn + 1) / len(land.timeouts))
+
+    def _refine(self, land: Landscape, slos: Sequence[Slo], budget: float, tolerance: float, on_progress: OnProgress) -> float:
+        """Halve the cells that may hold a cheaper setting until none is worth it; the gap that is left open."""
         finest = RESOLUTION * min(self.max_timeout, 2 * min(slo.latency for slo in slos))
-        for turn in range(MAX_ROUNDS if refine else 0):
+        gap = 0.0
+        for turn in range(MAX_ROUNDS):
             gap, middles, services = self._open_cells(land, budget, tolerance, finest)
             if not len(middles):
                 break
-            margin = np.full((len(middles), *self.allowed.shape), -np.inf)
+            margin = np.full((len(middles), *self.allowed.shape), np.nan)
             for i, timeout in enumerate(middles):
                 margin[i, services] = self._margins(float(timeout), slos, services)
-            land.add(middles, np.array([self.costs(float(timeout)) for timeout in middles]), margin)
+            land.add(middles, np.array([self.costs(float(timeout)) for timeout in middles]), margin, np.isnan(margin))
             on_progress(0.7 + 0.3 * (turn + 1) / MAX_ROUNDS)
-        on_progress(1.0)
-        return land, None if gap is None else gap + SAME
+        return gap + SAME
 
     def _margins(self, timeout: float, slos: Sequence[Slo], services: NDArray[np.intp]) -> Array:
         """Least over the SLOs of the probability of keeping it less what was promised: (len(services), max_batch_size)."""
@@ -224,11 +257,9 @@ class Search:
         limit = min(best * (1 - tolerance), budget)  # where nothing is kept yet, a cell may still hold what is
         if not np.isfinite(limit) or len(land.timeouts) < 2:
             return 0.0, np.empty(0), np.empty(0, dtype=np.intp)
-        with np.errstate(invalid="ignore"):
-            least = np.minimum(land.cost[:-1], land.cost[1:]) - _sway(land.timeouts, land.cost)
-            most = np.maximum(land.margin[:-1], land.margin[1:]) + _sway(land.timeouts, land.margin)
-            wide = (np.diff(land.timeouts) > finest)[:, None, None]
-            may = wide & ~(most < 0) & (least < limit)
+        least = land.least_cost_between()
+        wide = (np.diff(land.timeouts) > finest)[:, None, None]
+        may = wide & land.may_keep_between() & (least < limit)
         lower = np.where(may, least, np.inf).min(axis=(1, 2))
         gap = max(0.0, 1 - float(lower.min()) / best) if may.any() and np.isfinite(best) else tolerance
         chosen = [i for i in np.argsort(lower, kind="stable") if np.isfinite(lower[i])][:CELLS_A_ROUND]

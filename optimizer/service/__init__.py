@@ -13,6 +13,7 @@ from sluice.optimizer.service.law import (
     hyperexponential,
     law_named,
 )
+from sluice.optimizer.service.smoothing import Smoothed, smooth, smoothed_profile
 from sluice.optimizer.service.times import ServiceTimes, service_times, service_times_up_to
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ScaledLaw",
     "ServiceLaw",
     "ServiceTimes",
+    "Smoothed",
     "deterministic",
     "erlang",
     "exponential",
@@ -28,4 +30,6 @@ __all__ = [
     "law_named",
     "service_times",
     "service_times_up_to",
+    "smooth",
+    "smoothed_profile",
 ]

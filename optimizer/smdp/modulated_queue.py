@@ -33,14 +33,11 @@ from scipy.linalg import lu_factor, lu_solve
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import stationary_distribution
-from sluice.optimizer.compiled import compiled, inlined
+from sluice.optimizer.smdp.modulated_kernels import extend, fill_moves, moves_above, weights_above
 from sluice.optimizer.smdp.modulated_ladder import first_descents
+from sluice.optimizer.smdp.modulated_services import NEGLIGIBLE, counts_of_services
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import Actions, Performance
-
-_NEGLIGIBLE = 1e-18  # probability of so many arrivals, or more
-_LOST = 1e-22  # of a probability that is not carried on
-_MOST_NUMBERS = 2**22  # probabilities of the numbers of jumps of the uniformized process, by batch size
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,20 +75,21 @@ class ModulatedValues:
 
 
 class ModulatedTail:
-    """What lies above the last row of tables that end in batches of ``batch_sizes``, (n_phases,)."""
+    """What lies above the last row of tables that end in batches of ``batch_sizes``, (n_phases,): (4.11) and (4.12)."""
 
     def __init__(self, queue: ModulatedQueue, batch_sizes: Actions) -> None:
         n = len(batch_sizes)
-        phases = np.arange(n)
+        at = batch_sizes, np.arange(n)
         self.batch_sizes = batch_sizes
         self.largest = int(batch_sizes.max())
-        self._rate = queue.rate
-        self.transitions = queue.transitions[batch_sizes, phases]
-        self.service_time = queue.duration[batch_sizes, phases]
-        self._stationary = stationary_distribution(self.transitions - np.eye(n))
-        self._moved = queue.arrived[batch_sizes, phases] - batch_sizes[:, None] * self.transitions  # M
-        self._squared = queue.squared(batch_sizes, phases, -batch_sizes)
-        self.drift = -float(self._stationary @ self._moved.sum(axis=1))
+        self._rate = queue.rate  # lambda
+        self.transitions = queue.transitions[at]  # P
+        self.service_time = queue.duration[at]  # L
+        self._stationary = stationary_distribution(self.transitions - np.eye(n))  # pi
+        moved = queue.arrived[at] - batch_sizes[:, None] * self.transitions  # M
+        self._moved, self._moved_in_all = moved, moved.sum(axis=1)  # M, M 1
+        self._squared = queue.squared(*at, -batch_sizes)  # E[(K - b)^2]
+        self.drift = -float(self._stationary @ self._moved_in_all)
         if self.drift <= 0:
             served = float(self._stationary @ batch_sizes / (self._stationary @ self.service_time))
             raise InvalidInput(
@@ -99,30 +97,31 @@ class ModulatedTail:
                 batch_sizes.tolist(),
                 f"batch sizes that serve more than {queue.rate:.6g} requests/s (not {served:.6g})",
             )
+        # (I - P + 1 pi)^-1 y is the x with (I - P) x = y and pi x = 0, where pi y = 0
         self._fundamental = np.linalg.inv(np.eye(n) - self.transitions + self._stationary)
-        # u and c are these times the gain less than at gain 0
+        # u and c are these times the gain less than at gain 0: -g L in the last line of (4.11), and what keeps it solvable
         self.gain_slope = float(self._stationary @ self.service_time) / self.drift
-        self.gain_constant = self._fundamental @ (self.service_time + self.gain_slope * self._moved.sum(axis=1))
-        counts = queue.counts[batch_sizes, :, phases].transpose(1, 0, 2)
-        self.descents = first_descents(np.ascontiguousarray(counts), batch_sizes, self._stationary)
-        self.weights = _weights(self.descents, queue.counts.shape[1])
+        self.gain_constant = self._fundamental @ (self.service_time + self.gain_slope * self._moved_in_all)
+        counts = queue.counts[batch_sizes, :, at[1]].transpose(1, 0, 2)
+        self.descents = first_descents(np.ascontiguousarray(counts), batch_sizes, self._stationary)  # delta of (4.12)
+        self.weights = weights_above(self.descents, queue.counts.shape[1])
 
     def polynomial(self, costs: Array) -> tuple[Array, Array, Array]:
-        """A (n,), u and c (n_phases, n) at gain 0 for costs (n_phases, n) of the services, s / lambda beside the first."""
+        """A (n,), u and c (n_phases, n) of (4.11) at gain 0; ``costs`` (n_phases, n) are q, with s / lambda beside the first."""
         quadratic = np.zeros(costs.shape[1])
-        quadratic[0] = self._stationary @ self.service_time / (2 * self._rate * self.drift)
-        slope = 2 * np.outer(self._moved.sum(axis=1), quadratic)
-        slope[:, 0] += self.service_time / self._rate
-        linear = self._fundamental @ slope
-        fixed = costs + np.outer(self._squared, quadratic) + self._moved @ linear
-        level = self._stationary @ fixed / self.drift
-        return quadratic, linear + level, self._fundamental @ (fixed + np.outer(self._moved.sum(axis=1), level))
+        quadratic[0] = self._stationary @ self.service_time / (2 * self._rate * self.drift)  # A = pi L / (2 lambda drift)
+        slope = 2 * np.outer(self._moved_in_all, quadratic)
+        slope[:, 0] += self.service_time / self._rate  # L / lambda + 2 A M 1
+        linear = self._fundamental @ slope  # u, but for a multiple of 1
+        fixed = costs + np.outer(self._squared, quadratic) + self._moved @ linear  # q + A E[(K - b)^2] + M u
+        level = self._stationary @ fixed / self.drift  # the multiple of 1 in u, with which pi times the last line is 0
+        return quadratic, linear + level, self._fundamental @ (fixed + np.outer(self._moved_in_all, level))
 
     def extended(self, rest: Array, n_rows: int) -> Array:
         """``rest`` (n_states, n_phases, n) with more rows, ``n_rows`` in all."""
         result = np.empty((n_rows, *rest.shape[1:]))
         result[: len(rest)] = rest
-        _extend(result, len(rest), self.descents)
+        extend(result, len(rest), self.descents)
         return result
 
 
@@ -139,13 +138,13 @@ class ModulatedQueue:
         self.n_phases = problem.arrivals.n_phases
         D0, D1 = problem.arrivals.D0, problem.arrivals.D1
         leave = -D0.diagonal()
-        counts, held = _counts(problem)
+        counts, held = counts_of_services(problem)
         self.counts = np.zeros((len(counts) + 1, *counts.shape[1:]))
         self.counts[1:] = counts
         self.counts[0, 0] = (D0 + np.diag(leave)) / leave[:, None]
         self.counts[0, 1] = D1 / leave[:, None]
         largest = self.counts.max(axis=(2, 3))
-        self.reach = largest.shape[1] - (largest[:, ::-1] >= _NEGLIGIBLE).argmax(axis=1)  # counts that matter, by action
+        self.reach = largest.shape[1] - (largest[:, ::-1] >= NEGLIGIBLE).argmax(axis=1)  # counts that matter, by action
         k = np.arange(self.counts.shape[1])
         self.transitions = self.counts.sum(axis=1)
         self.arrived = np.tensordot(self.counts, k, axes=(1, 0))  # mean arrivals, with the phase after them
@@ -258,7 +257,10 @@ class ModulatedQueue:
 
 
 class _Equations:
-    """The linear system of tables: a row per state and phase; unknown are e(0) ... e(S), the gain in the place of the first."""
+    """The linear system of tables: (4.10) with the actions of the tables, less what (4.11) has of it, a row per state and phase.
+
+    Unknown are e(0) ... e(S), the gain in the place of the first.
+    """
 
     def __init__(self, queue: ModulatedQueue, actions: Actions, tail: ModulatedTail) -> None:
         self._queue, self._tail = queue, tail
@@ -267,26 +269,42 @@ class _Equations:
         self._actions = actions.T.ravel()  # state by state
         self._phases = np.tile(np.arange(n), n_states)
         self._s = np.repeat(np.arange(n_states), n)
-        behind = self._s - self._actions
+        self._behind = self._s - self._actions
         at = self._actions, self._phases
-        self._next = behind + queue.arrived[at].sum(axis=1)
-        self._squared = queue.squared(*at, behind)
+        self._next = self._behind + queue.arrived[at].sum(axis=1)
+        self._squared = queue.squared(*at, self._behind)
         self._duration = queue.duration[at]
         # mean number waiting then, with the phase then: what u is multiplied by
-        self._with_phase = behind[:, None] * queue.transitions[at] + queue.arrived[at]
-        matrix = np.zeros((n_states * n, n_states * n))
-        self.leaves = np.zeros(self._shape)
-        _fill(matrix, self.leaves, queue.counts, queue.reach, np.ascontiguousarray(actions))
-        farthest = int((behind + queue.reach[self._actions] - 1).max())
-        above = min(farthest - n_states + 1, len(tail.weights))
-        if above > 0:
-            moves = _moves_above(queue.counts, np.ascontiguousarray(actions), above).reshape(n_states * n, above * n)
-            below = tail.weights[:above].transpose(0, 2, 1, 3).reshape(above * n, -1)
-            matrix[:, (n_states - tail.largest) * n :] -= moves @ below
-        gain = self._duration + tail.gain_slope * (self._next - self._s)
-        matrix[:, 0] = gain + queue.transitions[at] @ tail.gain_constant - tail.gain_constant[self._phases]
+        self._with_phase = self._behind[:, None] * queue.transitions[at] + queue.arrived[at]
+        matrix, self.leaves = self._moves_inside(np.ascontiguousarray(actions))
+        self._fold_in_moves_above(matrix, np.ascontiguousarray(actions))
+        matrix[:, 0] = self._times_gain()
         # The transpose has LAPACK's order and is factored in place.
         self._factors = lu_factor(matrix.T, overwrite_a=True, check_finite=False)
+
+    def _moves_inside(self, actions: Actions) -> tuple[Array, Array]:
+        """e(s) less Sum_k C_k e(s - a + k) of (4.10) as a matrix, up to the last row; and the probability of moves beyond it."""
+        matrix, leaves = np.zeros((actions.size, actions.size)), np.zeros(self._shape)
+        fill_moves(matrix, leaves, self._queue.counts, self._queue.reach, actions)
+        return matrix, leaves
+
+    def _fold_in_moves_above(self, matrix: Array, actions: Actions) -> None:
+        """Put for e of the states above the last row what (4.12) says: sums of e of the ``largest`` rows below them."""
+        (n_states, n), tail = self._shape, self._tail
+        farthest = int((self._behind + self._queue.reach[self._actions] - 1).max())
+        above = min(farthest - n_states + 1, len(tail.weights))
+        if above <= 0:
+            return
+        moves = moves_above(self._queue.counts, actions, above).reshape(n_states * n, above * n)
+        below = tail.weights[:above].transpose(0, 2, 1, 3).reshape(above * n, -1)
+        matrix[:, (n_states - tail.largest) * n :] -= moves @ below
+
+    def _times_gain(self) -> Array:
+        """What the gain is multiplied by, (n_states * n_phases,): the duration, and the parts of u and c that it has in (4.11)."""
+        tail = self._tail
+        moved_on = self._queue.transitions[self._actions, self._phases]
+        gain = self._duration + tail.gain_slope * (self._next - self._s)
+        return np.asarray(gain + moved_on @ tail.gain_constant - tail.gain_constant[self._phases])
 
     def sides(self, costs: Array, quadratic: Array, linear: Array, constant: Array) -> Array:
         """Right sides, (n_states * n_phases, n), for ``n`` costs of an action, s / lambda beside the first."""
@@ -310,169 +328,3 @@ class _Equations:
         unit = np.zeros(len(self._actions))
         unit[0] = 1.0
         return np.asarray(lu_solve(self._factors, unit, check_finite=False))
-
-
-def _counts(problem: SmdpProblem) -> tuple[Array, Array]:
-    """(4.8), (max_batch_size, n_counts, n_phases, n_phases), as far as it matters, and (4.9), (max_batch_size, n_phases)."""
-    D0, D1 = problem.arrivals.D0, problem.arrivals.D1
-    rate = float(-D0.diagonal().min())
-    jumps = _events(problem, rate)
-    most = _events(problem, float(D1.sum(axis=1).max())).shape[1]  # arrivals if the busiest phase lasted
-    silent, arrival = np.eye(len(D0)) + D0 / rate, D1 / rate
-    counts = _mixed(jumps, silent, arrival, most)
-    n_counts = int(np.flatnonzero(counts.max(axis=(0, 2, 3)) >= _NEGLIGIBLE)[-1]) + 1
-    step, inflow = silent + arrival, D1.sum(axis=1)
-    held = np.zeros((jumps.shape[1], len(D0)))  # r^2 times the integral of N given the number of jumps
-    total = np.zeros(len(D0))
-    for m in range(1, len(held)):
-        held[m] = held[m - 1] + total
-        total = total + inflow
-        inflow = step @ inflow
-    return np.ascontiguousarray(counts[:, :n_counts]), jumps @ held / rate**2
-
-
-def _events(problem: SmdpProblem, rate: float) -> Array:
-    """Probabilities of 0, 1, ... events of ``rate`` during a service of each batch size, as far as they matter."""
-    expected = rate * float(problem.service.mean[-1])
-    n_events = 64
-    while n_events * problem.max_batch_size <= _MOST_NUMBERS:
-        events = problem.service.counts(rate, n_events)
-        if n_events > 2 * expected and events[-1, -1] < _NEGLIGIBLE:
-            last = int(np.flatnonzero(events.max(axis=0) >= _NEGLIGIBLE)[-1])
-            return np.ascontiguousarray(events[:, : last + 1])
-        n_events *= 2
-    raise InvalidInput(
-        "arrivals and service",
-        f"{expected:.4g} shifts of the phase and arrivals in the longest service",
-        f"at most {_MOST_NUMBERS // problem.max_batch_size} in all services but one in 10^18",
-    )
-
-
-@compiled
-def _mixed(jumps: Array, silent: Array, arrival: Array, n_counts: int) -> Array:
-    """``sum_m jumps[b, m] U_{m,k}`` with U of (1.4), k below ``n_counts``: (len(jumps), n_counts, n, n)."""
-    n_batches, n_jumps = jumps.shape
-    n = len(silent)
-    width = n * n
-    result = np.zeros((n_batches, n_counts * width))
-    level, following = np.zeros((n_counts + 1, n, n)), np.zeros((n_counts + 1, n, n))
-    for i in range(n):
-        level[0, i, i] = 1.0
-    first, last = 0, 0  # other counts have no weight
-    for m in range(n_jumps):
-        flat = level.reshape((n_counts + 1) * width)
-        for b in range(n_batches):
-            if jumps[b, m] > _LOST:
-                _add_times(jumps[b, m], flat, first * width, (last + 1) * width, result[b])
-        _jump(level, silent, arrival, first, last, following)
-        level, following = following, level
-        last = min(last + 1, n_counts - 1)
-        while last > first and level[last].max() < _LOST:
-            last -= 1
-        while first < last and level[first].max() < _LOST:
-            first += 1
-        # the next jump reads one count beyond the last, from either array
-        level[last + 1] = 0.0
-        following[last + 1] = 0.0
-    return result.reshape(n_batches, n_counts, n, n)
-
-
-@inlined
-def _add_times(weight: float, values: Array, first: int, end: int, result: Array) -> None:
-    """``weight`` times the ``values`` from ``first`` to before ``end``."""
-    for x in range(first, end):
-        result[x] += weight * values[x]
-
-
-@inlined
-def _jump(level: Array, silent: Array, arrival: Array, first: int, last: int, following: Array) -> None:
-    """U_{m+1,k} = U_{m,k} (I + D0 / r) + U_{m,k-1} D1 / r, up to one more than the ``last`` k."""
-    n = len(silent)
-    for k in range(first, last + 2):
-        for i in range(n):
-            for j in range(n):
-                following[k, i, j] = _moved(level, k, i, j, silent, arrival, first)
-
-
-@inlined
-def _moved(level: Array, k: int, i: int, j: int, silent: Array, arrival: Array, first: int) -> float:
-    moved = 0.0
-    for between in range(len(silent)):
-        moved += level[k, i, between] * silent[between, j]
-        if k > first:
-            moved += level[k - 1, i, between] * arrival[between, j]
-    return moved
-
-
-@compiled
-def _fill(matrix: Array, leaves: Array, counts: Array, reach: Actions, actions: Actions) -> None:
-    """Set ``matrix`` to one less the probabilities of moves, and ``leaves`` (n_states, n_phases) to those of moves beyond."""
-    n, n_states = actions.shape
-    for s in range(n_states):
-        for i in range(n):
-            row, a = s * n + i, actions[i, s]
-            matrix[row, row] += 1.0
-            inside = min(reach[a], n_states - s + a)
-            for k in range(inside):
-                for j in range(n):
-                    matrix[row, (s - a + k) * n + j] -= counts[a, k, i, j]
-            for k in range(inside, reach[a]):
-                for j in range(n):
-                    leaves[s, i] += counts[a, k, i, j]
-
-
-@compiled
-def _moves_above(counts: Array, actions: Actions, above: int) -> Array:
-    """Probabilities of moves to each of ``above`` states beyond the last row, (n_states, n_phases, above, n_phases)."""
-    n, n_states = actions.shape
-    moves = np.zeros((n_states, n, above, n))
-    for s in range(n_states):
-        for i in range(n):
-            a = actions[i, s]
-            start = n_states - s + a
-            for k in range(start, min(counts.shape[1], start + above)):
-                for j in range(n):
-                    moves[s, i, k - start, j] = counts[a, k, i, j]
-    return moves
-
-
-@compiled
-def _weights(descents: Array, n_above: int) -> Array:
-    """How the values above a row hang on the ``b`` values up to it, ascending: (n_above, b, n, n).
-
-    A value is the sum of ``descents[d - 1]`` times that ``d`` below it, which is one of the b or has weights itself.
-    """
-    b, n = descents.shape[:2]
-    weights = np.zeros((n_above, b, n, n))
-    for above in range(n_above):
-        for d in range(1, b + 1):
-            if above < d:
-                _add(descents[d - 1], weights[above, b + above - d])
-            else:
-                for x in range(b):
-                    _add_product(descents[d - 1], weights[above - d, x], weights[above, x])
-    return weights
-
-
-@inlined
-def _add(a: Array, result: Array) -> None:
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            result[i, j] += a[i, j]
-
-
-@inlined
-def _add_product(a: Array, b: Array, result: Array) -> None:
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            for x in range(b.shape[1]):
-                result[i, x] += a[i, j] * b[j, x]
-
-
-@compiled
-def _extend(rest: Array, first: int, descents: Array) -> None:
-    """Fill ``rest`` (n_rows, n_phases, n) from row ``first`` on."""
-    rest[first:] = 0.0
-    for s in range(first, len(rest)):
-        for d in range(1, len(descents) + 1):
-            _add_product(descents[d - 1], rest[s - d], rest[s])

@@ -243,6 +243,8 @@ def _column_or_logs(path: Path, column: str | None, source: str) -> Column | lis
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
+    except FileNotFoundError:
+        raise InvalidInput("trace", source, "a file that exists") from None
     except (OSError, EOFError, zlib.error) as error:
         told = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidInput(
@@ -255,6 +257,10 @@ def _column_or_logs(path: Path, column: str | None, source: str) -> Column | lis
     if b"\0" in data[:4096]:
         raise InvalidInput(
             "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is some other binary file"
+        )
+    if data.lstrip()[:1] == b"{":
+        raise InvalidInput(
+            "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is JSON, which is no trace"
         )
     if is_access_log(data):
         return [path]

@@ -1,4 +1,4 @@
-"""The hearth: the policy table, the rule that reads it, and the documents the rooms exchange. No clock, no I/O, no numpy.
+"""What all rooms stand on: the policy table, the rule that reads it, the documents the rooms exchange. No clock, no I/O, no numpy.
 
 ``policy`` makes tables (``policy.greedy``, ``policy.size_or_timeout``, ...), ``documents`` has what is read and written, ``errors``
 what is raised. They are modules: ``from sluice.batching import documents, errors, policy``.

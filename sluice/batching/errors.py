@@ -28,8 +28,15 @@ class SluiceError(Exception):
     """Every error that Sluice raises on purpose."""
 
 
+NOT_GIVEN = Ellipsis
+"""The value of a field that was left out."""
+
+
 class InvalidInput(SluiceError, ValueError):
-    """A field holds a value that is not allowed: names the field, the value and what is allowed."""
+    """A field holds a value that is not allowed: names the field, the value and what is allowed.
+
+    Where the value is ``NOT_GIVEN`` the field was left out, and ``allowed`` is what is needed.
+    """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(field, value, allowed)
@@ -38,6 +45,8 @@ class InvalidInput(SluiceError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
+        if self.value is NOT_GIVEN:
+            return f"{self.field}: none was given; needed: {self.allowed}"
         shown = repr(self.value)
         if len(shown) > 200:
             shown = shown[:197] + "..."

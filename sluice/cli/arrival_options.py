@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from sluice.batching.documents import ArrivalDocument, ServiceProfile, read
-from sluice.batching.errors import InvalidInput
+from sluice.batching.documents import ArrivalDocument, ServiceProfile
+from sluice.batching.errors import NOT_GIVEN, InvalidInput
+from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
-from sluice.cli.output import read_file
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
 ONE = "exactly one of --arrivals, --poisson and --mmpp2"
@@ -27,7 +27,7 @@ def arrival_options(command: Command) -> Command:
     @wraps(command)
     def with_arrivals(*, arrivals: ArrivalDocument | None, **others: Any) -> Any:
         if arrivals is None:
-            raise InvalidInput("arrivals", [], ONE)
+            raise InvalidInput("arrivals", NOT_GIVEN, ONE)
         return command(arrivals=arrivals, **others)
 
     return with_arrivals
@@ -58,18 +58,20 @@ def profile_option(command: Command) -> Command:
     return with_profile
 
 
-def read_profile(path: str) -> ServiceProfile:
+def read_profile(path: str, option: str = "--profile") -> ServiceProfile:
     """The service profile in a file."""
-    return read(ServiceProfile, read_file(path), path)
+    return read_document(ServiceProfile, path, option)
 
 
 def read_arrivals(arrivals: str | None, poisson_rate: float | None, mmpp2_rates: str | None) -> ArrivalDocument:
     """The arrivals of exactly one of a file, a rate and the four rates of an MMPP(2)."""
     given = [value for value in (arrivals, poisson_rate, mmpp2_rates) if value is not None]
+    if not given:
+        raise InvalidInput("arrivals", NOT_GIVEN, ONE)
     if len(given) != 1:
         raise InvalidInput("arrivals", given, ONE)
     if arrivals is not None:
-        document = read(ArrivalDocument, read_file(arrivals), arrivals)
+        document = read_document(ArrivalDocument, arrivals, "--arrivals")
         ArrivalProcess.of(document)  # the matrices must agree with the rate
         return document
     if poisson_rate is not None:

@@ -17,7 +17,7 @@ def price_options(command: Command) -> Command:
     """Price list, architecture, granularity; the command gets ``billing: Billing``."""
 
     @click.option("--prices", metavar="FILE", help="Prices laid over the dated ones that come along; any part of them.")
-    @click.option("--architecture", default="x86_64", show_default=True, help="Of the function: x86_64 or arm64.")
+    @click.option("--architecture", default="x86_64", show_default=True, help="Processors of the function: x86_64 or arm64.")
     @click.option(
         "--granularity",
         type=float,
@@ -70,4 +70,4 @@ def cost_options(command: Command) -> Command:
 
 
 def _price_list(path: str | None) -> Prices:
-    return default_prices() if path is None else read_prices(read_file(path), path)
+    return default_prices() if path is None else read_prices(read_file(path, "--prices"), path)

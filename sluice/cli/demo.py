@@ -11,28 +11,40 @@ import click
 from rich.table import Table
 
 from sluice.batching.documents import Slo, write
+from sluice.batching.errors import require
 from sluice.cli import output
+from sluice.cli.slo_options import slo_options
 from sluice.local.demo import Demo, DemoReport, Row
 
 DRAW_EVERY = 0.5  # s
+DEFAULT = Demo()
 
 
 @click.command()
 @click.option("--trace", help="A trace to fit and replay  [default: an excerpt of a public one]")
-@click.option("--scale", type=float, help="How many times faster than recorded the trace runs.")
-@click.option("--slo", default=0.2, show_default=True, help="Latency in seconds that is promised.")
-@click.option("--percentile", default=95.0, show_default=True, help="Percentage of the requests that are to keep it.")
-@click.option("--network", type=click.Choice(["mlp", "googlenet"]), help="mlp: batching pays; googlenet: on one core it does not.")
-@click.option("--seconds", "replay_seconds", type=float, help="Length of each of the three replays.")
+@click.option("--scale", type=float, help=f"How many times faster than recorded the trace runs  [default: {DEFAULT.scale:g}]")
+@slo_options(required=False, default=DEFAULT.slo)
+@click.option(
+    "--network",
+    type=click.Choice(["mlp", "googlenet"]),
+    help=f"mlp: batching pays; googlenet: on one core it does not  [default: {DEFAULT.network}]",
+)
+@click.option(
+    "--seconds",
+    "replay_seconds",
+    type=float,
+    help=f"Length of each of the three replays in seconds  [default: {DEFAULT.replay_seconds:g}]",
+)
 @click.option("--out", type=click.Path(), help="File for the report (JSON).")
 @output.json_option
-def command(slo: float, percentile: float, out: str | None, as_json: bool, **options: Any) -> None:
+def command(slos: tuple[Slo, ...], out: str | None, as_json: bool, **options: Any) -> None:
     """Profile a real network, fit a real trace, recommend, serve, replay, and compare with no batching and greedy.
 
     Everything runs on this machine: an embedded Redis, a Lambda runtime with real function processes, the buffer, the load.
     """
+    require(len(slos) <= 1, "slo", [slo.name for slo in slos], "one alone, as the demo makes one promise")
     given = {name: value for name, value in options.items() if value is not None}
-    demo = dataclasses.replace(Demo(slo=Slo(slo, percentile)), **given)
+    demo = dataclasses.replace(Demo(slo=slos[0] if slos else DEFAULT.slo), **given)
     with output.SeldomDrawn(DRAW_EVERY, 1.0) as bar:
         report = demo.run(output.stderr.print, lambda what, fraction: bar.show(fraction, what))
     if out is not None:
@@ -41,10 +53,11 @@ def command(slo: float, percentile: float, out: str | None, as_json: bool, **opt
         output.print_json(report)
         return
     output.stdout.print(table(report))
+    output.stdout.print(conclusion(report))
     for row in report.rows:
         for note in row.notes:
             output.stdout.print(f"{row.name}: {note}.", style="dim")
-    output.stdout.print(_conclusion(report))
+    output.stdout.print(f"The demo took {report.seconds:.0f} s.", style="dim")
 
 
 def table(report: DemoReport) -> Table:
@@ -78,8 +91,15 @@ def table(report: DemoReport) -> Table:
     return result
 
 
-def _conclusion(report: DemoReport) -> str:
-    text = f"The recommended setting was billed {report.saving:.1f} times less than no batching."
-    if report.break_even_arrival_rate is not None:
-        text += f" A deployed buffer earns its fixed cost from {report.break_even_arrival_rate:.0f} requests/s on."
-    return text + f" The demo took {report.seconds:.0f} s."
+def conclusion(report: DemoReport) -> str:
+    """What the demo answers: whether the promise was kept, what batching saved, whether a buffer would pay."""
+    recommended = next(row for row in report.rows if row.name == "recommended")
+    kept = "kept" if recommended.slo_kept else "did not keep"
+    promise = f"{report.slo.percentile:g} % within {report.slo.latency * 1e3:g} ms"
+    billed = f"{report.saving:.1f} times less than" if report.saving >= 1 else f"{1 / report.saving:.1f} times as much as"
+    text = f"The recommended setting {kept} the promise, {promise}, and was billed {billed} no batching."
+    rate, here = report.break_even_arrival_rate, report.arrivals.arrival_rate
+    if rate is None:
+        return f"{text} A deployed buffer would earn its fixed cost at no rate: do not deploy one to save money."
+    verdict = "it pays" if here > rate else "do not deploy one for this alone"
+    return f"{text} A deployed buffer earns its fixed cost from {rate:.0f} requests/s on; here {here:.3g}: {verdict}."

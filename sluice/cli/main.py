@@ -1,10 +1,11 @@
-"""`sluice`: the door to every room. Commands are imported when they are called, so that `--help` is quick.
+"""`sluice`: the command line. Commands are imported when they are called, so that `--help` is quick.
 
 Exit codes: 0 done; 1 infeasible or failed, with the reason and the best found; 2 misuse.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 import sys
@@ -51,6 +52,15 @@ class LazyGroup(click.Group):
             wanted = f'pip install "{DISTRIBUTION}[{extra}]"'
             raise click.UsageError(f"{cmd_name} needs a library that is not installed, {error.name}: {wanted}") from None
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if not near or args[0] in COMMANDS:
+                raise
+            raise click.UsageError(f"{error.format_message()} Did you mean {near[0]!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

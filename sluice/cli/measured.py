@@ -23,7 +23,7 @@ def read_measured(path: str) -> Seen:
     InvalidInput
         No such file, another document, or a replay in which nothing was answered.
     """
-    data = read_file(path)
+    data = read_file(path, "--measured")
     try:
         summary = msgspec.convert(_summary_of(msgspec.json.decode(data)), _Summary)
     except msgspec.MsgspecError as error:

@@ -28,12 +28,14 @@ def print_json(document: object) -> None:
     click.echo(write(document), nl=False)
 
 
-def read_file(path: str) -> bytes:
-    """The bytes of a file that the user named."""
+def read_file(path: str, option: str) -> bytes:
+    """The bytes of a file that the user named by an option."""
     try:
         return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InvalidInput(option, path, "a file that exists") from None
     except OSError as error:
-        raise InvalidInput("file", path, f"a readable file ({error.strerror})") from None
+        raise InvalidInput(option, path, f"a readable file ({error.strerror})") from None
 
 
 def write_file(path: str, data: bytes) -> None:

@@ -20,7 +20,7 @@ def read_per_batch(text: str, largest: int | None, field: str) -> Array:
         Another form; a list that ends before ``largest``; a line without a ``largest``.
     """
     if text.startswith("@"):
-        content = read_file(text[1:])
+        content = read_file(text[1:], f"--{field}")
         try:
             values = np.array(msgspec.json.decode(content, type=list[float]))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -25,7 +25,7 @@ def read_policy(path: str) -> Plan | PhaseTables:
     InvalidInput
         A file that is neither a policy nor a plan nor tables by phase.
     """
-    data = read_file(path)
+    data = read_file(path, "--policy")
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

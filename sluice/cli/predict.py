@@ -26,8 +26,20 @@ from sluice.optimizer.service import service_times
 @click.option("--memory", "memory_mb", type=int, required=True, metavar="MB", help="Memory size.")
 @click.option("-b", "--batch-size", type=int, required=True, help="Largest batch; 1 is no batching.")
 @click.option("-t", "--timeout", type=float, required=True, metavar="SECONDS", help="Longest wait for a batch to fill.")
-@click.option("--percentile", "percentiles", type=float, multiple=True, help="Of the latency; repeatable. Default 50 90 95 99.")
-@click.option("--method", type=click.Choice(METHODS), default="exact", show_default=True, help="batch-paper: BATCH, eqs (7)-(10).")
+@click.option(
+    "--percentile",
+    "percentiles",
+    type=float,
+    multiple=True,
+    help="Percentile of the latency to show; may be repeated  [default: 50, 90, 95, 99]",
+)
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default="exact",
+    show_default=True,
+    help="The exact law, or the approximation of the paper BATCH (its eqs 7 to 10).",
+)
 @cost_options
 @output.json_option
 def command(

@@ -17,13 +17,15 @@ from sluice.cli import output
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
-from sluice.profiler.samples import Sample, describe_model, make_sample
+from sluice.profiler.samples import Sample, describe_model, largest_batch, make_sample
+
+BATCH_SIZES = "1,2,4,8,16,32"
 
 
 @click.command(name="profile")
 @click.argument("function")
 @click.option("--memory", required=True, help="Memory sizes in MB, separated by commas.")
-@click.option("--batch-size", default="1,2,4,8,16,32", show_default=True, help="Batch sizes, separated by commas.")
+@click.option("--batch-size", help=f"Batch sizes, separated by commas  [default: those of {BATCH_SIZES} that fit into a payload]")
 @click.option("--payload", help="File with the body of one request; without it one is made from what the model says it takes.")
 @click.option("--content-type", default=contract.JSON, show_default=True, help="Content type of the payload.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of the request; may be repeated.")
@@ -32,7 +34,13 @@ from sluice.profiler.samples import Sample, describe_model, make_sample
 @click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
 @click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
 @click.option("--max-seconds", default=120.0, show_default=True, help="Time for the whole sweep.")
-@click.option("--architecture", type=click.Choice(["x86_64", "arm64"]), default="x86_64", show_default=True, help="For the price.")
+@click.option(
+    "--architecture",
+    type=click.Choice(["x86_64", "arm64"]),
+    default="x86_64",
+    show_default=True,
+    help="Processors of the function, by which the price is told.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the order of the runs.")
 @click.option("--out", help="File for the profile  [default: profile.json, unless --json]")
 @click.option("--yes", is_flag=True, help="Do not ask before the sweep.")
@@ -40,7 +48,7 @@ from sluice.profiler.samples import Sample, describe_model, make_sample
 def command(
     function: str,
     memory: str,
-    batch_size: str,
+    batch_size: str | None,
     payload: str | None,
     content_type: str,
     headers: tuple[str, ...],
@@ -64,17 +72,22 @@ def command(
     precision; cold starts are kept apart.
     """
     rng = np.random.default_rng(seed)
-    memory_sizes, batch_sizes = _integers("memory", memory), _integers("batch-size", batch_size)
+    memory_sizes, batch_sizes = (
+        _integers("memory", memory),
+        _integers("batch-size", BATCH_SIZES if batch_size is None else batch_size),
+    )
     model = model or service_times.model_of(function)
     invoke = LambdaInvocations()
     earlier: list[tuple[int, Invocation]] = []
     if payload is not None:
-        sample = Sample(output.read_file(payload), content_type, _headers(headers))
+        sample = Sample(output.read_file(payload, "--payload"), content_type, _headers(headers))
     else:
         smallest = min(memory_sizes)
         described, metadata = describe_model(invoke, function.replace(service_times.PLACEHOLDER, str(smallest)), model)
         earlier.append((smallest, described))
         sample = make_sample(metadata, rng)
+    if batch_size is None:
+        batch_sizes = _that_fit(batch_sizes, sample, model)
     sweep = service_times.Sweep(
         function=function,
         memory_sizes=memory_sizes,
@@ -130,6 +143,16 @@ def _integers(option: str, text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InvalidInput(f"--{option}", text, "integers separated by commas") from None
+
+
+def _that_fit(batch_sizes: tuple[int, ...], sample: Sample, model: str) -> tuple[int, ...]:
+    """The sizes of which Lambda takes the payload; all of them where none fits, to be refused with the reason."""
+    largest = largest_batch(sample, model)
+    fitting = tuple(size for size in batch_sizes if size <= largest)
+    if 0 < len(fitting) < len(batch_sizes):
+        left_out = ", ".join(str(size) for size in batch_sizes if size > largest)
+        click.echo(f"left out: batch sizes {left_out}, as a payload holds at most {largest} of these requests", err=True)
+    return fitting or batch_sizes
 
 
 def _headers(headers: tuple[str, ...]) -> dict[str, str]:

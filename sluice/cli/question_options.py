@@ -82,13 +82,18 @@ def goal_options(command: Command) -> Command:
 def limit_options(command: Command) -> Command:
     """What is considered; the command gets ``limits: Limits``."""
 
-    @click.option("--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this size; repeatable.")
+    @click.option(
+        "--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this memory size; may be repeated."
+    )
     @click.option("--max-batch-size", type=int, default=MAX_BATCH_SIZE, show_default=True, help="Largest batch considered.")
     @click.option(
-        "--max-timeout", type=float, metavar="SECONDS", help="Longest considered  [default: twice the longest latency promised]"
+        "--max-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="Longest timeout considered  [default: twice the longest latency promised]",
     )
     @click.option(
-        "--timeout", "timeouts", type=float, multiple=True, metavar="SECONDS", help="Consider only this one; may be repeated."
+        "--timeout", "timeouts", type=float, multiple=True, metavar="SECONDS", help="Consider only this timeout; may be repeated."
     )
     @click.option(
         "--policies",

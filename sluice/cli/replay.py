@@ -14,7 +14,7 @@ from sluice.batching.errors import DispatchFailed
 from sluice.cli import output
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
-from sluice.local.replay import Replay, ReplayProgress, ReplaySummary, intended_times, replay, run
+from sluice.local.replay import Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
 
 DRAW_EVERY = 1.0  # s
 
@@ -28,6 +28,7 @@ DRAW_EVERY = 1.0  # s
 @click.option("--limit", type=int, help="At most so many requests.")
 @click.option("--seconds", type=float, help="Only the first so many seconds of the replay.")
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds after which a request counts as not answered.")
+@click.option("--wait", default=10.0, show_default=True, help="Seconds at most to wait until somebody listens at the URL.")
 @slo_options(required=False)
 @click.option("--out", help="File for the summary and the latency of every request.")
 @output.json_option
@@ -40,6 +41,7 @@ def command(
     limit: int | None,
     seconds: float | None,
     timeout: float,
+    wait: float,
     slos: tuple[Slo, ...],
     out: str | None,
     as_json: bool,
@@ -50,13 +52,15 @@ def command(
     fails never keeps an SLO; exits with 1 where one is not kept. The lateness is the generator's own: where it is not small against
     the latencies, do not trust them.
     """
-    content = b"{}" if body is None else output.read_file(body)
+    content = b"{}" if body is None else output.read_file(body, "--body")
     observed = trace.read()
     times = observed.times
     intended = intended_times(times, scale, limit, seconds)
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
         click.echo(f"{len(intended)} requests in {intended[-1]:.1f} s, {scale:g} times as fast as the trace.", err=True)
+    with output.stderr.status(f"waiting for {url} ..."):
+        run(await_listener(url, wait))
     with output.SeldomDrawn(DRAW_EVERY, len(intended), TimeElapsedColumn()) as bar:
 
         def on_progress(done: ReplayProgress) -> None:
@@ -80,17 +84,22 @@ def command(
     summary = result.summary()
     if as_json:
         output.print_json(summary)
-    else:
+    if not result.answered.any():
+        raise DispatchFailed(f"none of {len(result.status)} requests was answered with 2xx by {url}: {_reason(result)}")
+    if not as_json:
         output.stdout.print(_table(summary))
     for message, count in summary.messages.items():
         click.echo(f"failed: {count} × {message}", err=True)
     _judge(result, slos)
 
 
+def _reason(result: Replay) -> str:
+    """Why most of the requests failed."""
+    return max(result.messages, key=lambda message: result.messages[message])
+
+
 def _judge(result: Replay, slos: Sequence[Slo]) -> None:
-    """Fail where nothing was answered, or an SLO was not kept."""
-    if not result.answered.any():
-        raise DispatchFailed(f"none of {len(result.status)} requests was answered with 2xx: {next(iter(result.messages))}")
+    """Fail where an SLO was not kept."""
     for slo in slos:
         wanted = f"{slo.percentile:g} % of the requests within {slo.latency:g} s"
         click.echo(f"{'Kept' if result.keeps(slo) else 'Not kept'}: {wanted}; {_found(result, slo)}.", err=True)
@@ -102,7 +111,7 @@ def _found(result: Replay, slo: Slo) -> str:
     measured = result.latency_percentile(slo.percentile)
     if measured < float("inf"):
         return f"measured {measured:.4g} s"
-    return f"{int((~result.answered).sum())} of {len(result.status)} requests failed ({next(iter(result.messages))})"
+    return f"{int((~result.answered).sum())} of {len(result.status)} requests failed ({_reason(result)})"
 
 
 def _table(summary: ReplaySummary) -> Table:

@@ -3,24 +3,66 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
+import socket
+from pathlib import Path
 from typing import Any
 
 import click
 
+from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.app import main
-from sluice.buffer_service.settings import Settings
+from sluice.buffer_service.settings import PREFIX, Settings
+
+DEFAULT = Settings()
 
 
 @click.command()
-@click.option("--redis-url", help="redis://, rediss://, unix:// or memory:// (this process alone).")
-@click.option("--plans", help="file:PATH (a plan, or a folder of them) or ssm:/path/.")
-@click.option("--host", help="Address to listen on.")
-@click.option("--port", type=int, help="Port to listen on; 0 chooses one.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much to log on stderr.")
+@click.option("--redis-url", help=f"redis://, rediss://, unix:// or memory:// (this process alone)  [default: {DEFAULT.redis_url}]")
+@click.option("--plans", help=f"file:PATH (a plan, or a folder of them) or ssm:/path/  [default: {DEFAULT.plans}]")
+@click.option("--host", help=f"Address to listen on  [default: {DEFAULT.host}]")
+@click.option("--port", type=int, help=f"Port to listen on; 0 chooses one  [default: {DEFAULT.port}]")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help=f"How much to log on stderr  [default: {DEFAULT.log_level}]",
+)
 def command(**options: Any) -> None:
     """Serve models through the batching buffer.
 
     Every setting is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    main(dataclasses.replace(Settings.from_environment(), **given))
+    settings = _settings({name: value for name, value in options.items() if value is not None})
+    _require_port(settings)
+    kind, _, path = settings.plans.partition(":")
+    if kind == "file" and not Path(path).exists():
+        click.echo(f"waiting for plans: {path} does not exist yet (--plans), and until then nothing is served", err=True)
+    main(settings)
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    """The environment's, with the options in their place; an error names the option beside its variable."""
+    settings = Settings.from_environment()
+    try:
+        return dataclasses.replace(settings, **given)
+    except InvalidInput as error:
+        option = "--" + error.field.removeprefix(PREFIX).lower().replace("_", "-")
+        raise InvalidInput(f"{option} ({error.field})", error.value, error.allowed) from None
+
+
+def _require_port(settings: Settings) -> None:
+    """Better now than after the plans were taken: somebody else may have the port."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise InvalidInput(f"--host ({PREFIX}HOST)", settings.host, f"an address of this machine ({error.strerror})") from None
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):  # of any other the server itself says what to do
+                allowed = f"a free port of {settings.host} ({os.strerror(error.errno)}); 0 chooses one"
+                raise InvalidInput(f"--port ({PREFIX}PORT)", settings.port, allowed) from None

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
-from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, service_times, service_times_up_to
+from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, smoothed_profile
 from sluice.optimizer.smdp import METHODS, SmdpProblem
 
 UNITS = {"s": 1.0, "ms": 1e-3}
@@ -46,19 +46,31 @@ _SERVER = [
     click.option(
         "--distribution",
         metavar="LAW",
-        help="Of the service time: deterministic, erlang:K, exponential, hyperexponential, gamma:SHAPE.  [default: deterministic]",
+        help="Law of service times: deterministic, erlang:K, exponential, hyperexponential, gamma:SHAPE  [default: deterministic]",
     ),
     click.option(
-        "--unit", type=click.Choice(list(UNITS)), default="s", show_default=True, help="ms: of time; energies are then in mJ."
+        "--unit",
+        type=click.Choice(list(UNITS)),
+        default="s",
+        show_default=True,
+        help="Unit of all times given; with ms energies are in mJ.",
     ),
 ]
 _SOLVER = [
     click.option(
-        "--method", type=click.Choice(METHODS), default=METHODS[0], show_default=True, help="The other two cut the queue."
+        "--method",
+        type=click.Choice(METHODS),
+        default=METHODS[0],
+        show_default=True,
+        help="How the best table is found; the other two methods cut the queue.",
     ),
     click.option("--max-state", type=int, help="Where the other two methods cut the queue  [default: 8 of the largest batch]"),
-    click.option("--overflow-cost", type=float, help="Of value iteration: the papers' c_o  [default: twice the cost of greedy]"),
-    click.option("--epsilon", type=float, help="Of value iteration: the span at which it stops  [default: 0.01]"),
+    click.option(
+        "--overflow-cost",
+        type=float,
+        help="Cost rate of a full queue in value iteration, the papers' c_o  [default: twice the cost of greedy]",
+    ),
+    click.option("--epsilon", type=float, help="Span at which value iteration stops  [default: 0.01]"),
 ]
 
 
@@ -106,9 +118,10 @@ class ServerOptions:
         if self.batch_max is None and measured.service_time is not None and measured.max_batch_size is None:
             raise InvalidInput("batch_max", None, "a largest batch, as the profile names none")
         memory_mb = self.memory_mb or sizes[0]
-        if self.batch_max is None:
-            return EmpiricalLaw(service_times(measured, memory_mb))
-        return EmpiricalLaw(service_times_up_to(measured, memory_mb, self.batch_max))
+        smoothed = smoothed_profile(measured, memory_mb, self.batch_max)
+        if smoothed.note:
+            click.echo(f"note: {smoothed.note}", err=True)
+        return EmpiricalLaw(smoothed.service)
 
     def _assumed(self, scale: float) -> ServiceLaw:
         """The law of the mean service times given."""
@@ -121,7 +134,10 @@ class ServerOptions:
     def _process(self, throughput: float, scale: float) -> ArrivalProcess:
         """What arrives; ``throughput`` is what full batches serve, requests/s."""
         given = [value for value in (self.rho, self.rate, self.arrivals, self.mmpp2) if value is not None]
-        require(len(given) == 1, "arrivals", given, "exactly one of --rho, --rate, --arrivals and --mmpp2")
+        one = "exactly one of --rho, --rate, --arrivals and --mmpp2"
+        if not given:
+            raise InvalidInput("arrivals", NOT_GIVEN, one)
+        require(len(given) == 1, "arrivals", given, one)
         if self.rho is not None:
             require(0 < self.rho < np.inf, "rho", self.rho, "a number above 0 and below 1")
             return poisson(self.rho * throughput)

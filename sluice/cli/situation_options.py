@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace as replace_in_document
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
-from sluice.batching.errors import require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import perhaps_arrivals, profile_option
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
@@ -42,7 +42,7 @@ def situation_options(command: Command) -> Command:
         "  [default: provisioned concurrency]",
     )
     @click.option(
-        "--servers", type=int, metavar="K", help="How many they are  [default: the fewest that keep the SLOs in the past]"
+        "--servers", type=int, metavar="K", help="Number of these workers  [default: the fewest that keep the SLOs in the past]"
     )
     @slo_options(required=False)
     @wraps(command)
@@ -72,12 +72,14 @@ def workload_options(command: Command) -> Command:
         "--past",
         type=float,
         metavar="PART",
-        help=f"Of a trace alone: policies learn from this part at its beginning and run on the rest  [default: {PAST:g}]",
+        help=f"Part of a trace, given without a model, that policies learn from; they run on the rest  [default: {PAST:g}]",
     )
     @click.option(
         "--speed", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
     )
-    @click.option("--requests", "n_requests", type=int, metavar="N", help=f"How many, of a model  [default: {N_REQUESTS}]")
+    @click.option(
+        "--requests", "n_requests", type=int, metavar="N", help=f"Requests to run where a model is given  [default: {N_REQUESTS}]"
+    )
     @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same answer.")
     @wraps(command)
     def with_workload(
@@ -92,7 +94,8 @@ def workload_options(command: Command) -> Command:
     ) -> Any:
         require(seed >= 0, "seed", seed, "an integer >= 0")
         if trace is None:
-            require(arrivals is not None, "arrivals", None, "one of --arrivals, --poisson, --mmpp2 and --trace")
+            if arrivals is None:
+                raise InvalidInput("arrivals", NOT_GIVEN, "one of --arrivals, --poisson, --mmpp2 and --trace")
             require(speed == 1, "speed", speed, "only with --trace")
         else:
             require(n_requests is None, "requests", n_requests, "only without --trace")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sluice.batching.documents import Slo
+from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import InvalidInput
 from sluice.cli.groups import Command
 
@@ -18,8 +18,12 @@ PERCENTILE = 95.0
 _ALLOWED = "one number of seconds (with --percentile), or pP=SECONDS once or several times, as in p95=0.2 and p99=0.4"
 
 
-def slo_options(*, required: bool = True) -> Callable[[Command], Command]:
-    """``--slo`` and ``--percentile``; the command gets ``slos: tuple[Slo, ...]``, at least one where they are ``required``."""
+def slo_options(*, required: bool = True, default: Slo | None = None) -> Callable[[Command], Command]:
+    """``--slo`` and ``--percentile``; the command gets ``slos: tuple[Slo, ...]``, at least one where they are ``required``.
+
+    The command's own ``default`` is told where there is one.
+    """
+    none_given = "" if default is None else f"  [default: {default.name}={default.latency:g}]"
 
     def decorated(command: Command) -> Command:
         @click.option(
@@ -28,7 +32,7 @@ def slo_options(*, required: bool = True) -> Callable[[Command], Command]:
             multiple=True,
             required=required,
             metavar="[pP=]SECONDS",
-            help="Latency that the percentile must keep; repeat as p95=0.2, p99=0.4 for several percentiles at once.",
+            help="Latency that the percentile must keep; repeat as p95=0.2, p99=0.4 for several percentiles at once." + none_given,
         )
         @click.option(
             "--percentile", type=float, help=f"Percent of requests that must keep --slo SECONDS  [default: {PERCENTILE:g}]"
@@ -48,7 +52,7 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
     Raises
     ------
     InvalidInput
-        No number; both forms at once; a percentile twice, or not strictly between 0 and 100; a latency that is none.
+        No number; both forms at once; a percentile twice, below 1, or not strictly between 0 and 100; a latency that is none.
     """
     if not texts and percentile is None:
         return ()
@@ -56,15 +60,23 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
         raise InvalidInput("percentile", percentile, "only beside --slo SECONDS")
     named = [re.fullmatch(r"p([^=]*)=(.*)", text) for text in texts]
     if len(texts) == 1 and named[0] is None:
-        return (Slo(_number("slo", texts[0]), PERCENTILE if percentile is None else percentile),)
+        return (_slo(_number("slo", texts[0]), PERCENTILE if percentile is None else percentile),)
     if None in named:
         raise InvalidInput("slo", list(texts), _ALLOWED)
     if percentile is not None:
         raise InvalidInput("percentile", percentile, "only beside --slo SECONDS, as pP=SECONDS names its own")
-    slos = tuple(Slo(_number(text, match[2]), _number(text, match[1])) for text, match in zip(texts, named, strict=True) if match)
+    slos = tuple(_slo(_number(text, match[2]), _number(text, match[1])) for text, match in zip(texts, named, strict=True) if match)
     if len({slo.percentile for slo in slos}) < len(slos):
         raise InvalidInput("slo", list(texts), "each percentile once")
     return slos
+
+
+def _slo(latency: float, percentile: float) -> Slo:
+    """The SLO; one of less than a percent of the requests was meant as a quantile."""
+    if 0 < percentile < 1:
+        meant = percentile_name(100 * percentile)
+        raise InvalidInput("slo.percentile", percentile, f"percent of the requests, at least 1; did you mean {meant}?")
+    return Slo(latency, percentile)
 
 
 def _number(field: str, text: str) -> float:

@@ -27,7 +27,7 @@ _OPTIONS = [
         help="What the numbers are; auto refuses what may be either.",
     ),
     click.option("--bin", "bin_width", type=float, metavar="SECONDS", help="What each count covers  [default: 1]"),
-    click.option("--unit", type=click.Choice(list(SECONDS)), default="s", show_default=True, help="Of numbers."),
+    click.option("--unit", type=click.Choice(list(SECONDS)), default="s", show_default=True, help="What plain numbers are in."),
     click.option("--from", "start", type=float, metavar="SECONDS", help="Leave out what came sooner after the first arrival."),
     click.option("--to", "end", type=float, metavar="SECONDS", help="Leave out what came later after the first arrival."),
     click.option("--window", type=float, metavar="SECONDS", help="Only the last so many seconds of the rest."),

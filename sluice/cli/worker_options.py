@@ -25,4 +25,4 @@ def read_worker(text: str, prices: Prices, max_batch_size: int) -> WorkerOffer:
         per_hour = float(price)
     except ValueError:
         per_hour = prices.machine(price)
-    return machine_offer(f"{Path(path).stem}:{price}", read_profile(path), per_hour, max_batch_size)
+    return machine_offer(f"{Path(path).stem}:{price}", read_profile(path, "--worker"), per_hour, max_batch_size)

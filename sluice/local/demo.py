@@ -144,7 +144,7 @@ class Demo:
             question = Question(fitted.arrivals, profile, (self.slo,), goal=Goal(headroom=self.headroom))
             answer = recommend(question, lambda fraction: show("Searching memory x batch size x timeout", fraction))
             plans = self._plans(answer, arrivals, trace)
-            say(f"Recommended: {answer.best.memory_mb} MB, {_policy(plans['recommended'])}.")
+            say(f"Recommended: {answer.best.memory_mb} MB; a batch leaves at {_policy(plans['recommended'])}.")
             rows = []
             for name, plan in plans.items():
                 rows.append(self._replay(name, plan, profile, runtime, buffer, trace, body, show))
@@ -222,7 +222,8 @@ class Demo:
         fitted = fit_arrivals(trace, "auto")
         say(
             f"Fitted {len(trace)} arrivals of {Path(self.trace).name}, {self.scale:g} times as fast: {trace.arrival_rate:.1f} "
-            f"requests/s, SCV {trace.statistics().scv:.0f}; {fitted.best.name}."
+            f"requests/s in bursts (the gaps' squared coefficient of variation is {trace.statistics().scv:.0f}, that of Poisson "
+            f"arrivals 1), by a process of {fitted.arrivals.n_phases} phases."
         )
         return fitted
 
@@ -304,21 +305,26 @@ def notes(row: Row, usage: dict[str, float], service: ServiceTimes) -> list[str]
         profiled = float(service.mean_response[size - 1] - service.overhead[size - 1])
         mean = usage["duration"] / max(1, row.invocations)
         text = (
-            f"measured latency is {off:+.0%} off: invocations took {mean * 1e3:.1f} ms on average, {profiled * 1e3:.1f} ms profiled"
+            f"the latency measured is {_beside(off)} the one predicted: an invocation took {mean * 1e3:.1f} ms on average, "
+            f"{profiled * 1e3:.1f} ms in the profile"
         )
         concurrency, cores = int(usage["max_concurrency"]), os.cpu_count() or 1
         if concurrency > cores:
-            text += f"; up to {concurrency} ran at once on {cores} cores, which Lambda would not share"
+            text += f"; up to {concurrency} ran at once on the {cores} cores of this machine, where on Lambda each has its own"
         found.append(text)
     off = row.billed_cost / row.predicted_cost - 1
     if abs(off) > TOLERANCE:
         found.append(
-            f"billed cost is {off:+.0%} off: mean batch size {row.measured_batch_size:.2f} against {row.predicted_batch_size:.2f}, "
-            f"{row.cold_starts} cold starts"
+            f"the bill is {_beside(off)} the one predicted: the mean batch had {row.measured_batch_size:.2f} requests, where "
+            f"{row.predicted_batch_size:.2f} were predicted, and {row.cold_starts} invocations started cold"
         )
     if row.failures:
         found.append(f"{row.failures} requests failed")
     return found
+
+
+def _beside(off: float) -> str:
+    return f"{abs(off):.0%} {'above' if off > 0 else 'below'}"
 
 
 def _policy(plan: Plan) -> str:

@@ -31,6 +31,7 @@ import sys
 import uuid
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 KEEP_ALIVE = 300.0
 JSON = "application/json"
 FUNCTION_NAME = re.compile(r"(?:(?:arn:aws[\w-]*:lambda:[\w-]+:)?\d{12}:function:)?([\w.-]+)(?::(\$LATEST|[\w-]+))?", re.ASCII)
+MODEL_FILE = "SLUICE_MODEL_FILE"
 HEADER_LIMIT = 2 * 1024 * 1024
 """awslambdaric sends an error's stack trace in a header, up to 1 MB of it."""
 
@@ -426,9 +428,39 @@ async def _run(config: Config) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with LambdaRuntime(config.functions, config.host, config.port, config.keep_alive) as runtime:
+    runtime = LambdaRuntime(config.functions, config.host, config.port, config.keep_alive)
+    try:
+        await runtime.start()
+    except OSError as error:
+        await runtime.stop()
+        raise InvalidInput(
+            "port", config.port, f"a free port of {config.host}, 0 for any ({os.strerror(error.errno or 0)})"
+        ) from None
+    try:
         print(runtime.url, flush=True)
         await stopped.wait()
+    finally:
+        await runtime.stop()
+
+
+def missing_files(functions: Sequence[Function]) -> dict[Path, list[str]]:
+    """The files of networks that do not exist, with the names of the functions that are to load them."""
+    missing: dict[Path, list[str]] = {}
+    for function in functions:
+        named = function.environment.get(MODEL_FILE)
+        if named and not (path := Path(function.working_directory, named)).exists():
+            missing.setdefault(path, []).append(function.name)
+    return missing
+
+
+def _require_files(functions: Sequence[Function]) -> None:
+    """Warn of what cannot be invoked; refuse to serve where nothing can."""
+    missing = missing_files(functions)
+    for path, names in missing.items():
+        logger.warning("%s of %s does not exist: %s; their invocations will fail", MODEL_FILE, ", ".join(names), path)
+    if functions and sum(map(len, missing.values())) == len(functions):
+        allowed = "a file that exists, by its path from where this is started (python -m sluice.local.networks makes one)"
+        raise InvalidInput(MODEL_FILE, str(next(iter(missing))), allowed)
 
 
 def _fail(text: str) -> NoReturn:
@@ -451,7 +483,11 @@ def main() -> None:
         _fail(f"{path}: {error.strerror}")
     except (msgspec.DecodeError, SluiceError) as error:
         _fail(f"{path}: {error}")
-    uvloop.run(_run(config))
+    try:
+        _require_files(config.functions)
+        uvloop.run(_run(config))
+    except InvalidInput as error:
+        _fail(f"{path}: {error}")
 
 
 if __name__ == "__main__":

@@ -24,11 +24,12 @@ import contextlib
 import ctypes
 import gc
 import os
+import re
 import resource
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -42,6 +43,7 @@ from sluice.batching.errors import InvalidInput, require
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Ran = TypeVar("Ran")
 Body = bytes | Callable[[int], bytes]
 
 NO_ANSWER = 0  # the status of a request that got no HTTP answer
@@ -192,8 +194,8 @@ def intended_times(
     return intended[:limit]
 
 
-def run(replaying: Coroutine[Any, Any, Replay]) -> Replay:
-    """Run a ``replay(...)`` in an event loop of its own (uvloop), with as many file descriptors as the system grants."""
+def run(replaying: Coroutine[Any, Any, Ran]) -> Ran:
+    """Run ``replay(...)``, or what comes before it, in a loop of its own (uvloop), with all the file descriptors there may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -252,6 +254,25 @@ async def replay(
         if was_enabled:
             gc.enable()
         load.close()
+
+
+async def await_listener(url: str, seconds: float) -> None:
+    """Wait until somebody listens at ``url``, ``seconds`` at most: a buffer that was just started listens once it has its plans.
+
+    Nobody there is no error here: the replay will say so.
+    """
+    require(0 <= seconds < float("inf"), "wait", seconds, "a number of seconds >= 0")
+    target = await _resolve(url, "", {})
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while loop.time() < until:
+        try:
+            transport, _ = await loop.create_connection(asyncio.Protocol, target.host, target.port)
+        except OSError:
+            await asyncio.sleep(CHECK_EVERY)
+        else:
+            transport.close()
+            return
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -503,13 +524,21 @@ class _Connection(asyncio.Protocol):
         status = self.parser.get_status_code()
         message = ""
         if not 200 <= status < 300:
-            message = f"{status}: {self.excerpt[:MESSAGE_LENGTH].decode('utf-8', 'replace')}"
+            message = f"{status}: {_said(self.excerpt[:MESSAGE_LENGTH])}"
         self.load.answered(index, status, message)
         if self.reusable and not self.abandoned:
             self.idle_since = time.monotonic()
             self.load.idle.append(self)
         else:
             self.abandon()
+
+
+def _said(body: bytes) -> str:
+    """What a failing answer says: of a problem document (RFC 9457), as the buffer sends it, the detail alone, be it cut short."""
+    detail = re.search(rb'^{.*"detail": ?"((?:[^"\\]|\\.)*)', body)
+    if detail is None:
+        return body.decode("utf-8", "replace")
+    return re.sub(r"\\(.)", r"\1", detail[1].decode("utf-8", "replace"))
 
 
 class _Alarm:

@@ -199,7 +199,10 @@ sluice smdp --profile profile.json --memory 1769 --energy 0.5,0.05 --w1 1000 --m
         found for all phases costs; `tables.json` holds a table for each phase with D0 and D1 of the arrivals, by which the phase
         is guessed. The second runs them under the filter; so does a program of one's own,
         `read_phase_tables(data).schedule(times)` of `sluice.optimizer.smdp`. A buffer follows one table a queue and no filter: the
-        plan that the third writes holds the one table for all phases.""",
+        plan that the third writes holds the one table for all phases.
+
+        `profile.json` is what `sluice profile` wrote. Where its means fall with the batch size by no more than their error, the
+        nearest ones in order are taken, and a note says which.""",
     ]
 
 

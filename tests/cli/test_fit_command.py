@@ -171,3 +171,13 @@ def test_a_stream_that_is_not_there_or_is_asked_for_a_column_is_refused(redis_se
         assert code == 2 and "a file where --column, --kind, --bin or --unit is given" in err
     code, _, err = exit_of("fit", "redis://127.0.0.1:1/0?model=m")
     assert code == 1 and "Redis does not answer" in err
+
+
+def test_a_document_is_no_trace_and_a_missing_file_is_told_from_one_that_cannot_be_read(tmp_path: Path, exit_of: Run) -> None:
+    (tmp_path / "profile.json").write_text('{"version": 1}')
+    _, _, err = exit_of("fit", str(tmp_path / "profile.json"))
+    assert (
+        "is not allowed; allowed: CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is JSON, which is no trace" in err
+    )
+    _, _, err = exit_of("fit", "nope.csv")
+    assert "trace: 'nope.csv' is not allowed; allowed: a file that exists" in err

@@ -69,6 +69,7 @@ def test_a_command_that_a_page_shows_exists_with_the_options_it_has(line):
         (["no-such-command"], 2, "no-such-command"),
         (["fit", "/no/such/trace.csv"], 2, "sluice: "),
         (["fit"], 2, "TRACE"),
+        (["fti", "trace.csv"], 2, "No such command 'fti'. Did you mean 'fit'?"),
     ],
 )
 def test_the_console_entry_prints_one_line_and_the_exit_code_of_the_error(arguments, status, said):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.batching.documents import ServiceProfile, read, write
+from sluice.optimizer.arrivals import poisson
 from sluice.optimizer.billing.cost import BatchCost
 
 Run = Callable[..., tuple[int, str, str]]
@@ -86,7 +87,10 @@ def test_prices_laid_over_the_dated_ones_change_the_bill(profile: str, tmp_path:
         ("-b 4 -t 0.1 --memory 512 --mmpp2 1,2,3,x", "mmpp2: '1,2,3,x' is not allowed; allowed: four numbers"),
         ("-b 4 -t 0.1 --memory 512", "exactly one of --arrivals, --poisson and --mmpp2"),
         ("-b 4 -t 0.1 --memory 512 --poisson 9 --mmpp2 1,2,3,4", "exactly one of --arrivals, --poisson and --mmpp2"),
-        ("-b 4 -t 0.1 --memory 512 --arrivals /nowhere.json", "file: '/nowhere.json' is not allowed"),
+        (
+            "-b 4 -t 0.1 --memory 512 --arrivals /nowhere.json",
+            "--arrivals: '/nowhere.json' is not allowed; allowed: a file that exists",
+        ),
         ("-b 4 -t 0.1 --memory 512 --poisson 9 --percentile 100", "percentile: 100.0 is not allowed"),
         ("-b 4 -t 0.1 --memory 512 --poisson 9 --granularity 0", "granularity: 0.0 is not allowed"),
         ("-b 4 -t 0.1 --memory 512 --poisson 9 --architecture z80", "architecture: 'z80' is not allowed; allowed: one of x86_64"),
@@ -96,3 +100,19 @@ def test_prices_laid_over_the_dated_ones_change_the_bill(profile: str, tmp_path:
 def test_misuse_exits_2_and_names_the_field(arguments: str, message: str, profile: str, exit_of: Run) -> None:
     code, out, err = exit_of("predict", *arguments.split(), "--profile", profile)
     assert (code, out) == (2, "") and message in err
+
+
+def test_a_document_of_another_kind_is_named_by_what_it_is(profile: str, tmp_path: Path, exit_of: Run) -> None:
+    setting = ("-b", "4", "-t", "0.1", "--memory", "512")
+    _, _, err = exit_of("predict", *setting, "--profile", profile, "--arrivals", profile)
+    assert f"--arrivals: '{profile}' is not allowed; allowed: an arrivals document, as `sluice fit --out` writes it; " in err
+    assert err.endswith("this is a service profile (--profile)")
+    arrivals = tmp_path / "arrivals.json"
+    arrivals.write_bytes(write(poisson(3.0).document()))
+    _, _, err = exit_of("predict", *setting, "--profile", str(arrivals), "--poisson", "3")
+    assert err.endswith("a service profile, as `sluice profile --out` writes it; this is an arrivals document (--arrivals)")
+
+
+def test_arrivals_that_were_not_given_are_not_shown_as_a_value(profile: str, exit_of: Run) -> None:
+    _, _, err = exit_of("predict", "-b", "4", "-t", "0.1", "--memory", "512", "--profile", profile)
+    assert err == "sluice: arrivals: none was given; needed: exactly one of --arrivals, --poisson and --mmpp2"

@@ -63,6 +63,15 @@ async def test_a_sweep_less_precise_than_asked_says_so(runtime, sluice):
     assert "1 of 1 points are less precise than 0.0%; the least precise is 1769 MB, batch size 1: ±" in err
 
 
+async def test_of_the_default_batch_sizes_those_that_fit_into_a_payload_are_measured(runtime, sluice, tmp_path):
+    (tmp_path / "large").write_text('"' + "x" * 2_500_000 + '"')
+    line = "profile ruler-1769 --memory 1769 --payload large --min-runs 2 --max-runs 2 --json"
+    code, out, err = await asyncio.to_thread(sluice, line)
+    assert code == 0, err
+    assert [point["batch_size"] for point in json.loads(out)["points"]] == [1, 2]
+    assert "left out: batch sizes 4, 8, 16, 32, as a payload holds at most 2 of these requests" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -76,13 +85,14 @@ async def test_a_sweep_less_precise_than_asked_says_so(runtime, sluice):
         ("ruler-1769 --memory 64 --payload good", 2, "memory: 64 is not allowed; allowed: memory sizes from 128 to 10240 MB"),
         ("ruler --memory 512,x --payload good", 2, "--memory: '512,x' is not allowed; allowed: integers separated by commas"),
         ("ruler --memory 512,1024 --payload good", 2, "function: 'ruler' is not allowed; allowed: a name with {memory_mb} in it"),
-        ("ruler --memory 512 --payload absent", 2, "file: 'absent' is not allowed; allowed: a readable file (No such file"),
+        ("ruler --memory 512 --payload absent", 2, "--payload: 'absent' is not allowed; allowed: a file that exists"),
         ("ruler --memory 512 --payload bad", 2, "payload: b'{oops' is not allowed; allowed: a JSON document"),
         (
-            "ruler --memory 512 --payload large",
+            "ruler --memory 512 --payload large --batch-size 1,32",
             2,
             "batch_size: 32 is not allowed; allowed: at most 6, the largest batch of this payload",
         ),
+        ("ruler --memory 512 --payload huge", 2, "batch_size: 32 is not allowed; allowed: none: a single request is too large"),
         ("ruler --memory 512 --payload good --header x", 2, "--header: 'x' is not allowed; allowed: NAME:VALUE"),
         (
             "ruler --memory 512 --payload good --out absent/p.json",
@@ -95,6 +105,7 @@ async def test_what_cannot_be_measured_names_field_and_value(runtime, sluice, tm
     (tmp_path / "good").write_text("{}")
     (tmp_path / "bad").write_text("{oops")
     (tmp_path / "large").write_text('"' + "x" * 1_000_000 + '"')
+    (tmp_path / "huge").write_text('"' + "x" * 7_000_000 + '"')
     found, out, err = await asyncio.to_thread(sluice, f"profile {arguments}")
     assert message in err
     assert (found, out) == (code, "")

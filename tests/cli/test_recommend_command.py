@@ -81,11 +81,13 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo p100=0.2", "slo.percentile: 100.0 is not allowed; allowed: a number strictly between 0 and 100"),
         ("--slo p0=0.2", "slo.percentile: 0.0 is not allowed"),
         ("--slo 0.1 --percentile 100", "slo.percentile: 100.0 is not allowed"),
+        ("--slo p0.95=0.5", "slo.percentile: 0.95 is not allowed; allowed: percent of the requests, at least 1; did you mean p95?"),
+        ("--slo 0.5 --percentile 0.99", "slo.percentile: 0.99 is not allowed; allowed: percent of the requests, at least 1"),
         ("--slo p95=0.2 --slo p95.0=0.3", "slo: ['p95=0.2', 'p95.0=0.3'] is not allowed; allowed: each percentile once"),
         ("--slo 0.2 --slo 0.3", "slo: ['0.2', '0.3'] is not allowed; allowed: one number of seconds (with --percentile), or"),
         ("--slo 0.2 --slo p99=0.3", "slo: ['0.2', 'p99=0.3'] is not allowed"),
         ("--slo p95=0.2 --percentile 99", "percentile: 99.0 is not allowed; allowed: only beside --slo SECONDS"),
-        ("--slo 1 --prices /nowhere.json", "file: '/nowhere.json'"),
+        ("--slo 1 --prices /nowhere.json", "--prices: '/nowhere.json' is not allowed; allowed: a file that exists"),
         ("--slo 1 --headroom 1", "headroom: 1.0 is not allowed"),
         ("--slo 1 --premium -1", "premium: -1.0 is not allowed; allowed: a part of the cost >= 0"),
         ("--slo 1 --policies greedy", "'greedy' is not one of 'all', 'size-or-timeout'"),
@@ -101,7 +103,10 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo 1 --answer-bytes -1", "answer_bytes: -1 is not allowed"),
         ("--slo 1 --trace t.csv", "trace: 't.csv' is not allowed; allowed: only with --report"),
         ("--slo 1 --measured m.json", "measured: 'm.json' is not allowed; allowed: only with --report"),
-        ("--slo 1 --report out.html --measured absent.json", "file: 'absent.json' is not allowed"),
+        (
+            "--slo 1 --report out.html --measured absent.json",
+            "--measured: 'absent.json' is not allowed; allowed: a file that exists",
+        ),
         ("--slo 1 --report out.html --trace absent.csv", "trace: 'absent.csv' is not allowed"),
         ("", "Missing option '--slo'"),
     ],
@@ -335,3 +340,13 @@ def test_a_measurement_that_is_none_exits_2_before_the_search(
     code, out, err = exit_of(*ask, "--slo", "0.1", "--report", str(report), "--measured", str(measured))
     assert (code, out) == (2, "") and message in err, err
     assert not report.exists()
+
+
+def test_an_slo_in_ms_is_asked_about_by_the_option_that_was_typed(
+    profile: str, exit_of: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.optimizer.arrivals.counting._LARGEST", 1000)  # as a process with quick phases has it
+    _, _, err = exit_of("recommend", "--mmpp2", "50,1,1,1", "--profile", profile, "--slo", "200")
+    assert "slo.latency: 200.0 is not allowed; allowed: seconds, not ms: timeouts of up to 400 s would be considered" in err
+    _, _, err = exit_of("recommend", "--mmpp2", "50,1,1,1", "--profile", profile, "--slo", "200", "--max-timeout", "400")
+    assert "max_timeout: 400.0 is not allowed" in err

@@ -9,9 +9,13 @@ import time
 
 import pytest
 
+from sluice.lambda_fn.contract import problem
+
+ANSWERS = {b"fail": (500, b"model exploded"), b"unknown": (404, problem(404, "Not Found", "model: 'x' is not \"allowed\""))}
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers 200 after the ``delay`` of its server, 500 to a body that says so."""
+    """Answers 200 after the ``delay`` of its server, an error to a body that says so."""
 
     protocol_version = "HTTP/1.1"
 
@@ -19,8 +23,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.bodies.append(body)
         time.sleep(self.server.delay)
-        text = b"model exploded" if body == b"fail" else b"{}"
-        self.send_response(500 if body == b"fail" else 200)
+        status, text = ANSWERS.get(body, (200, b"{}"))
+        self.send_response(status)
         self.send_header("content-length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -33,8 +37,8 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 200
     daemon_threads = True
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, address=("127.0.0.1", 0)):
+        super().__init__(address, Handler)
         self.delay = 0.0
         self.bodies = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}/models/mlp"
@@ -101,17 +105,46 @@ def test_of_several_slos_each_is_judged_and_one_that_is_not_kept_exits_1(server,
 def test_failed_requests_do_not_keep_an_slo_and_nothing_answered_is_a_failure(server, sluice, tmp_path):
     (tmp_path / "body").write_text("fail")
     arguments = ("--scale", "50", "--seconds", "0.1", "--body", "body", "--content-type", "text/plain", "--slo", "1")
-    code, _, err = sluice("replay", "trace.csv", "--url", server.url, *arguments)
-    assert code == 1
-    assert "failed: 50 × 500: model exploded" in err
-    assert "none of 50 requests was answered with 2xx: 500: model exploded" in err
+    code, out, err = sluice("replay", "trace.csv", "--url", server.url, *arguments)
+    assert (code, out) == (1, "")  # no table of what was not answered
+    assert err.endswith(f"sluice: none of 50 requests was answered with 2xx by {server.url}: 500: model exploded")
+    assert err.count("model exploded") == 1
 
 
 def test_nobody_there_is_a_failure_with_its_reason(sluice):
-    code, _, err = sluice("replay", "trace.csv", "--url", "http://127.0.0.1:1/", "--scale", "100")
-    assert code == 1
-    assert "none of 120 requests was answered with 2xx: cannot connect: " in err
+    code, out, err = sluice("replay", "trace.csv", "--url", "http://127.0.0.1:1/", "--scale", "100", "--wait", "0")
+    assert (code, out) == (1, "")
+    assert "none of 120 requests was answered with 2xx by http://127.0.0.1:1/: cannot connect: " in err
     assert "refused" in err.lower()
+
+
+def test_the_error_of_a_buffer_is_said_without_its_json(server, sluice, tmp_path):
+    (tmp_path / "body").write_text("unknown")
+    code, _, err = sluice("replay", "trace.csv", "--url", server.url, "--scale", "100", "--body", "body")
+    assert code == 1 and "404: model: 'x' is not \"allowed\"" in err and "{" not in err
+
+
+def test_a_buffer_that_was_just_started_is_waited_for(sluice):
+    with Server() as closed:
+        address = closed.server_address
+    late: list[Server] = []
+
+    def start():
+        time.sleep(0.5)
+        late.append(Server(address))
+        late[0].serve_forever(poll_interval=0.05)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{address[1]}/models/mlp"
+        code, _, err = sluice("replay", "trace.csv", "--url", url, "--scale", "100", "--slo", "5")
+    finally:
+        late[0].shutdown()
+        thread.join()
+        late[0].server_close()
+    assert code == 0, err
+    assert len(late[0].bodies) == 120
 
 
 @pytest.mark.parametrize(
@@ -124,11 +157,12 @@ def test_nobody_there_is_a_failure_with_its_reason(sluice):
         ("trace.csv --url http://127.0.0.1:1/ --slo 0", "slo.latency: 0.0 is not allowed"),
         ("trace.csv --url http://127.0.0.1:1/ --slo 1 --percentile 100", "slo.percentile: 100.0 is not allowed"),
         ("trace.csv --url http://127.0.0.1:1/ --timeout 0", "timeout: 0.0 is not allowed"),
-        ("trace.csv --url http://127.0.0.1:1/ --body absent", "file: 'absent' is not allowed"),
+        ("trace.csv --url http://127.0.0.1:1/ --wait -1", "wait: -1.0 is not allowed; allowed: a number of seconds >= 0"),
+        ("trace.csv --url http://127.0.0.1:1/ --body absent", "--body: 'absent' is not allowed; allowed: a file that exists"),
         ("trace.csv", "Missing option '--url'"),
     ],
 )
 def test_what_cannot_be_replayed_names_field_and_value(sluice, arguments, message):
-    code, out, err = sluice("replay", *arguments.split())
+    code, out, err = sluice("replay", *arguments.split(), *([] if "--wait" in arguments else ["--wait", "0"]))
     assert message in err
     assert (code, out) == (2, "")

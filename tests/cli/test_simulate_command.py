@@ -162,7 +162,7 @@ def test_an_slo_out_of_reach_exits_with_one(exit_of: Run, asked: tuple[str, ...]
         (("--policy", "static:2"), "servers: None is not allowed; allowed: their number, as no SLO says what is enough"),
         (("--policy", "deadline"), "slo: None is not allowed; allowed: an SLO, by which policy deadline goes"),
         (("--policy", "no-batching:1"), "policy: 'no-batching:1' is not allowed; allowed: no-batching"),
-        (("--policy", "/nowhere/policy.json"), "file: '/nowhere/policy.json' is not allowed"),
+        (("--policy", "/nowhere/policy.json"), "--policy: '/nowhere/policy.json' is not allowed"),
         (("--policy", "greedy:99", "--servers", "1"), "batch_size: 99 is not allowed; allowed: 1 to 8, as the profile measured"),
         (("--policy", "no-batching", "--requests", "0"), "requests: 0 is not allowed; allowed: an integer >= 1"),
         (("--policy", "no-batching", "--requests", "20"), "n_requests: 20 is not allowed"),
@@ -187,7 +187,7 @@ def test_misuse_says_what_is_allowed(options: tuple[str, ...], message: str, exi
 
 def test_arrivals_must_be_told(profile: str, trace: str, exit_of: Run) -> None:
     ask = ("simulate", "--profile", profile, "--policy", "no-batching", "--memory", "512")
-    assert "arrivals: None is not allowed; allowed: one of --arrivals, --poisson, --mmpp2 and --trace" in exit_of(*ask)[2]
+    assert "arrivals: none was given; needed: one of --arrivals, --poisson, --mmpp2 and --trace" in exit_of(*ask)[2]
     code, _, stderr = exit_of(*ask, "--trace", trace, "--requests", "100")
     assert code == 2 and "requests: 100 is not allowed; allowed: only without --trace" in stderr
     code, _, stderr = exit_of(*ask, "--trace", trace, "--past", "1")

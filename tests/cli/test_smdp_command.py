@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sluice.batching.documents import Plan, PolicyDocument, read, write
+from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, read, write
 from sluice.optimizer.arrivals import mmpp2
 from sluice.optimizer.smdp import read_phase_tables
 
@@ -236,7 +236,7 @@ def test_a_file_that_holds_no_list_of_numbers_is_refused(content: str, tmp_path:
 
 def test_a_file_that_is_not_there_is_named(exit_of: Run) -> None:
     code, _, stderr = exit_of("smdp", "--service", "@/no/such/file", "--batch-max", "4", "--rho", "0.5")
-    assert code == 2 and "file: '/no/such/file' is not allowed; allowed: a readable file (No such file or directory)" in stderr
+    assert code == 2 and "--service: '/no/such/file' is not allowed; allowed: a file that exists" in stderr
 
 
 def test_a_list_is_cut_by_a_largest_batch_and_not_by_a_negative_one(tmp_path: Path, document_of: Document, exit_of: Run) -> None:
@@ -258,3 +258,14 @@ def test_options_that_a_profile_answers_are_refused_beside_it(profile: str, exit
 def test_a_line_needs_an_end(exit_of: Run) -> None:
     code, _, stderr = exit_of("smdp", "--service", "0.001,0.0005", "--rho", "0.5")
     assert code == 2 and "batch_max: None is not allowed; allowed: the largest batch, as a line has no end" in stderr
+
+
+def test_a_profile_whose_means_are_out_of_order_by_noise_is_smoothed_and_a_note_says_so(tmp_path: Path, exit_of: Run) -> None:
+    path = tmp_path / "profile.json"
+    measured = ((1, 0.0066, 0.0012), (2, 0.0068, 0.00083), (8, 0.01, 0.001))  # service time and overhead, s
+    points = [ProfilePoint(885, b, ServiceTime(seconds), seconds, overhead) for b, seconds, overhead in measured]
+    path.write_bytes(write(ServiceProfile(function="f", points=points)))
+    code, out, err = exit_of("smdp", "--profile", str(path), "--energy", "1,0.1", "--rho", "0.5", "--json")
+    assert code == 0, err
+    assert "note: the profile's means (service time and overhead) are out of order by their error" in err
+    assert "7.713 ms for a batch of 2 (measured 7.63 ms ± 3 %)" in err and json.loads(out)

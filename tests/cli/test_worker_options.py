@@ -49,7 +49,7 @@ def test_provisioned_concurrency_costs_its_reservation_its_duration_and_the_fee(
         ("{machine}:", "worker: '.*:' is not allowed; allowed: PROFILE.json:MACHINE"),
         ("{machine}:abacus", "machine: 'abacus' is not allowed; allowed: one of .*ml.g4dn.xlarge"),
         ("{machine}:-1", "price_per_hour: -1.0 is not allowed; allowed: USD >= 0"),
-        ("/nowhere.json:0.5", "file: '/nowhere.json' is not allowed"),
+        ("/nowhere.json:0.5", "--worker: '/nowhere.json' is not allowed"),
         ("{profile}:0.5", "a profile of one memory size, not of 512, 1769 MB"),
     ],
 )

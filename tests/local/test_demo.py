@@ -102,7 +102,9 @@ def test_a_figure_far_off_its_prediction_is_explained_with_what_the_run_saw():
     )
     usage = {"duration": 0.25, "max_concurrency": 7}
     latency, cost, failures = notes(row, usage, service_times(PROFILE, 512))
-    assert latency.startswith("measured latency is +50% off: invocations took 25.0 ms on average, 23.0 ms profiled")
+    assert latency.startswith(
+        "the latency measured is 50% above the one predicted: an invocation took 25.0 ms on average, 23.0 ms in the profile"
+    )
     assert "up to 7 ran at once" in latency
-    assert cost.startswith("billed cost is +30% off: mean batch size 1.00 against 2.00, 1 cold starts")
+    assert cost.startswith("the bill is 30% above the one predicted: the mean batch had 1.00 requests, where 2.00 were predicted")
     assert failures == "3 requests failed"

@@ -10,6 +10,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +28,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
 from sluice.local.bootstrap import Throttle
 from sluice.local.functions import MAX_RESPONSE, Function
-from sluice.local.lambda_runtime import LambdaRuntime
+from sluice.local.lambda_runtime import LambdaRuntime, missing_files
 
 pytestmark = pytest.mark.full
 
@@ -546,3 +547,29 @@ def test_a_configuration_that_is_wrong_is_told_and_exits_2(text: str | None, mes
     done = subprocess.run([sys.executable, "-m", "sluice.local.lambda_runtime", str(path)], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith(f"sluice.local.lambda_runtime: {path}: ") and message in done.stderr
+
+
+def start_with(config: dict[str, object], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What the program says to a configuration under which it does not serve."""
+    (folder / "config.json").write_text(json.dumps(config))
+    program = [sys.executable, "-m", "sluice.local.lambda_runtime", "config.json"]
+    return subprocess.run(program, capture_output=True, text=True, cwd=folder, timeout=30)
+
+
+def test_a_port_that_somebody_has_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = start_with({"functions": [], "port": port}, tmp_path)
+    assert done.returncode == 2
+    said = f"config.json: port: {port} is not allowed; allowed: a free port of 127.0.0.1, 0 for any (Address already in use)"
+    assert done.stderr == f"sluice.local.lambda_runtime: {said}\n"
+
+
+def test_networks_that_are_not_there_are_told_at_the_start(tmp_path: Path) -> None:
+    functions = [{"name": f"f-{n}", "environment": {"SLUICE_MODEL_FILE": "nets/f.onnx"}} for n in (1, 2)]
+    done = start_with({"functions": functions}, tmp_path)
+    assert done.returncode == 2
+    assert f"SLUICE_MODEL_FILE of f-1, f-2 does not exist: {tmp_path}/nets/f.onnx; their invocations will fail" in done.stderr
+    assert f"SLUICE_MODEL_FILE: '{tmp_path}/nets/f.onnx' is not allowed; allowed: a file that exists, by its path" in done.stderr
+    some = [Function(name="g", environment={"SLUICE_MODEL_FILE": __file__}), Function(name="h"), Function(**functions[0])]
+    assert list(missing_files(some).values()) == [["f-1"]]

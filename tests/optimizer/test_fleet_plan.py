@@ -175,7 +175,7 @@ def test_plans_are_documents_with_a_route_for_each_group() -> None:
 
 
 def test_plans_need_the_addresses_of_the_workers() -> None:
-    with pytest.raises(InvalidInput, match=r"devices.gpu.workers: None .* the addresses of its devices"):
+    with pytest.raises(InvalidInput, match=r"devices.gpu.workers: none was given; needed: the addresses of its devices"):
         plan_fleet(fleet({"seen": 100}, workers=False)).plans()
 
 

@@ -1,0 +1,71 @@
+"""`sluice demo` says its answer first, and whether to deploy at the rate that it ran at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sluice.batching.documents import Plan, PolicyDocument, Slo
+from sluice.batching.policy import no_batching
+from sluice.cli.demo import conclusion
+from sluice.local.demo import DemoReport, Row
+from sluice.optimizer.arrivals import poisson
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def row(name: str, billed: float, kept: bool = True) -> Row:
+    figures = dict.fromkeys(("predicted_latency", "measured_latency", "predicted_batch_size", "measured_batch_size"), 1.0)
+    counts = dict.fromkeys(("memory_mb", "requests", "failures", "invocations", "cold_starts"), 1)
+    return Row(
+        name=name,
+        function="f",
+        policy="p",
+        slo_kept=kept,
+        predicted_cost=1e-6,
+        billed_cost=billed,
+        lateness_p99=0.0,
+        **figures,
+        **counts,
+    )
+
+
+def report(recommended: Row, break_even: float | None) -> DemoReport:
+    return DemoReport(
+        network="mlp",
+        trace="t.csv",
+        scale=5.0,
+        slo=Slo(0.2),
+        arrivals=poisson(20.9).document(),
+        plan=Plan(model="m", function="f", policy=PolicyDocument.of(no_batching())),
+        rows=[row("no batching", 8e-7), recommended],
+        break_even_arrival_rate=break_even,
+        seconds=200.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("recommended", "break_even", "said"),
+    [
+        (
+            row("recommended", 1e-7),
+            61.2,
+            "The recommended setting kept the promise, 95 % within 200 ms, and was billed 8.0 times less than no batching. "
+            "A deployed buffer earns its fixed cost from 61 requests/s on; here 20.9: do not deploy one for this alone.",
+        ),
+        (row("recommended", 1e-7), 9.0, "from 9 requests/s on; here 20.9: it pays."),
+        (
+            row("recommended", 16e-7, kept=False),
+            None,
+            "did not keep the promise, 95 % within 200 ms, and was billed 2.0 times as much",
+        ),
+    ],
+)
+def test_the_conclusion_answers_whether_it_kept_saved_and_would_pay(recommended: Row, break_even: float | None, said: str) -> None:
+    assert said in conclusion(report(recommended, break_even))
+
+
+def test_the_demo_makes_one_promise(exit_of: Run) -> None:
+    code, _, err = exit_of("demo", "--slo", "p95=0.2", "--slo", "p99=0.4")
+    assert code == 2 and "slo: ['p95', 'p99'] is not allowed; allowed: one alone, as the demo makes one promise" in err

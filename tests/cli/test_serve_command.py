@@ -1,0 +1,58 @@
+"""`sluice serve` refuses what it cannot serve with before it starts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluice.buffer_service.settings import Settings
+from sluice.cli import serve
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings of every buffer that would have been run."""
+    settings: list[Settings] = []
+    monkeypatch.setattr(serve, "main", settings.append)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--redis-url", "foo", "--redis-url (SLUICE_REDIS_URL): 'foo' is not allowed; allowed: redis://, rediss://, unix:// or"),
+        ("--plans", "plans", "--plans (SLUICE_PLANS): 'plans' is not allowed; allowed: file:PATH or ssm:/path/"),
+        ("--port", "65536", "--port (SLUICE_PORT): 65536 is not allowed; allowed: 0 to 65535"),
+        ("--host", "", "--host (SLUICE_HOST): '' is not allowed; allowed: an address of this machine"),
+    ],
+)
+def test_a_value_that_is_not_allowed_names_the_option_that_was_typed(
+    option: str, value: str, message: str, exit_of: Run, started: list[Settings]
+) -> None:
+    code, _, err = exit_of("serve", option, value)
+    assert code == 2 and message in err and started == []
+
+
+def test_a_port_that_somebody_has_is_refused_before_a_plan_is_taken(exit_of: Run, started: list[Settings]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = exit_of("serve", "--redis-url", "memory://", "--port", str(port))
+    allowed = "a free port of 127.0.0.1 (Address already in use); 0 chooses one"
+    assert code == 2 and started == []
+    assert err == f"sluice: --port (SLUICE_PORT): {port} is not allowed; allowed: {allowed}"
+
+
+def test_plans_that_are_not_there_yet_are_waited_for_and_that_is_said(
+    tmp_path: Path, exit_of: Run, started: list[Settings]
+) -> None:
+    place = tmp_path / "plans"
+    code, _, err = exit_of("serve", "--plans", f"file:{place}", "--port", "0")
+    assert code == 0 and [settings.plans for settings in started] == [f"file:{place}"]
+    assert err == f"waiting for plans: {place} does not exist yet (--plans), and until then nothing is served"
+    place.mkdir()
+    assert exit_of("serve", "--plans", f"file:{place}", "--port", "0")[2] == ""
