@@ -34,7 +34,8 @@ class Circuit:
         self._unavailable = 0  # of these, those without an answer
         self._reserve = RESERVE
         self._in_a_row = 0  # openings
-        self._open_until = -math.inf  # -inf: it is closed
+        self.open = False  # whether what is asked, if anything, is a trial
+        self._open_until = -math.inf
         self._trying = False
 
     def refuses(self, now: float) -> float | None:
@@ -44,11 +45,6 @@ class Circuit:
         if now < self._open_until:
             return self._open_until - now
         return FIRST_OPEN if self._trying else None
-
-    @property
-    def open(self) -> bool:
-        """Whether what is asked, if anything, is a trial."""
-        return self._open_until > -math.inf
 
     def try_one(self) -> None:
         """A trial begins; it ends with ``passed``, ``failed`` or ``undecided``."""
@@ -63,8 +59,7 @@ class Circuit:
         self._failed = self._unavailable = 0
         self._reserve = min(RESERVE, self._reserve + items)
         if self.open:
-            self._open_until = -math.inf
-            self._trying = False
+            self.open = self._trying = False
             self._in_a_row = 0
 
     def failed(self, now: float, unavailable: bool, trial: bool = False) -> None:
@@ -74,6 +69,7 @@ class Circuit:
         too_often = self._failed >= math.ceil(math.log2(self.max_batch_size)) + STRIKES or self._unavailable >= UNAVAILABLE_LIMIT
         if trial if self.open else too_often:
             self._open_until = now + min(LONGEST_OPEN, FIRST_OPEN * 2**self._in_a_row)
+            self.open = True
             self._in_a_row += 1
             self.openings += 1
             self._trying = False

@@ -300,7 +300,8 @@ class RouteState:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
         if self.life is Life.CLOSED:
             return SHUT
-        if (wait := self._function.circuit.refuses(now)) is not None:
+        circuit = self._function.circuit
+        if circuit.open and (wait := circuit.refuses(now)) is not None:
             return FunctionSuspended(_suspended(self._route.function, wait), wait)
         waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
         refusal = self._admission.refuses(now, waiting, self._model)
@@ -673,7 +674,7 @@ class RouteState:
     def _ask(self, now: float, batch_id: str, batch: BatchState, part: Part) -> None:
         """Ask for a part of a batch, unless its function is not asked for a while; then one item is the trial."""
         circuit, function = self._function.circuit, self._route.function
-        if (wait := circuit.refuses(now)) is not None:
+        if circuit.open and (wait := circuit.refuses(now)) is not None:
             self._refuse_for_now(batch, part.items, wait, _suspended(function, wait))
             return
         if circuit.open:

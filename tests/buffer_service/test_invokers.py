@@ -21,6 +21,7 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
 from uvicorn.server import ServerState
 
+from sluice.batching import policy as constructors
 from sluice.batching.errors import FunctionFailed, InvalidInput
 from sluice.buffer_service.invokers import (
     BatchTooLarge,
@@ -42,6 +43,7 @@ from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker import Worker
 from sluice.local.functions import ACCOUNT, REGION, Function
 from sluice.local.lambda_runtime import LambdaRuntime
+from tests.buffer_service.conftest import Plans, plan, serving
 
 PATIENCE = 10.0
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -299,6 +301,28 @@ async def test_a_function_that_is_throttled_is_busy(either):
 async def test_a_payload_that_is_not_json_fails_so_that_the_culprit_can_be_found(either):
     message = await refusal(either, FunctionFailed, b'{"half": ')
     assert message.startswith("Lambda does not take the batch for 'nap': Could not parse request body into json: ")
+
+
+async def test_a_lambda_that_is_throttled_for_a_while_costs_no_request(fake, monkeypatch):
+    loop, until = asyncio.get_running_loop(), [0.0]
+
+    def throttled(payload):
+        if loop.time() < until[0]:
+            raise Refused(429, "TooManyRequestsException", "Rate Exceeded.")
+        return nap(payload)
+
+    fake.functions["slow"] = throttled
+    policy = constructors.size_or_timeout(4, 0.01)
+    async with (
+        closing(LambdaInvoker(PATIENCE, fake.url)) as invoker,
+        serving(None, None, plans=Plans(plan(policy, "nap", "slow")), invoker=invoker) as buffer,
+    ):
+        until[0] = loop.time() + 0.5
+        statuses = [a[0] for a in await asyncio.gather(*(buffer.post("/models/nap", b"%d" % i) for i in range(40)))]
+        text = (await buffer.get("/metrics"))[2].decode()
+    assert statuses == [200] * 40
+    refused = text.split('sluice_invocation_failures_total{error="FunctionBusy",model="nap"} ')[1].split()[0]
+    assert 20 <= float(refused) < 100  # of ten batches
 
 
 # -- what only a scripted Lambda does
