@@ -3,7 +3,7 @@
 What may live here: the key, the format of an entry, and the reader. ``lua/advance.lua`` writes one entry for each of its calls that
 accepted arrivals, however many; the memory store keeps the same records.
 
-Key    ``sluice:{model}:arrival_stream``, in the slot of the model's other keys; all its routes write there, and a request that
+Key    ``NAMESPACE:{model}:arrival_stream``, in the slot of the model's other keys; all its routes write there, and a request that
        moves from one to another is recorded once.
 Id     ``N-0``, where N is the number of arrivals recorded so far, those of this entry included: the stream is trimmed by arrivals,
        not by entries, and a reader sees whether anything came before the oldest entry.
@@ -35,16 +35,16 @@ from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service.arrival_record import Call, arrival_times
-from sluice.buffer_service.settings import without_password
+from sluice.buffer_service.settings import NAMESPACE, without_password
 
 FIELD = b"call"
 PAGE = 2000  # entries one read takes: some milliseconds of the server's time
 TIMEOUT = 10.0  # seconds a connection, or one read, may take
 
 
-def stream_key(model: str) -> str:
+def stream_key(model: str, namespace: str = NAMESPACE) -> str:
     """The key of a model's stream."""
-    return f"sluice:{{{model}}}:arrival_stream"
+    return f"{namespace}:{{{model}}}:arrival_stream"
 
 
 def pack_ages(ages: Sequence[float]) -> bytes:

@@ -246,7 +246,7 @@ async def test_a_store_that_is_away_says_so(redis_server):
     with pytest.raises(StoreUnavailable, match="Redis does not answer"):
         await queue.advance(Events([member(1)]))
     with pytest.raises(StoreUnavailable):
-        await store.ping()
+        await queue.check()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
