@@ -33,6 +33,7 @@ ADVANCE_SHA = hashlib.sha1(ADVANCE.encode(), usedforsecurity=False).hexdigest()
 PROBE = "return redis.call('SET', KEYS[1], ARGV[1], 'EX', 10)"
 """A script that writes: a replica answers PING, and runs scripts that only read."""
 REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
+TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
 RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
 
 _log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Gate:
         while self._breaker.away is not None:
             await asyncio.sleep(self._breaker.next_trial_in())
             try:
-                await self._servers.call(self._slot, self._probe)
+                await self._servers.call(self._slot, self._probe, within=TRIAL_TIMEOUT)
             except Away as error:
                 self._breaker.failed(error)
                 continue

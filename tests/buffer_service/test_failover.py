@@ -1,0 +1,184 @@
+"""The store changes its primary, hangs, or goes away, over real sockets and under load: who fails, how fast, and for how long."""
+
+import asyncio
+import os
+import signal
+import statistics
+from contextlib import contextmanager
+
+import aiohttp
+import pytest
+import redis
+
+from sluice.batching import policy as constructors
+from sluice.buffer_service.breaker import TRIAL_INTERVAL, Breaker
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT, Away
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.local.redis_server import RedisServer
+from tests.buffer_service.conftest import serving
+from tests.buffer_service.moving_address import load, moving_address
+
+POLICY = constructors.size_or_timeout(8, 0.01)
+MARGIN = 0.3  # s, of a machine that does other things
+
+
+def test_the_breaker_opens_at_a_failure_and_only_a_trial_that_works_closes_it():
+    breaker = Breaker()
+    assert breaker.away is None
+    first, second = Away("first"), Away("second")
+    assert breaker.failed(first)  # trials begin
+    assert not breaker.failed(second)  # they are under way already
+    assert breaker.away is second
+    assert [breaker.next_trial_in() for _ in range(3)] == [0.0, TRIAL_INTERVAL, TRIAL_INTERVAL]
+    breaker.worked()
+    assert breaker.away is None
+    assert breaker.failed(first)
+    assert breaker.next_trial_in() == 0.0
+
+
+@pytest.fixture
+def primary():
+    with RedisServer(port=0, options=("--repl-diskless-sync-delay", "0")) as server:
+        yield server
+
+
+@contextmanager
+def replica_of(primary):
+    """A replica that has everything."""
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as client:
+        client.replicaof("127.0.0.1", str(primary.port))
+        while client.info("replication")["master_link_status"] != "up":
+            pass
+        yield server, client
+
+
+def demote(primary, replica):
+    """What a failover does: the replica takes writes, and the old primary none."""
+    replica.replicaof("NO", "ONE")
+    with redis.Redis.from_url(primary.url) as client:
+        client.replicaof("127.0.0.1", str(replica.connection_pool.connection_kwargs["port"]))
+
+
+def store_at(address):
+    return RedisStore(f"redis://127.0.0.1:{address.port}/0", new_process_name())
+
+
+async def test_a_replica_that_takes_over_is_found_behind_the_same_address(function, primary):
+    with replica_of(primary) as (replica, client):
+        async with (
+            moving_address(primary.port) as address,
+            serving(function, POLICY, store_at(address)) as buffer,
+            load(buffer) as asked,
+        ):
+            demote(primary, client)
+            demoted = asked.now
+            await asyncio.sleep(0.4)  # until the name follows
+            assert (await buffer.get("/v2/health/ready"))[0] == 503
+            address.target = replica.port
+            moved = asked.now
+            assert await asked.served_again(moved) < TRIAL_INTERVAL + MARGIN
+            assert (await buffer.get("/v2/health/ready"))[0] == 200
+            served = asked.now
+            await asyncio.sleep(0.2)
+    # All that were refused were refused at once, and nobody after the new primary was found.
+    assert set(asked.statuses) == {200, 503}
+    refused = [(came, took) for came, status, took in asked.answers if status == 503]
+    assert max(took for _, took in refused) < COMMAND_TIMEOUT
+    assert statistics.median(took for _, took in refused) < 0.05
+    assert demoted - 0.1 < min(came for came, _ in refused)
+    assert max(came for came, _ in refused) <= served
+
+
+async def test_connections_that_break_cost_no_more_than_the_calls_under_way(function, primary):
+    async with moving_address(primary.port) as address, serving(function, POLICY, store_at(address)) as buffer:
+        async with load(buffer) as asked:
+            for _ in range(3):
+                address.cut()
+                assert await asked.served_again(asked.now) < MARGIN
+        assert asked.statuses[503] < 0.5 * len(asked.answers)
+        assert set(asked.statuses) <= {200, 503}
+
+
+async def test_a_redis_that_is_gone_refuses_at_once_says_why_and_when_to_come_again(function, primary):
+    async with serving(function, POLICY, RedisStore(primary.url, new_process_name())) as buffer:
+        assert (await buffer.post("/models/m", b"1"))[0] == 200
+        port_and_path = primary.url
+        primary.kill()
+        async with load(buffer) as asked:
+            status, headers, body = await buffer.post("/models/m", b"1")
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert b"Redis does not answer: " in body
+            for path in ("/v2/health/ready", "/v2/models/m/ready"):
+                status, _, body = await buffer.get(path)
+                assert (status, b'"ready":false' in body, b"Redis does not answer" in body) == (503, True, True)
+            await asyncio.sleep(0.4)
+            gone = asked.now
+            primary.start()
+            assert primary.url == port_and_path
+            back = asked.now
+            assert await asked.served_again(back) < 1.0
+            assert (await buffer.get("/v2/models/m/ready"))[0] == 200
+        away = asked.came_between(0.1, gone)
+    assert {status for _, status, _ in away} == {503}
+    assert statistics.median(took for _, _, took in away) < 0.02
+    assert max(took for _, _, took in away) < MARGIN
+
+
+@pytest.mark.parametrize("how", ["the server stands still", "the network swallows everything"])
+async def test_a_redis_that_hangs_is_found_within_a_second_and_used_again_within_one(function, primary, how):
+    async with moving_address(primary.port) as address, serving(function, POLICY, store_at(address)) as buffer:
+        async with load(buffer) as asked:
+            hangs(how, primary, address, True)
+            hung = asked.now
+            await asyncio.sleep(COMMAND_TIMEOUT + MARGIN)
+            found = asked.now
+            await asyncio.sleep(0.3)
+            hangs(how, primary, address, False)
+            assert await asked.served_again(asked.now) < 1.0
+        first = asked.came_between(hung + 0.01, hung + 0.5)
+        then = asked.came_between(found, found + 0.2)
+    assert first
+    # What waited in the store still waits there; all others are told.
+    assert max(took for _, status, took in asked.answers if status == 503) < COMMAND_TIMEOUT + MARGIN
+    assert {status for _, status, _ in then} == {503}
+    assert statistics.median(took for _, _, took in then) < 0.02
+
+
+def hangs(how, primary, address, yes):
+    if how == "the server stands still":
+        os.kill(primary.pid, signal.SIGSTOP if yes else signal.SIGCONT)
+    else:
+        address.silent = yes
+
+
+async def test_a_server_that_is_full_or_refuses_for_another_reason_is_not_taken_for_one_that_is_away(function):
+    with RedisServer(options=("--maxmemory-policy", "noeviction")) as server, redis.Redis.from_url(server.url) as client:
+        async with serving(function, POLICY, RedisStore(server.url, new_process_name())) as buffer:
+            assert (await buffer.post("/models/m", b"1"))[0] == 200
+            client.config_set("maxmemory", "1")
+            status, _, body = await buffer.post("/models/m", b"1")
+            assert (status, b"Redis refused: " in body) == (503, True)
+            assert (await buffer.get("/v2/health/ready"))[0] == 503
+            client.config_set("maxmemory", "0")
+            assert (await buffer.post("/models/m", b"1"))[0] == 200
+            assert (await buffer.get("/v2/health/ready"))[0] == 200
+
+
+async def test_readiness_goes_at_sigterm_while_the_listener_still_takes_requests_for_a_bounded_time(function, primary):
+    store = RedisStore(primary.url, new_process_name())
+    async with serving(function, POLICY, store, leave_delay=0.4, drain_timeout=5.0) as buffer:
+        assert (await buffer.get("/v2/health/ready"))[0] == 200
+        begun = asyncio.get_running_loop().time()
+        stopping = asyncio.create_task(buffer.stop())
+        while (await buffer.get("/v2/health/ready"))[0] == 200:
+            assert asyncio.get_running_loop().time() < begun + 0.3
+        for path in ("/v2/health/ready", "/v2/models/m/ready"):
+            status, _, body = await buffer.get(path)
+            assert (status, b"being shut down" in body) == (503, True)
+        assert (await buffer.get("/v2/health/live"))[0] == 200
+        assert (await buffer.post("/models/m", b"1"))[0] == 200  # who has not noticed yet is served
+        await stopping
+        assert 0.4 <= asyncio.get_running_loop().time() - begun < 0.4 + 2.0
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await buffer.get("/v2/health/ready")
