@@ -25,16 +25,17 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import MovedError, RedisError, ResponseError
 from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service.arrival_record import Call, arrival_times
+from sluice.buffer_service.redis_servers import url_at
 from sluice.buffer_service.settings import NAMESPACE, without_password
 
 FIELD = b"call"
@@ -59,7 +60,7 @@ def unpack_call(entry_id: bytes, entry: bytes) -> Call:
     return Call(values[0], values[1:], int(entry_id.partition(b"-")[0]) - n)
 
 
-def read_arrivals(url: str, model: str) -> array[float]:
+def read_arrivals(url: str, model: str, namespace: str = NAMESPACE) -> array[float]:
     """The arrival times of a model that a Redis has seen, without a gap up to now.
 
     Read from the newest backwards, in pages: what is trimmed meanwhile is missing at the old end alone.
@@ -67,9 +68,11 @@ def read_arrivals(url: str, model: str) -> array[float]:
     Parameters
     ----------
     url
-        ``redis://``, ``rediss://`` or ``unix://``, as ``SLUICE_REDIS_URL`` has it.
+        ``redis://``, ``rediss://`` or ``unix://``, of any node where it is a cluster, as ``SLUICE_REDIS_URL`` has it.
     model
         The model's name.
+    namespace
+        What the buffer's keys begin with, as ``SLUICE_NAMESPACE`` has it.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def read_arrivals(url: str, model: str) -> array[float]:
         Redis does not answer, or refuses.
     """
     try:
-        times = arrival_times(_newest_first(url, model))
+        times = arrival_times(_newest_first(url, stream_key(model, namespace)))
     except ResponseError as error:
         raise StoreUnavailable(f"Redis refused: {error}") from error
     except (RedisError, OSError) as error:
@@ -97,23 +100,38 @@ def read_arrivals(url: str, model: str) -> array[float]:
     return times
 
 
-def split_url(url: str) -> tuple[str, str]:
-    """``redis://HOST/0?model=NAME`` as the URL of the server and the name of the model; raises ``InvalidInput`` without one."""
+class RecordAddress(NamedTuple):
+    """Where the record of a model's arrivals is."""
+
+    url: str
+    model: str
+    namespace: str
+
+
+def split_url(url: str) -> RecordAddress:
+    """The parts of ``redis://HOST/0?model=NAME&namespace=NAME``; raises ``InvalidInput`` unless it names one model.
+
+    The namespace may be left out where the buffer was not told one.
+    """
     server, _, query = url.partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
-    models = [value for name, value in parameters if name == "model" and value]
-    if len(models) != 1:
+    models, namespaces = ([value for name, value in parameters if name == named] for named in ("model", "namespace"))
+    if len(models) != 1 or len(namespaces) > 1 or not all(models + namespaces):
         raise InvalidInput("url", without_password(url), "one that names one model, as redis://HOST:6379/0?model=NAME does")
-    others = urlencode([(name, value) for name, value in parameters if name != "model"])
-    return server + ("?" + others if others else ""), models[0]
+    others = urlencode([(name, value) for name, value in parameters if name not in ("model", "namespace")])
+    return RecordAddress(server + ("?" + others if others else ""), models[0], (namespaces or [NAMESPACE])[0])
 
 
-def _newest_first(url: str, model: str) -> Iterator[Call]:
+def _newest_first(url: str, key: str) -> Iterator[Call]:
     retry = Retry(NoBackoff(), 0)
     with redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=retry) as client:
         newest = "+"
         while True:
-            page = client.xrevrange(stream_key(model), max=newest, count=PAGE)
+            try:
+                page = client.xrevrange(key, max=newest, count=PAGE)
+            except MovedError as there:  # a cluster, whose other node has the key
+                yield from _newest_first(url_at(url, there.host, there.port), key)
+                return
             entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", page)
             for entry_id, fields in entries:
                 yield unpack_call(entry_id, fields[FIELD])

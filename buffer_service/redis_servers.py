@@ -112,17 +112,17 @@ class Servers:
         self._owners: dict[int, Server] = {}  # by slot, where that is not the first
         self._asked_for_others = False
 
-    async def call(self, slot: int, *commands: Command, blocks: float = 0.0) -> list[Any]:
-        """Have the server of a slot execute these, and return the answers.
+    async def call(self, slot: int, *commands: Command, blocks: float = 0.0, within: float | None = None) -> list[Any]:
+        """Have the server of a slot execute these ``within`` so many seconds, and return the answers.
 
-        ``blocks`` is how long (s) the command itself may wait. Raises ``Away``, and ``ResponseError`` where a command is refused
-        for what it is; commands before it were then executed.
+        ``blocks`` is how long (s) the command itself may wait besides. Raises ``Away``, and ``ResponseError`` where a command is
+        refused for what it is; commands before it were then executed.
         """
         answers: list[Any] = []
         server, asking = self._owners.get(slot, self._first), False
         client, redirected = server.client, None
         try:
-            async with asyncio.timeout(blocks + COMMAND_TIMEOUT) as timeout:
+            async with asyncio.timeout(blocks + (COMMAND_TIMEOUT if within is None else within)) as timeout:
                 await self._find_others()
                 while True:
                     client = server.client
@@ -161,7 +161,7 @@ class Servers:
         self._owners[slot] = known[(known.index(server) + 1) % len(known)]
 
     def _server(self, told_by: Server, host: str, port: int) -> Server:
-        url = _at(told_by.url, host, port)
+        url = url_at(told_by.url, host, port)
         if url not in self._known:
             self._known[url] = Server(url)
         return self._known[url]
@@ -214,11 +214,11 @@ def _reason(error: Exception, redirected: ResponseError | None) -> str:
     if isinstance(error, TimeoutError) and redirected is not None:
         return f"its keys are on their way to another server ({redirected})"
     if isinstance(error, TimeoutError):
-        return f"no answer within {COMMAND_TIMEOUT:g} s"
+        return "no answer in time"
     return str(error) or type(error).__name__
 
 
-def _at(url: str, host: str, port: int) -> str:
+def url_at(url: str, host: str, port: int) -> str:
     """The URL of another server of the same cluster: the same user and options; no host is the same host."""
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
