@@ -211,7 +211,7 @@ def open_store(settings: Settings) -> Store:
     process = new_process_name()
     if settings.redis_url.startswith("memory://"):
         return MemoryStore(MemoryBackend(), process)
-    return RedisStore(settings.redis_url, process, settings.namespace)
+    return RedisStore(settings.redis_url, process, settings.namespace, settings.spread_routes == "yes")
 
 
 class Server(uvicorn.Server):

@@ -4,7 +4,8 @@ What may live here: the key, the format of an entry, and the reader. ``lua/advan
 accepted arrivals, however many; the memory store keeps the same records.
 
 Key    ``NAMESPACE:{model}:arrival_stream``, in the slot of the model's other keys; all its routes write there, and a request that
-       moves from one to another is recorded once.
+       moves from one to another is recorded once. A route that has a slot of its own (``SLUICE_SPREAD_ROUTES``) has a stream
+       of its own there, ``NAMESPACE:{model:route}:arrival_stream``, and its name is in the set ``NAMESPACE:{model}:routes``.
 Id     ``N-0``, where N is the number of arrivals recorded so far, those of this entry included: the stream is trimmed by arrivals,
        not by entries, and a reader sees whether anything came before the oldest entry.
 Entry  one field ``call``: the time of the script call by the server's clock, a little-endian double of seconds since 1970; then for
@@ -37,15 +38,21 @@ from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service.arrival_record import Call, arrival_times
 from sluice.buffer_service.redis_servers import url_at
 from sluice.buffer_service.settings import NAMESPACE, without_password
+from sluice.buffer_service.store import queue_name
 
 FIELD = b"call"
 PAGE = 2000  # entries one read takes: some milliseconds of the server's time
 TIMEOUT = 10.0  # seconds a connection, or one read, may take
 
 
-def stream_key(model: str, namespace: str = NAMESPACE) -> str:
-    """The key of a model's stream."""
-    return f"{namespace}:{{{model}}}:arrival_stream"
+def stream_key(model: str, namespace: str = NAMESPACE, route: str = "") -> str:
+    """The key of a model's stream, or of that of a route with a slot of its own."""
+    return f"{namespace}:{{{queue_name(model, route)}}}:arrival_stream"
+
+
+def routes_key(model: str, namespace: str = NAMESPACE) -> str:
+    """The key of the set of a model's routes that have a stream of their own."""
+    return f"{namespace}:{{{model}}}:routes"
 
 
 def pack_ages(ages: Sequence[float]) -> bytes:
@@ -87,7 +94,8 @@ def read_arrivals(url: str, model: str, namespace: str = NAMESPACE) -> array[flo
         Redis does not answer, or refuses.
     """
     try:
-        times = arrival_times(_newest_first(url, stream_key(model, namespace)))
+        keys = [stream_key(model, namespace, route) for route in ["", *_routes(url, routes_key(model, namespace))]]
+        times = arrival_times(*(_newest_first(url, key) for key in keys))
     except ResponseError as error:
         raise StoreUnavailable(f"Redis refused: {error}") from error
     except (RedisError, OSError) as error:
@@ -122,9 +130,21 @@ def split_url(url: str) -> RecordAddress:
     return RecordAddress(server + ("?" + others if others else ""), models[0], (namespaces or [NAMESPACE])[0])
 
 
-def _newest_first(url: str, key: str) -> Iterator[Call]:
+def _open(url: str) -> redis.Redis:
     retry = Retry(NoBackoff(), 0)
-    with redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=retry) as client:
+    return redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=retry)
+
+
+def _routes(url: str, key: str) -> list[str]:
+    with _open(url) as client:
+        try:
+            return sorted(name.decode() for name in cast("set[bytes]", client.smembers(key)))
+        except MovedError as there:
+            return _routes(url_at(url, there.host, there.port), key)
+
+
+def _newest_first(url: str, key: str) -> Iterator[Call]:
+    with _open(url) as client:
         newest = "+"
         while True:
             try:

@@ -2,7 +2,8 @@
 
 Keys begin with the namespace of the deployment, so that several share one Redis. Those of a queue carry the hash tag ``{model}``,
 so that they share a slot of a Redis Cluster, as all queues of a model do, for they share the record of arrivals; those of different
-models lie on different servers. The list of messages to a process is a key of its own. ``redis_servers.py`` knows who has a slot.
+models lie on different servers. Where routes are spread, each has a tag ``{model:route}`` and a record of its own. The list of
+messages to a process is a key of its own. ``redis_servers.py`` knows who has a slot.
 
 While the server of a slot is away (``breaker.py``), calls are refused at once, and ``PROBE`` is tried in the background.
 """
@@ -14,6 +15,7 @@ import hashlib
 import logging
 import secrets
 import struct
+from collections.abc import Awaitable
 from importlib.resources import files
 from typing import Any, cast
 
@@ -22,16 +24,17 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching import Policy
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.arrival_stream import pack_ages, stream_key
+from sluice.buffer_service.arrival_stream import pack_ages, routes_key, stream_key
 from sluice.buffer_service.breaker import Breaker
 from sluice.buffer_service.redis_servers import Away, Command, Servers
 from sluice.buffer_service.settings import NAMESPACE
-from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released
+from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
 
 ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
 ADVANCE_SHA = hashlib.sha1(ADVANCE.encode(), usedforsecurity=False).hexdigest()
 PROBE = "return redis.call('SET', KEYS[1], ARGV[1], 'EX', 10)"
 """A script that writes: a replica answers PING, and runs scripts that only read."""
+KEYS = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
 REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
 RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
@@ -50,16 +53,25 @@ def pack_policy(policy: Policy) -> bytes:
 class RedisStore:
     """The store on a Redis (or Valkey), 7.0 or later: a server, a primary with its replicas, or a cluster."""
 
-    def __init__(self, url: str, process: str, namespace: str = NAMESPACE) -> None:
+    def __init__(self, url: str, process: str, namespace: str = NAMESPACE, spread_routes: bool = False) -> None:
         self.process = process
         self._namespace = namespace
+        self._spread_routes = spread_routes
         self._servers = Servers(url)
         self._gates: dict[int, Gate] = {}  # by slot
 
     def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
-        slot = key_slot(stream_key(model, self._namespace).encode())
-        gate = self._gates.setdefault(slot, Gate(self._servers, slot, f"{self._namespace}:{{{model}}}:probe", self.process))
-        return RedisQueue(gate, self.process, self._namespace, model, limits, route)
+        spread = route if self._spread_routes else ""
+        tag = queue_name(model, spread)
+        prefix = f"{self._namespace}:{{{tag}}}:" + (f"{route}:" if route and not spread else "")
+        keys = [*(prefix + name for name in KEYS), stream_key(model, self._namespace, spread)]
+        announce = (self._gate(model), ("SADD", routes_key(model, self._namespace), route)) if spread else None
+        return RedisQueue(self._gate(tag), self.process, keys, limits, announce)
+
+    def _gate(self, tag: str) -> Gate:
+        probe = f"{self._namespace}:{{{tag}}}:probe"
+        slot = key_slot(probe.encode())
+        return self._gates.setdefault(slot, Gate(self._servers, slot, probe, self.process))
 
     async def send(self, process: str, message: bytes) -> None:
         key = self._mailbox_key(process)
@@ -80,10 +92,7 @@ class RedisStore:
             await self._servers.close()
 
     async def _mail(self, key: str, *commands: Command, blocks: float = 0.0) -> list[Any]:
-        try:
-            return await self._servers.call(key_slot(key.encode()), *commands, blocks=blocks)
-        except ResponseError as error:
-            raise StoreUnavailable(f"Redis refused: {error}") from error
+        return await _in_words(self._servers.call(key_slot(key.encode()), *commands, blocks=blocks))
 
     def _mailbox_key(self, process: str) -> str:
         return f"{self._namespace}:replies:{process}"
@@ -113,10 +122,7 @@ class Gate:
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a script that writes can be run."""
-        try:
-            await self.call(self._probe)
-        except ResponseError as error:
-            raise StoreUnavailable(f"Redis refused: {error}") from error
+        await _in_words(self.call(self._probe))
 
     async def close(self) -> None:
         """Try no more."""
@@ -142,19 +148,23 @@ class Gate:
 
 
 class RedisQueue:
-    """The queue of one route in Redis."""
+    """The queue of one route in Redis; ``announce`` is what tells the readers of its record that it has one of its own."""
 
-    def __init__(self, gate: Gate, process: str, namespace: str, model: str, limits: Limits, route: str = "") -> None:
+    def __init__(
+        self, gate: Gate, process: str, keys: list[str], limits: Limits, announce: tuple[Gate, Command] | None = None
+    ) -> None:
         self._gate = gate
         self._process = process
         self._serial = 0
-        names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
-        prefix = f"{namespace}:{{{model}}}:{route}:" if route else f"{namespace}:{{{model}}}:"
-        self.keys = [*(prefix + name for name in names), stream_key(model, namespace)]
+        self.keys = keys
+        self._announce = announce
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
         self._arrivals_kept = limits.arrivals_kept
 
     async def install(self, policy: Policy) -> None:
+        if self._announce is not None:
+            gate, command = self._announce
+            await _in_words(gate.call(command))
         await self._call(("SET", self.keys[7], secrets.token_hex(8), "NX"), ("SET", self.keys[0], pack_policy(policy)))
 
     async def check(self) -> None:
@@ -189,12 +199,16 @@ class RedisQueue:
         return answer
 
     async def _call(self, *commands: Command) -> list[Any]:
-        """What the gate answers, in the vocabulary of the port."""
-        try:
-            return await self._gate.call(*commands)
-        except NoScriptError:
-            raise
-        except ResponseError as error:
-            if str(error).startswith("NOPOLICY"):
-                raise QueueLost(str(error)) from None
-            raise StoreUnavailable(f"Redis refused: {error}") from error
+        return await _in_words(self._gate.call(*commands))
+
+
+async def _in_words(answer: Awaitable[list[Any]]) -> list[Any]:
+    """What Redis answers, in the vocabulary of the port."""
+    try:
+        return await answer
+    except NoScriptError:
+        raise
+    except ResponseError as error:
+        if str(error).startswith("NOPOLICY"):
+            raise QueueLost(str(error)) from None
+        raise StoreUnavailable(f"Redis refused: {error}") from error

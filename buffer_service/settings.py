@@ -34,6 +34,9 @@ class Settings:
         ``memory://`` keeps the queues in this process alone.
     namespace
         What the keys in Redis begin with: deployments that share a Redis have one each, all processes of a deployment the same.
+    spread_routes
+        ``yes`` has each route of a model in a slot of its own, so that they lie on different servers of a cluster: for a model with
+        more requests than one server takes. ``no`` keeps them together. All processes of a deployment the same.
     plans
         Where the plans are: ``file:PATH`` (a plan, or a folder of them) or ``ssm:/path/`` (a parameter a model).
     plan_interval
@@ -64,6 +67,7 @@ class Settings:
 
     redis_url: str = "redis://127.0.0.1:6379/0"
     namespace: str = NAMESPACE
+    spread_routes: str = "no"
     plans: str = "file:plans"
     plan_interval: float = 5.0
     host: str = "127.0.0.1"
@@ -102,6 +106,8 @@ class Settings:
             raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
         if re.fullmatch("[A-Za-z0-9._-]{1,64}", self.namespace) is None:
             raise InvalidInput(PREFIX + "NAMESPACE", self.namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
+        if self.spread_routes not in ("no", "yes"):
+            raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
         if re.match("file:.|ssm:/", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH or ssm:/path/")
         if self.log_level not in ("debug", "info", "warning", "error"):

@@ -26,6 +26,11 @@ def three_masters():
         yield running
 
 
+@pytest.fixture
+def model():
+    return uuid.uuid4().hex
+
+
 def test_the_slots_of_the_cluster_are_where_the_tests_think(three_masters):
     for slot in (0, 5461, 5462, 10922, 10923, 16383):
         entries = three_masters.masters[0].ask("CLUSTER", "SLOTS")
@@ -54,6 +59,33 @@ async def test_queues_of_models_and_mailboxes_are_spread_over_the_servers_and_on
         await reader.close()
     await ours.close()
     await theirs.close()
+
+
+async def test_routes_that_are_spread_lie_on_different_servers_and_their_record_is_read_as_one(three_masters, model):
+    together, apart = RedisStore(three_masters.url, A), RedisStore(three_masters.url, A, spread_routes=True)
+    routes = [f"route{i}" for i in range(12)]
+    slots = [
+        {key_slot(key.encode()) for key in store.queue(model, Limits(), r).keys} for r in routes for store in (together, apart)
+    ]
+    assert all(len(slots_of_one) == 1 for slots_of_one in slots)
+    assert len(set.union(*slots[0::2])) == 1
+    assert {three_masters.owner[slot] for slot in set.union(*slots[1::2])} == set(three_masters.masters)
+    for i, route in enumerate(routes):
+        queue = apart.queue(model, Limits(), route)
+        await queue.install(constructors.no_batching())
+        [batch] = (await queue.advance(Events([A.encode() + b"00000000"], ages=[0.5]), now=20.0 - i)).batches
+        assert (await queue.advance(Events(completed=[batch.batch_id]), now=30.0)).queue_length == 0
+    whole = together.queue(model, Limits())
+    await whole.install(constructors.no_batching())
+    await whole.advance(Events([A.encode() + b"00000000"]), now=40.0)
+    assert read_arrivals(three_masters.url, model).tolist() == [*(8.5 + i for i in range(12)), 40.0]
+    # What one of them has forgotten, all begin after.
+    late = apart.queue(model, Limits(arrivals_kept=1), "route0")
+    for _ in range(200):
+        await late.advance(Events([A.encode() + b"00000000"]), now=50.0)
+    assert read_arrivals(three_masters.url, model)[0] == 50.0
+    await together.close()
+    await apart.close()
 
 
 async def test_slots_that_move_under_load_lose_nothing_and_refuse_nobody(three_masters, function):

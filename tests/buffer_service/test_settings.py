@@ -10,6 +10,7 @@ from sluice.buffer_service.settings import PREFIX, Settings
 SET = {
     "redis_url": ("rediss://cache:6380/1", "rediss://cache:6380/1"),
     "namespace": ("blue", "blue"),
+    "spread_routes": ("yes", "yes"),
     "plans": ("ssm:/sluice/plans/", "ssm:/sluice/plans/"),
     "plan_interval": ("0.5", 0.5),
     "host": ("0.0.0.0", "0.0.0.0"),
@@ -77,6 +78,7 @@ def test_other_names_are_left_alone():
             for text in ("", "plans", "file:", "ssm:", "s3:/b")
         ),
         ("plans", "ssm:sluice", "'ssm:sluice' is not allowed"),
+        ("spread_routes", "1", "'1' is not allowed; allowed: no or yes"),
         ("log_level", "loud", "'loud' is not allowed; allowed: debug, info, warning or error"),
     ],
 )
