@@ -43,6 +43,7 @@ from sluice.batching.errors import StoreUnavailable
 
 COMMAND_TIMEOUT = 1.0  # seconds after which a server counts as gone: a script takes milliseconds
 TRY_AGAIN = 0.01  # seconds
+MOST_CONNECTIONS = 10_000  # one for each call under way: a queue has one at a time, and redis-py allows a hundred
 Command = Sequence[Any]
 
 
@@ -181,7 +182,8 @@ class Servers:
 def _open(url: str) -> redis.Redis:
     # No retries: a call whose answer was lost may have been executed, and must not take its arrivals twice.
     retry = Retry(NoBackoff(), 0)
-    return redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT, retry=retry)
+    most, connects_in = MOST_CONNECTIONS, COMMAND_TIMEOUT
+    return redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=connects_in, max_connections=most, retry=retry)
 
 
 async def _close_late(client: redis.Redis) -> None:

@@ -11,10 +11,12 @@ import pytest
 import redis
 
 from sluice.batching import policy as constructors
+from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.breaker import TRIAL_INTERVAL, Breaker
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT, Away
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.store import Limits
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import serving
 from tests.buffer_service.moving_address import load, moving_address
@@ -150,6 +152,48 @@ def hangs(how, primary, address, yes):
         os.kill(primary.pid, signal.SIGSTOP if yes else signal.SIGCONT)
     else:
         address.silent = yes
+
+
+REFUSES_AS_A_SERVER = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOREPLICAS")
+REFUSES_WHAT_IS_ASKED = ("OOM", "NOPERM", "WRONGTYPE", "MISCONF", "ERR")
+
+
+@pytest.mark.parametrize("word", REFUSES_AS_A_SERVER + REFUSES_WHAT_IS_ASKED)
+async def test_a_server_that_cannot_write_is_left_and_one_that_will_not_is_kept(word):
+    says, connections = [word], []
+
+    async def answer(reader, writer):
+        connections.append(writer)
+        while line := await reader.readline():
+            if line == b"EVAL\r\n":
+                writer.write(f"-{says[0]} and why\r\n".encode() if says[0] else b"+OK\r\n")
+            elif line in (b"CLIENT\r\n", b"CLUSTER\r\n"):
+                writer.write(b"-ERR not here\r\n")
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        store = RedisStore(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0?protocol=2", new_process_name())
+        queue = store.queue("m", Limits())
+        with pytest.raises(StoreUnavailable, match="and why") as caught:
+            await queue.check()
+        assert isinstance(caught.value, Away) == (word in REFUSES_AS_A_SERVER)
+        says[0] = ""
+        if word in REFUSES_AS_A_SERVER:
+            with pytest.raises(Away, match="and why"):  # at once, for the trial has not been made yet
+                await queue.check()
+            await asyncio.sleep(0.05 + TRIAL_INTERVAL)
+        await queue.check()
+        assert (len(connections) > 1) == (word in REFUSES_AS_A_SERVER)
+        await store._gates[next(iter(store._gates))].close()
+        await store._servers.close()
+        for writer in connections:
+            writer.close()
+
+
+async def test_as_many_calls_are_under_way_at_once_as_there_are_queues(primary):
+    store = RedisStore(primary.url, new_process_name())
+    queues = [store.queue(f"m{i}", Limits()) for i in range(300)]
+    await asyncio.gather(*(queue.check() for queue in queues))
+    await store.close()
 
 
 async def test_a_server_that_is_full_or_refuses_for_another_reason_is_not_taken_for_one_that_is_away(function):
