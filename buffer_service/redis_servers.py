@@ -12,6 +12,9 @@ a server says teaches the rest; nobody tells whether it is a cluster.
 A server that says one of the first four has executed nothing, so the command is sent again within the same call; after a connection
 that broke, or an answer that did not come within ``COMMAND_TIMEOUT``, nobody knows, and nothing is sent twice.
 
+A replica that takes over may not have seen the last writes. Each connection begins by asking for the replication id, which is
+another one then: ``successions`` counts that, and each slot that was found at another server after its own had gone.
+
 Connections are opened without a socket timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on Python 3.11 may
 swallow a cancellation; the limit of the whole call holds instead.
 """
@@ -19,6 +22,8 @@ swallow a cancellation; the limit of the whole call holds instead.
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
@@ -38,6 +43,7 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
+from redis.utils import str_if_bytes
 
 from sluice.batching.errors import StoreUnavailable
 
@@ -56,7 +62,9 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client = _open(url)
+        self.successions = 0
+        self._history = ""
+        self.client = self._open()
         self._blocked: set[asyncio.Timeout] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -79,7 +87,7 @@ class Server:
         """Nothing more goes through the connections of ``client``; who waits for a message over one of them learns it now."""
         if client is not self.client:
             return  # dropped already
-        self.client = _open(self.url)
+        self.client = self._open()
         now = asyncio.get_running_loop().time()
         for timeout in self._blocked:
             if not timeout.expired():
@@ -97,6 +105,24 @@ class Server:
         finally:
             self._blocked.discard(timeout)
 
+    def _open(self) -> redis.Redis:
+        # No retries: a call whose answer was lost may have been executed, and must not take its arrivals twice.
+        retry, most, connects_in = Retry(NoBackoff(), 0), MOST_CONNECTIONS, COMMAND_TIMEOUT
+        limits: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": connects_in, "max_connections": most}
+        return redis.Redis.from_url(self.url, retry=retry, redis_connect_func=self._greet, **limits)
+
+    async def _greet(self, connection: Any) -> None:
+        """Begin a connection, and see whether the one at the other end goes on where the last one was."""
+        await connection.on_connect()
+        await connection.send_command("INFO", "replication", check_health=False)
+        try:
+            found = re.search(r"master_replid:(\w+)", str_if_bytes(await connection.read_response()))
+        except ResponseError:
+            return  # this user may not ask
+        if found is not None:
+            self.successions += self._history not in ("", found[1])
+            self._history = found[1]
+
     async def close(self) -> None:
         for task in self._closing:
             task.cancel()
@@ -112,6 +138,8 @@ class Servers:
         self._known = {url: self._first}
         self._owners: dict[int, Server] = {}  # by slot, where that is not the first
         self._asked_for_others = False
+        self._bereft: set[int] = set()  # slots whose server has gone
+        self._inherited: Counter[int] = Counter()  # by slot
 
     async def call(self, slot: int, *commands: Command, blocks: float = 0.0, within: float | None = None) -> list[Any]:
         """Have the server of a slot execute these ``within`` so many seconds, and return the answers.
@@ -139,6 +167,10 @@ class Servers:
             self._give_up(slot, server, client)
             raise Away(f"Redis does not answer: {_reason(error, redirected)}") from error
 
+    def successions(self, slot: int) -> int:
+        """How often the server of a slot may have changed to one that has not seen the last writes."""
+        return self._inherited[slot] + sum(server.successions for server in self._known.values())
+
     async def close(self) -> None:
         """Close all connections."""
         await asyncio.gather(*(server.close() for server in self._known.values()))
@@ -151,6 +183,8 @@ class Servers:
         there = self._server(server, redirected.host, redirected.port)
         if isinstance(redirected, MovedError):
             self._owners[slot] = there
+            self._inherited[slot] += slot in self._bereft
+            self._bereft.discard(slot)
         if there is server:  # two servers that do not agree yet
             await asyncio.sleep(TRY_AGAIN)
         return there, not isinstance(redirected, MovedError)
@@ -159,6 +193,8 @@ class Servers:
         """The next call for this slot asks the next server that is known; a cluster's tells who has the slot now."""
         server.drop(client)
         known = list(self._known.values())
+        if len(known) > 1:
+            self._bereft.add(slot)
         self._owners[slot] = known[(known.index(server) + 1) % len(known)]
 
     def _server(self, told_by: Server, host: str, port: int) -> Server:
@@ -177,13 +213,6 @@ class Servers:
             return  # not a cluster, or this user may not ask
         for address in chain.from_iterable(entry[2:] for entry in slots):
             self._server(self._first, (address[0] or b"").decode(), address[1])
-
-
-def _open(url: str) -> redis.Redis:
-    # No retries: a call whose answer was lost may have been executed, and must not take its arrivals twice.
-    retry = Retry(NoBackoff(), 0)
-    most, connects_in = MOST_CONNECTIONS, COMMAND_TIMEOUT
-    return redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=connects_in, max_connections=most, retry=retry)
 
 
 async def _close_late(client: redis.Redis) -> None:

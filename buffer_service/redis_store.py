@@ -6,6 +6,9 @@ models lie on different servers. Where routes are spread, each has a tag ``{mode
 messages to a process is a key of its own. ``redis_servers.py`` knows who has a slot.
 
 While the server of a slot is away (``breaker.py``), calls are refused at once, and ``PROBE`` is tried in the background.
+
+A replica that took over may not have seen the last writes: the queue counts as another one then, and what waits is submitted again
+by the process it waits at. What the replica had seen all the same is computed twice, and answered once.
 """
 
 from __future__ import annotations
@@ -120,6 +123,11 @@ class Gate:
                 self._trying = asyncio.create_task(self._try())
             raise
 
+    @property
+    def successions(self) -> int:
+        """``Servers.successions`` of this slot."""
+        return self._servers.successions(self._slot)
+
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a script that writes can be run."""
         await _in_words(self.call(self._probe))
@@ -187,7 +195,7 @@ class RedisQueue:
             dead,
             float(wake_in) if wake_in else None,
             waiting,
-            epoch.decode(),
+            f"{epoch.decode()}.{self._gate.successions}",
         )
 
     async def _run(self, arguments: list[Any]) -> Any:
