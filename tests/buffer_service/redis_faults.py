@@ -25,7 +25,7 @@ from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Function, serving
 from tests.buffer_service.moving_address import Load, MovingAddress, load, moving_address
 from tests.buffer_service.redis_cluster import cluster
-from tests.buffer_service.test_failover import demote, replica_of
+from tests.buffer_service.test_failover import AT_ONCE, demote, replica_of
 
 POLICY = constructors.size_or_timeout(8, 0.01)
 AFTER = 2.0  # s of load after the fault
@@ -33,7 +33,7 @@ AFTER = 2.0  # s of load after the fault
 
 async def a_replica_takes_over() -> None:
     """The primary becomes a replica of its replica; the name behind which they are follows two seconds later."""
-    with RedisServer(port=0, options=("--repl-diskless-sync-delay", "0")) as primary, replica_of(primary) as (replica, client):
+    with RedisServer(port=0, options=AT_ONCE) as primary, replica_of(primary) as (replica, client):
         async with moving_address(primary.port or 0) as address, _behind(address) as buffer, load(buffer) as asked:
             demote(primary, client)
             await asyncio.sleep(2.0)

@@ -22,6 +22,7 @@ from tests.buffer_service.conftest import serving
 from tests.buffer_service.moving_address import load, moving_address
 
 POLICY = constructors.size_or_timeout(8, 0.01)
+AT_ONCE = ("--repl-diskless-sync-delay", "0", "--shutdown-timeout", "0")  # replicas are given data, and left, without delay
 MARGIN = 0.3  # s, of a machine that does other things
 
 
@@ -41,14 +42,14 @@ def test_the_breaker_opens_at_a_failure_and_only_a_trial_that_works_closes_it():
 
 @pytest.fixture
 def primary():
-    with RedisServer(port=0, options=("--repl-diskless-sync-delay", "0")) as server:
+    with RedisServer(port=0, options=AT_ONCE) as server:
         yield server
 
 
 @contextmanager
 def replica_of(primary):
     """A replica that has everything."""
-    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as client:
+    with RedisServer(port=0, options=AT_ONCE) as server, redis.Redis.from_url(server.url) as client:
         client.replicaof("127.0.0.1", str(primary.port))
         while client.info("replication")["master_link_status"] != "up":
             pass
@@ -127,7 +128,9 @@ async def test_a_redis_that_is_gone_refuses_at_once_says_why_and_when_to_come_ag
     assert max(took for _, _, took in away) < MARGIN
 
 
-@pytest.mark.parametrize("how", ["the server stands still", "the network swallows everything"])
+@pytest.mark.parametrize(
+    "how", ["the server stands still", pytest.param("the network swallows everything", marks=pytest.mark.full)]
+)
 async def test_a_redis_that_hangs_is_found_within_a_second_and_used_again_within_one(function, primary, how):
     async with moving_address(primary.port) as address, serving(function, POLICY, store_at(address)) as buffer:
         async with load(buffer) as asked:
@@ -232,7 +235,7 @@ async def test_what_a_replica_that_took_over_never_saw_is_submitted_again(functi
     with replica_of(primary) as (replica, client):
         async with (
             moving_address(primary.port) as address,
-            serving(function, constructors.static(4), store_at(address), lease=0.3, request_timeout=2.0) as buffer,
+            serving(function, constructors.static(4), store_at(address), lease=0.3, request_timeout=1.0) as buffer,
         ):
             waiting = [asyncio.create_task(buffer.post("/models/m", b"0"))]
             await _until_waiting(buffer, 1)
