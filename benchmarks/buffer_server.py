@@ -54,5 +54,5 @@ if __name__ == "__main__":
         uvicorn.run(bare, port=port, http="httptools", loop="uvloop", access_log=False, lifespan="off", log_level="warning")
     else:
         url = "memory://" if kind == "memory" else sys.argv[3]
-        settings = Settings(redis_url=url, port=port, log_level="warning")
+        settings = Settings(redis_url=url, port=port, leave_delay=0.0, log_level="warning")
         uvloop.run(server(BufferService(settings, invoker=LocalInvoker({"noop": noop}), plans=OnePlan())).serve())

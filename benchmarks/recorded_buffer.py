@@ -77,6 +77,9 @@ class RecordedQueue:
         self._record.add((sent + time.perf_counter()) / 2, events, outcome)
         return outcome
 
+    async def check(self) -> None:
+        await self._queue.check()
+
 
 class RecordedStore:
     """A store whose queues are watched."""
@@ -105,10 +108,11 @@ if __name__ == "__main__":
         plans=f"file:{plans}",
         plan_interval=0.05,
         max_queue_length=1_000_000,
+        leave_delay=0.0,
         log_level="warning",
     )
     record = Record()
-    store: Any = RecordedStore(open_store(redis_url), record)
+    store: Any = RecordedStore(open_store(settings), record)
     uvloop.run(server(BufferService(settings, store)).serve())
     arrays: Any = record.arrays()
     np.savez(file, **arrays)

@@ -79,7 +79,7 @@ class BufferService:
     async def start(self) -> None:
         """Open the store, take the plans in force, follow what comes."""
         if self._store is None:
-            self._store = open_store(self.settings.redis_url)
+            self._store = open_store(self.settings)
         self._callers = Callers(self._store.process, self.settings.request_timeout, self._clock)
         await self._follower.look()
         for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
@@ -133,15 +133,18 @@ class BufferService:
             document["plan"]["refused"] = {"place": last.place, "digest": last.digest or None, "reason": last.reason}
         return document
 
-    async def ready(self) -> bool:
-        """Whether a model is served and the store answers."""
-        if not self._models or self._store is None:
-            return False
+    async def unready(self, name: str | None = None) -> str | None:
+        """Why new requests, for this model or for any of all, should be sent elsewhere; ``None``: they are welcome."""
+        models = list(self._models.values()) if name is None else [self.model(name)]
+        if self._drain_until is not None:
+            return "this process is being shut down"
+        if not models:
+            return "no plan is in force"
         try:
-            await self._store.ping()
-        except StoreUnavailable:
-            return False
-        return True
+            await asyncio.gather(*(model.check() for model in models))
+        except StoreUnavailable as error:
+            return str(error)
+        return None
 
     def _refused(self, refusal: Refusal) -> None:
         self.telemetry.plan_refused(refusal.kind)
@@ -246,12 +249,12 @@ class Application:
                 return
 
 
-def open_store(url: str) -> Store:
+def open_store(settings: Settings) -> Store:
     """The store that ``SLUICE_REDIS_URL`` names."""
     process = new_process_name()
-    if url.startswith("memory://"):
+    if settings.redis_url.startswith("memory://"):
         return MemoryStore(MemoryBackend(), process)
-    return RedisStore(url, process)
+    return RedisStore(settings.redis_url, process, settings.namespace, settings.spread_routes == "yes")
 
 
 class Server(uvicorn.Server):
@@ -263,7 +266,13 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.begin_drain()
+        await asyncio.sleep(_leave_delay(self._service.settings))  # who asks whether this process is ready sends nothing more
         await super().shutdown(sockets)
+
+
+def _leave_delay(settings: Settings) -> float:
+    """Half of the drain at the most (s): who waits for an answer comes before who might still come."""
+    return min(settings.leave_delay, settings.drain_timeout / 2)
 
 
 def server(service: BufferService) -> Server:
@@ -281,7 +290,7 @@ def server(service: BufferService) -> Server:
         log_config=None,  # as everything else that is logged
         log_level=settings.log_level,
         timeout_keep_alive=math.ceil(settings.keep_alive),
-        timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
+        timeout_graceful_shutdown=math.ceil(settings.drain_timeout - _leave_delay(settings)),
     )
     return Server(config, service)
 

@@ -39,16 +39,19 @@ class ArrivalRecord:
         return arrival_times(reversed(self.calls))
 
 
-def arrival_times(newest_first: Iterable[Call]) -> array[float]:
-    """When the arrivals of successive calls came, ascending: array of doubles, shape (n,), seconds.
+def arrival_times(*records: Iterable[Call]) -> array[float]:
+    """When the arrivals of all calls came, ascending: array of doubles, shape (n,), seconds; each record is newest first.
 
-    Where calls before the oldest are missing, these may have brought arrivals up to its time: nothing before that time is returned,
-    so that from there on the arrivals are complete.
+    Where calls before the oldest of a record are missing, these may have brought arrivals up to its time: nothing before that time
+    is returned, so that from there on the arrivals are complete.
     """
     times = array("d")
-    oldest = None
-    for oldest in newest_first:
-        made_at, ages, _ = oldest
-        times.extend([made_at - age for age in ages])
-    complete_from = oldest.made_at if oldest is not None and oldest.before else -math.inf
+    complete_from = -math.inf
+    for newest_first in records:
+        oldest = None
+        for oldest in newest_first:
+            made_at, ages, _ = oldest
+            times.extend([made_at - age for age in ages])
+        if oldest is not None and oldest.before:
+            complete_from = max(complete_from, oldest.made_at)
     return array("d", sorted(time for time in times if time >= complete_from))

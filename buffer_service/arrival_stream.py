@@ -3,8 +3,9 @@
 What may live here: the key, the format of an entry, and the reader. ``lua/advance.lua`` writes one entry for each of its calls that
 accepted arrivals, however many; the memory store keeps the same records.
 
-Key    ``sluice:{model}:arrival_stream``, in the slot of the model's other keys; all its routes write there, and a request that
-       moves from one to another is recorded once.
+Key    ``NAMESPACE:{model}:arrival_stream``, in the slot of the model's other keys; all its routes write there, and a request that
+       moves from one to another is recorded once. A route that has a slot of its own (``SLUICE_SPREAD_ROUTES``) has a stream
+       of its own there, ``NAMESPACE:{model:route}:arrival_stream``, and its name is in the set ``NAMESPACE:{model}:routes``.
 Id     ``N-0``, where N is the number of arrivals recorded so far, those of this entry included: the stream is trimmed by arrivals,
        not by entries, and a reader sees whether anything came before the oldest entry.
 Entry  one field ``call``: the time of the script call by the server's clock, a little-endian double of seconds since 1970; then for
@@ -25,26 +26,33 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import MovedError, RedisError, ResponseError
 from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service.arrival_record import Call, arrival_times
-from sluice.buffer_service.settings import without_password
+from sluice.buffer_service.redis_servers import url_at
+from sluice.buffer_service.settings import NAMESPACE, without_password
+from sluice.buffer_service.store import queue_name
 
 FIELD = b"call"
 PAGE = 2000  # entries one read takes: some milliseconds of the server's time
 TIMEOUT = 10.0  # seconds a connection, or one read, may take
 
 
-def stream_key(model: str) -> str:
-    """The key of a model's stream."""
-    return f"sluice:{{{model}}}:arrival_stream"
+def stream_key(model: str, namespace: str = NAMESPACE, route: str = "") -> str:
+    """The key of a model's stream, or of that of a route with a slot of its own."""
+    return f"{namespace}:{{{queue_name(model, route)}}}:arrival_stream"
+
+
+def routes_key(model: str, namespace: str = NAMESPACE) -> str:
+    """The key of the set of a model's routes that have a stream of their own."""
+    return f"{namespace}:{{{model}}}:routes"
 
 
 def pack_ages(ages: Sequence[float]) -> bytes:
@@ -59,7 +67,7 @@ def unpack_call(entry_id: bytes, entry: bytes) -> Call:
     return Call(values[0], values[1:], int(entry_id.partition(b"-")[0]) - n)
 
 
-def read_arrivals(url: str, model: str) -> array[float]:
+def read_arrivals(url: str, model: str, namespace: str = NAMESPACE) -> array[float]:
     """The arrival times of a model that a Redis has seen, without a gap up to now.
 
     Read from the newest backwards, in pages: what is trimmed meanwhile is missing at the old end alone.
@@ -67,9 +75,11 @@ def read_arrivals(url: str, model: str) -> array[float]:
     Parameters
     ----------
     url
-        ``redis://``, ``rediss://`` or ``unix://``, as ``SLUICE_REDIS_URL`` has it.
+        ``redis://``, ``rediss://`` or ``unix://``, of any node where it is a cluster, as ``SLUICE_REDIS_URL`` has it.
     model
         The model's name.
+    namespace
+        What the buffer's keys begin with, as ``SLUICE_NAMESPACE`` has it.
 
     Returns
     -------
@@ -84,7 +94,8 @@ def read_arrivals(url: str, model: str) -> array[float]:
         Redis does not answer, or refuses.
     """
     try:
-        times = arrival_times(_newest_first(url, model))
+        keys = [stream_key(model, namespace, route) for route in ["", *_routes(url, routes_key(model, namespace))]]
+        times = arrival_times(*(_newest_first(url, key) for key in keys))
     except ResponseError as error:
         raise StoreUnavailable(f"Redis refused: {error}") from error
     except (RedisError, OSError) as error:
@@ -97,23 +108,50 @@ def read_arrivals(url: str, model: str) -> array[float]:
     return times
 
 
-def split_url(url: str) -> tuple[str, str]:
-    """``redis://HOST/0?model=NAME`` as the URL of the server and the name of the model; raises ``InvalidInput`` without one."""
+class RecordAddress(NamedTuple):
+    """Where the record of a model's arrivals is."""
+
+    url: str
+    model: str
+    namespace: str
+
+
+def split_url(url: str) -> RecordAddress:
+    """The parts of ``redis://HOST/0?model=NAME&namespace=NAME``; raises ``InvalidInput`` unless it names one model.
+
+    The namespace may be left out where the buffer was not told one.
+    """
     server, _, query = url.partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
-    models = [value for name, value in parameters if name == "model" and value]
-    if len(models) != 1:
+    models, namespaces = ([value for name, value in parameters if name == named] for named in ("model", "namespace"))
+    if len(models) != 1 or len(namespaces) > 1 or not all(models + namespaces):
         raise InvalidInput("url", without_password(url), "one that names one model, as redis://HOST:6379/0?model=NAME does")
-    others = urlencode([(name, value) for name, value in parameters if name != "model"])
-    return server + ("?" + others if others else ""), models[0]
+    others = urlencode([(name, value) for name, value in parameters if name not in ("model", "namespace")])
+    return RecordAddress(server + ("?" + others if others else ""), models[0], (namespaces or [NAMESPACE])[0])
 
 
-def _newest_first(url: str, model: str) -> Iterator[Call]:
+def _open(url: str) -> redis.Redis:
     retry = Retry(NoBackoff(), 0)
-    with redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=retry) as client:
+    return redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=retry)
+
+
+def _routes(url: str, key: str) -> list[str]:
+    with _open(url) as client:
+        try:
+            return sorted(name.decode() for name in cast("set[bytes]", client.smembers(key)))
+        except MovedError as there:
+            return _routes(url_at(url, there.host, there.port), key)
+
+
+def _newest_first(url: str, key: str) -> Iterator[Call]:
+    with _open(url) as client:
         newest = "+"
         while True:
-            page = client.xrevrange(stream_key(model), max=newest, count=PAGE)
+            try:
+                page = client.xrevrange(key, max=newest, count=PAGE)
+            except MovedError as there:  # a cluster, whose other node has the key
+                yield from _newest_first(url_at(url, there.host, there.port), key)
+                return
             entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", page)
             for entry_id, fields in entries:
                 yield unpack_call(entry_id, fields[FIELD])

@@ -199,6 +199,10 @@ class Dispatcher:
             self._metadata = await describe(self._state.asked_for, self._state.route.function, self._invoker)
         return self._metadata
 
+    async def check(self) -> None:
+        """Raise ``StoreUnavailable`` unless a call to the queue would be executed."""
+        await self._queue.check()
+
     async def close(self) -> None:
         """Serve until no caller here waits, finish the batches under way, and only then give up this process's lease."""
         self._state.leave(self._clock())

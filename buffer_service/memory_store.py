@@ -61,9 +61,6 @@ class MemoryStore:
         except TimeoutError:
             return []
 
-    async def ping(self) -> None:
-        return None
-
     async def close(self) -> None:
         self._backend.mailboxes.pop(self.process, None)
 
@@ -85,3 +82,6 @@ class MemoryQueue:
         self._calls += 1
         queue = self._backend.queue(self._model, self._route)  # at every call: a backend may lose its queues
         return queue.advance(self._process, self._calls, events, self._limits, self._backend.clock() if now is None else now)
+
+    async def check(self) -> None:
+        return None

@@ -1,36 +1,48 @@
 """The queues in Redis: one script call for everything that happened, whatever the number of requests.
 
-Keys of a queue carry the hash tag ``{model}``, so that they share a slot of a Redis Cluster, as all queues of a model do, for they
-share the record of arrivals; the list of messages to a process is a key of its own. Connections are opened without a socket
-timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on Python 3.11 may swallow a cancellation; the dispatcher's
-own time limits hold instead.
+Keys begin with the namespace of the deployment, so that several share one Redis. Those of a queue carry the hash tag ``{model}``,
+so that they share a slot of a Redis Cluster, as all queues of a model do, for they share the record of arrivals; those of different
+models lie on different servers. Where routes are spread, each has a tag ``{model:route}`` and a record of its own. The list of
+messages to a process is a key of its own. ``redis_servers.py`` knows who has a slot.
+
+While the server of a slot is away (``breaker.py``), calls are refused at once, and ``PROBE`` is tried in the background.
+
+A replica that took over may not have seen the last writes: the queue counts as another one then, and what waits is submitted again
+by the process it waits at. What the replica had seen all the same is computed twice, and answered once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import struct
 from collections.abc import Awaitable
 from importlib.resources import files
 from typing import Any, cast
 
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.crc import key_slot
+from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching import Policy
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.arrival_stream import pack_ages, stream_key
-from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released
+from sluice.buffer_service.arrival_stream import pack_ages, routes_key, stream_key
+from sluice.buffer_service.breaker import Breaker
+from sluice.buffer_service.redis_servers import Away, Command, Servers
+from sluice.buffer_service.settings import NAMESPACE
+from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
 
 ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
 ADVANCE_SHA = hashlib.sha1(ADVANCE.encode(), usedforsecurity=False).hexdigest()
+PROBE = "return redis.call('SET', KEYS[1], ARGV[1], 'EX', 10)"
+"""A script that writes: a replica answers PING, and runs scripts that only read."""
+KEYS = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
 REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
+TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
 RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
-COMMAND_TIMEOUT = 5.0  # seconds after which the store counts as away
+
+_log = logging.getLogger(__name__)
 
 
 def pack_policy(policy: Policy) -> bytes:
@@ -42,62 +54,129 @@ def pack_policy(policy: Policy) -> bytes:
 
 
 class RedisStore:
-    """The store on a Redis (or Valkey) server, 7.0 or later."""
+    """The store on a Redis (or Valkey), 7.0 or later: a server, a primary with its replicas, or a cluster."""
 
-    def __init__(self, url: str, process: str) -> None:
+    def __init__(self, url: str, process: str, namespace: str = NAMESPACE, spread_routes: bool = False) -> None:
         self.process = process
-        self._client = _open(url)
-        # Blocking reads hold their connection; a client of their own keeps them out of everyone's way.
-        self._mailbox = _open(url)
+        self._namespace = namespace
+        self._spread_routes = spread_routes
+        self._servers = Servers(url)
+        self._gates: dict[int, Gate] = {}  # by slot
 
     def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
-        return RedisQueue(self._client, self.process, model, limits, route)
+        spread = route if self._spread_routes else ""
+        tag = queue_name(model, spread)
+        prefix = f"{self._namespace}:{{{tag}}}:" + (f"{route}:" if route and not spread else "")
+        keys = [*(prefix + name for name in KEYS), stream_key(model, self._namespace, spread), prefix + "taken"]
+        announce = (self._gate(model), ("SADD", routes_key(model, self._namespace), route)) if spread else None
+        return RedisQueue(self._gate(tag), self.process, keys, limits, announce)
+
+    def _gate(self, tag: str) -> Gate:
+        probe = f"{self._namespace}:{{{tag}}}:probe"
+        slot = key_slot(probe.encode())
+        return self._gates.setdefault(slot, Gate(self._servers, slot, probe, self.process))
 
     async def send(self, process: str, message: bytes) -> None:
-        key = _mailbox_key(process)
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.rpush(key, message)
-        pipeline.expire(key, REPLY_LIFE)
-        await _answer(pipeline.execute())
+        key = self._mailbox_key(process)
+        await self._mail(key, ("RPUSH", key, message), ("EXPIRE", key, REPLY_LIFE))
 
     async def receive(self) -> list[bytes]:
-        try:
-            # A peer that fell silent without a word would hold a blocking read for ever.
-            async with asyncio.timeout(RECEIVE_WAIT + COMMAND_TIMEOUT):
-                found = await self._mailbox.blmpop(RECEIVE_WAIT, 1, _mailbox_key(self.process), direction="LEFT", count=100)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
+        key = self._mailbox_key(self.process)
+        [found] = await self._mail(key, ("BLMPOP", RECEIVE_WAIT, 1, key, "LEFT", "COUNT", 100), blocks=RECEIVE_WAIT)
         return cast("list[bytes]", found[1]) if found else []
-
-    async def ping(self) -> None:
-        await _answer(self._client.ping())
 
     async def close(self) -> None:
         try:
-            await _answer(self._client.delete(_mailbox_key(self.process)))
+            key = self._mailbox_key(self.process)
+            await self._mail(key, ("DEL", key))
         finally:
-            await self._client.aclose()
-            await self._mailbox.aclose()
+            for gate in self._gates.values():
+                await gate.close()
+            await self._servers.close()
+
+    async def _mail(self, key: str, *commands: Command, blocks: float = 0.0) -> list[Any]:
+        return await _in_words(self._servers.call(key_slot(key.encode()), *commands, blocks=blocks))
+
+    def _mailbox_key(self, process: str) -> str:
+        return f"{self._namespace}:replies:{process}"
+
+
+class Gate:
+    """The way to the keys of one slot; it is shut while their server is away, and opens by itself."""
+
+    def __init__(self, servers: Servers, slot: int, probe_key: str, process: str) -> None:
+        self._servers = servers
+        self._slot = slot
+        self._probe: Command = ("EVAL", PROBE, 1, probe_key, process)
+        self._breaker = Breaker()
+        self._trying: asyncio.Task[None] | None = None
+
+    async def call(self, *commands: Command) -> list[Any]:
+        """``Servers.call`` while the server is there, and ``Away`` at once while it is not."""
+        if self._breaker.away is not None:
+            raise Away(str(self._breaker.away))
+        try:
+            return await self._servers.call(self._slot, *commands)
+        except Away as error:
+            if self._breaker.failed(error):
+                _log.warning("%s; it is tried until it does", error)
+                self._trying = asyncio.create_task(self._try())
+            raise
+
+    @property
+    def successions(self) -> int:
+        """``Servers.successions`` of this slot."""
+        return self._servers.successions(self._slot)
+
+    async def check(self) -> None:
+        """Raise ``StoreUnavailable`` unless a script that writes can be run."""
+        await _in_words(self.call(self._probe))
+
+    async def close(self) -> None:
+        """Try no more."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])
+
+    async def _try(self) -> None:
+        while self._breaker.away is not None:
+            await asyncio.sleep(self._breaker.next_trial_in())
+            try:
+                await self._servers.call(self._slot, self._probe, within=TRIAL_TIMEOUT)
+            except Away as error:
+                self._breaker.failed(error)
+                continue
+            except ResponseError:
+                pass  # it answers; what it refuses each call learns for itself
+            except Exception:  # a defect; without trials no call would ever be let through again
+                _log.exception("a trial failed")
+                continue
+            self._breaker.worked()
+        _log.warning("Redis answers again")
 
 
 class RedisQueue:
-    """The queue of one route in Redis."""
+    """The queue of one route in Redis; ``announce`` is what tells the readers of its record that it has one of its own."""
 
-    def __init__(self, client: redis.Redis, process: str, model: str, limits: Limits, route: str = "") -> None:
-        self._client = client
+    def __init__(
+        self, gate: Gate, process: str, keys: list[str], limits: Limits, announce: tuple[Gate, Command] | None = None
+    ) -> None:
+        self._gate = gate
         self._process = process
         self._serial = 0
-        names = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
-        prefix = f"sluice:{{{model}}}:{route}:" if route else f"sluice:{{{model}}}:"
-        self.keys = [*(prefix + name for name in names), stream_key(model), prefix + "taken"]
+        self.keys = keys
+        self._announce = announce
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
         self._arrivals_kept = limits.arrivals_kept
 
     async def install(self, policy: Policy) -> None:
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.set(self.keys[7], secrets.token_hex(8), nx=True)
-        pipeline.set(self.keys[0], pack_policy(policy))
-        await _answer(pipeline.execute())
+        if self._announce is not None:
+            gate, command = self._announce
+            await _in_words(gate.call(command))
+        await self._call(("SET", self.keys[7], secrets.token_hex(8), "NX"), ("SET", self.keys[0], pack_policy(policy)))
+
+    async def check(self) -> None:
+        await self._gate.check()
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         self._serial += 1
@@ -110,7 +189,7 @@ class RedisQueue:
         arguments += serving or ()
         arguments += events.gone
         arguments += events.arrivals
-        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken = await _answer(self._evalsha(arguments))
+        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken = await self._run(arguments)
         return Outcome(
             accepted,
             [Released(batch[0].decode(), batch[1:]) for batch in batches],
@@ -119,34 +198,28 @@ class RedisQueue:
             float(wake_in) if wake_in else None,
             waiting,
             taken,
-            epoch.decode(),
+            f"{epoch.decode()}.{self._gate.successions}",
         )
 
-    async def _evalsha(self, arguments: list[Any]) -> Any:
+    async def _run(self, arguments: list[Any]) -> Any:
+        called = (len(self.keys), *self.keys, *arguments)
         try:
-            return await self._client.evalsha(ADVANCE_SHA, len(self.keys), *self.keys, *arguments)
-        except NoScriptError:  # a restarted server; nothing was executed
-            return await self._client.eval(ADVANCE, len(self.keys), *self.keys, *arguments)
+            [answer] = await self._call(("EVALSHA", ADVANCE_SHA, *called))
+        except NoScriptError:  # a server that has not seen it; nothing was executed
+            [answer] = await self._call(("EVAL", ADVANCE, *called))
+        return answer
+
+    async def _call(self, *commands: Command) -> list[Any]:
+        return await _in_words(self._gate.call(*commands))
 
 
-def _open(url: str) -> redis.Redis:
-    # No retries: a call whose answer was lost may have been executed, and must not take its arrivals twice.
-    retry = Retry(NoBackoff(), 0)
-    return redis.Redis.from_url(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT, retry=retry)
-
-
-async def _answer(command: Awaitable[Any]) -> Any:
-    """Await a command within the time a store may take, in the vocabulary of the port."""
+async def _in_words(answer: Awaitable[list[Any]]) -> list[Any]:
+    """What Redis answers, in the vocabulary of the port."""
     try:
-        async with asyncio.timeout(COMMAND_TIMEOUT):
-            return await command
+        return await answer
+    except NoScriptError:
+        raise
     except ResponseError as error:
         if str(error).startswith("NOPOLICY"):
             raise QueueLost(str(error)) from None
         raise StoreUnavailable(f"Redis refused: {error}") from error
-    except (RedisError, OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
-
-
-def _mailbox_key(process: str) -> str:
-    return f"sluice:replies:{process}"

@@ -3,7 +3,7 @@
     POST /models/{model}                              any body, passed through untouched
     POST /v2/models/{model}[/versions/{v}]/infer      Open Inference Protocol v2 (JSON, or with the binary tensor extension)
     GET  /v2/models/{model}[/versions/{v}][/ready]    the model's metadata; whether it is served
-    GET  /v2  /v2/health/live  /v2/health/ready       the server
+    GET  /v2  /v2/health/live  /v2/health/ready       the server; ready where all models are, and not while it is shut down
     GET  /metrics                                     Prometheus
 
 A body is never parsed for its meaning; JSON is only checked to be JSON, because it is embedded as it is into a batch. Errors are
@@ -92,7 +92,7 @@ class Service(Protocol):
 
     async def describe(self, name: str) -> dict[str, Any]: ...
 
-    async def ready(self) -> bool: ...
+    async def unready(self, name: str | None = None) -> str | None: ...
 
 
 class Routes:
@@ -110,6 +110,8 @@ class Routes:
             extra: list[tuple[bytes, bytes]] = []
             if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended)):
                 extra.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
+            if isinstance(error, StoreUnavailable):
+                extra.append((b"retry-after", b"1"))  # the store is tried ten times as often
             if isinstance(error, PayloadTooLarge):
                 extra.append((b"connection", b"close"))  # there may be more of it than was read
             await _refuse(send, status_code(error), str(error), extra)
@@ -133,8 +135,7 @@ class Routes:
                 allowed = "GET"
             case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
                 if method == "GET":
-                    self._service.model(model)
-                    return await _send_json(send, {"name": model, "ready": True})
+                    return await self._tell_ready(send, {"name": model}, model)
                 allowed = "GET"
             case ["v2"]:
                 if method == "GET":
@@ -146,8 +147,7 @@ class Routes:
                 allowed = "GET"
             case ["v2", "health", "ready"]:
                 if method == "GET":
-                    ready = await self._service.ready()
-                    return await _send_json(send, {"ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+                    return await self._tell_ready(send, {})
                 allowed = "GET"
             case ["metrics"]:
                 if method == "GET":
@@ -158,6 +158,12 @@ class Routes:
                 return await _refuse(send, HTTPStatus.NOT_FOUND, f"path: {scope['path']!r} is not served")
         detail = f"method: {method!r} is not allowed; allowed: {allowed}"
         await _refuse(send, HTTPStatus.METHOD_NOT_ALLOWED, detail, [(b"allow", allowed.encode())])
+
+    async def _tell_ready(self, send: Send, document: dict[str, Any], model: str | None = None) -> None:
+        reason = await self._service.unready(model)
+        if reason is None:
+            return await _send_json(send, document | {"ready": True})
+        await _send_json(send, document | {"ready": False, "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _infer(self, model: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         served = self._service.model(model)

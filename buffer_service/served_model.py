@@ -81,6 +81,10 @@ class ServedModel:
                     raise
         raise AssertionError("unreachable: a plan has a route")
 
+    async def check(self) -> None:
+        """Raise ``StoreUnavailable`` unless calls to the queues of all routes in force would be executed."""
+        await asyncio.gather(*(self._dispatchers[route.name].check() for route in self.plan.all_routes))
+
     async def close(self) -> None:
         """Take no new batches and finish those under way; retired routes first, since they give theirs to the others."""
         retired = [self._dispatchers.pop(name) for name in list(self._dispatchers) if name not in self._in_force]

@@ -16,6 +16,8 @@ from typing import get_type_hints
 from sluice.batching.errors import InvalidInput
 
 PREFIX = "SLUICE_"
+NAMESPACE = "sluice"
+"""What the keys in Redis begin with unless told otherwise."""
 
 
 def without_password(url: str) -> str:
@@ -43,7 +45,13 @@ class Settings:
     Parameters
     ----------
     redis_url
-        ``redis://``, ``rediss://`` or ``unix://``; ``memory://`` keeps the queues in this process alone.
+        ``redis://``, ``rediss://`` (TLS) or ``unix://``: of a server, a name that follows the primary, or any node of a cluster;
+        ``memory://`` keeps the queues in this process alone.
+    namespace
+        What the keys in Redis begin with: deployments that share a Redis have one each, all processes of a deployment the same.
+    spread_routes
+        ``yes`` has each route of a model in a slot of its own, so that they lie on different servers of a cluster: for a model with
+        more requests than one server takes. ``no`` keeps them together. All processes of a deployment the same.
     plans
         Where the plans are: ``file:PATH`` (a plan, or a folder of them) or ``ssm:/path/`` (a parameter a model).
     plan_interval
@@ -72,9 +80,14 @@ class Settings:
         As many arrival times of each model are kept in Redis, from which ``sluice fit`` learns the traffic; 0 keeps none.
     drain_timeout
         What is left unanswered so long after SIGTERM is given up.
+    leave_delay
+        Between SIGTERM and the end of the listener requests are still taken, for so long, while ``/v2/health/ready`` says 503:
+        the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
     """
 
     redis_url: str = "redis://127.0.0.1:6379/0"
+    namespace: str = NAMESPACE
+    spread_routes: str = "no"
     plans: str = "file:plans"
     plan_interval: float = 5.0
     host: str = "127.0.0.1"
@@ -91,10 +104,13 @@ class Settings:
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
     drain_timeout: float = 30.0
+    leave_delay: float = 1.0
     log_level: str = "info"
 
     def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self) if isinstance(f.default, float)):
+        if not 0 <= self.leave_delay < float("inf"):
+            raise InvalidInput(PREFIX + "LEAVE_DELAY", self.leave_delay, "a number of seconds >= 0")
+        for name in (f.name for f in fields(self) if isinstance(f.default, float) and f.name != "leave_delay"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
         for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts"):
@@ -109,6 +125,10 @@ class Settings:
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):
             shown = without_password(self.redis_url)
             raise InvalidInput(PREFIX + "REDIS_URL", shown, "redis://, rediss://, unix:// or memory://")
+        if re.fullmatch("[A-Za-z0-9._-]{1,64}", self.namespace) is None:
+            raise InvalidInput(PREFIX + "NAMESPACE", self.namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
+        if self.spread_routes not in ("no", "yes"):
+            raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
         if re.match("file:.|ssm:/", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH or ssm:/path/")
         if self.log_level not in ("debug", "info", "warning", "error"):

@@ -100,6 +100,9 @@ class Queue(Protocol):
         then have been taken or not.
         """
 
+    async def check(self) -> None:
+        """Raise ``StoreUnavailable`` unless a call that changes the queue would be executed."""
+
 
 class Store(Protocol):
     """The queues, and the mail between processes."""
@@ -115,9 +118,6 @@ class Store(Protocol):
 
     async def receive(self) -> list[bytes]:
         """Wait for messages to this process; may return none."""
-
-    async def ping(self) -> None:
-        """Raise ``StoreUnavailable`` unless the store answers."""
 
     async def close(self) -> None:
         """Release connections; this process receives no messages any more."""

@@ -10,7 +10,7 @@
 --       7 dead       list: the last 1000 members that were lost too often
 --       8 epoch      string: which life of this queue it is; another one means that everything before is lost
 --       9 arrival_stream  stream: when requests came, one entry for each call that accepted some (buffer_service/arrival_stream.py);
---                  all queues of a model write the same one
+--                  all queues of a model that share its slot write the same one
 --       10 taken   string: how many members have left in batches
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)

@@ -63,9 +63,9 @@ class TraceOptions:
         told = self.column is not None or self.kind not in ("auto", "timestamps") or self.bin_width is not None or self.unit != "s"
         if told:
             raise InvalidInput("trace", self.trace.partition("://")[0], "a file where --column, --kind, --bin or --unit is given")
-        url, model = split_url(self.trace)
-        times = np.asarray(read_arrivals(url, model))
-        return Trace(np.diff(times), f"arrival stream of model {model}", "timestamps (the buffer's own)")
+        record = split_url(self.trace)
+        times = np.asarray(read_arrivals(*record))
+        return Trace(np.diff(times), f"arrival stream of model {record.model}", "timestamps (the buffer's own)")
 
 
 trace_options = group("trace", TraceOptions, TraceOptions.__dataclass_fields__, _OPTIONS)

@@ -98,6 +98,7 @@ def buffer_process(redis_url: str, lambda_url: str, directory: Path, log: IO[byt
         "SLUICE_PLANS": f"file:{directory}",
         "SLUICE_PLAN_INTERVAL": "0.2",
         "SLUICE_PORT": str(port),
+        "SLUICE_LEAVE_DELAY": "0",
         **{f"SLUICE_{name.upper()}": value for name, value in settings.items()},
     }
     url = f"http://127.0.0.1:{port}"

@@ -18,7 +18,7 @@ from cfnlint.api import lint_file
 
 from sluice.batching.documents import Plan, Slo, read
 from sluice.batching.policy import no_batching
-from sluice.buffer_service.redis_store import COMMAND_TIMEOUT
+from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
 from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.cli.profile import command as profile

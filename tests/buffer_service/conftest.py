@@ -161,7 +161,7 @@ async def serving(
     store = store if store is not None else MemoryStore(memory(), "tttttttt")
     source = plans if plans is not None else Plans(plan(policy))
     invoker = invoker if invoker is not None else LocalInvoker({"f": function})
-    service = BufferService(Settings(port=0, log_level="error", **settings), store, invoker, source, clock)
+    service = BufferService(Settings(port=0, log_level="error", **{"leave_delay": 0.0, **settings}), store, invoker, source, clock)
     if isinstance(loop, VirtualLoop):
         async with _serving_virtually(service) as buffer:
             yield buffer

@@ -212,15 +212,16 @@ def test_what_is_no_url_of_a_redis_is_refused_without_its_password(url):
 
 
 @pytest.mark.parametrize(
-    ("text", "url", "name"),
+    ("text", "url", "name", "namespace"),
     [
-        ("redis://cache:6379/0?model=mlp", "redis://cache:6379/0", "mlp"),
-        ("rediss://u:p@cache/1?ssl_cert_reqs=none&model=my%20net", "rediss://u:p@cache/1?ssl_cert_reqs=none", "my net"),
-        ("unix:///run/redis.sock?model=mlp", "unix:///run/redis.sock", "mlp"),
+        ("redis://cache:6379/0?model=mlp", "redis://cache:6379/0", "mlp", "sluice"),
+        ("redis://cache:6379/0?model=mlp&namespace=blue", "redis://cache:6379/0", "mlp", "blue"),
+        ("rediss://u:p@cache/1?ssl_cert_reqs=none&model=my%20net", "rediss://u:p@cache/1?ssl_cert_reqs=none", "my net", "sluice"),
+        ("unix:///run/redis.sock?model=mlp", "unix:///run/redis.sock", "mlp", "sluice"),
     ],
 )
-def test_a_url_may_carry_the_model(text, url, name):
-    assert split_url(text) == (url, name)
+def test_a_url_may_carry_the_model_and_the_namespace(text, url, name, namespace):
+    assert split_url(text) == (url, name, namespace)
 
 
 @pytest.mark.parametrize("text", ["redis://:secret@cache/0", "redis://:secret@cache/0?model=", "redis://cache/0?model=a&model=b"])

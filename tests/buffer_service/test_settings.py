@@ -10,6 +10,8 @@ from sluice.buffer_service.settings import PREFIX, Settings, usable_memory
 
 SET = {
     "redis_url": ("rediss://cache:6380/1", "rediss://cache:6380/1"),
+    "namespace": ("blue", "blue"),
+    "spread_routes": ("yes", "yes"),
     "plans": ("ssm:/sluice/plans/", "ssm:/sluice/plans/"),
     "plan_interval": ("0.5", 0.5),
     "host": ("0.0.0.0", "0.0.0.0"),
@@ -26,9 +28,11 @@ SET = {
     "max_attempts": ("9", 9),
     "arrivals_kept": ("0", 0),
     "drain_timeout": ("6.5", 6.5),
+    "leave_delay": ("0", 0.0),
     "log_level": ("debug", "debug"),
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float)]
+POSITIVE = [name for name in SECONDS if name != "leave_delay"]
 COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts")
 
 
@@ -58,7 +62,9 @@ def test_other_names_are_left_alone():
     ("field", "text", "message"),
     [
         *((f, text, f"'{text}' is not allowed; allowed: a number") for f in SECONDS for text in ("", "soon", "1 s")),
-        *((f, text, "is not allowed; allowed: a number of seconds > 0") for f in SECONDS for text in ("0", "-1", "inf", "nan")),
+        *((f, text, "is not allowed; allowed: a number of seconds > 0") for f in POSITIVE for text in ("0", "-1", "inf", "nan")),
+        *(("leave_delay", text, "is not allowed; allowed: a number of seconds >= 0") for text in ("-1", "inf", "nan")),
+        *(("namespace", text, f"'{text}' is not allowed; allowed: 1 to 64 of the letters") for text in ("", "a:b", "{a}", "a b")),
         *((f, text, f"'{text}' is not allowed; allowed: an integer") for f in (*COUNTS, "port") for text in ("", "many", "1.5")),
         *((f, text, f"{text} is not allowed; allowed: an integer >= 1") for f in COUNTS for text in ("0", "-1")),
         *(("port", text, f"{text} is not allowed; allowed: 0 to 65535") for text in ("-1", "65536")),
@@ -74,6 +80,7 @@ def test_other_names_are_left_alone():
             for text in ("", "plans", "file:", "ssm:", "s3:/b")
         ),
         ("plans", "ssm:sluice", "'ssm:sluice' is not allowed"),
+        ("spread_routes", "1", "'1' is not allowed; allowed: no or yes"),
         ("log_level", "loud", "'loud' is not allowed; allowed: debug, info, warning or error"),
     ],
 )

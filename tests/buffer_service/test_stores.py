@@ -282,7 +282,25 @@ async def test_a_store_that_is_away_says_so(redis_server):
     with pytest.raises(StoreUnavailable, match="Redis does not answer"):
         await queue.advance(Events([member(1)]))
     with pytest.raises(StoreUnavailable):
-        await store.ping()
+        await queue.check()
+
+
+async def test_two_deployments_share_a_redis_and_neither_sees_the_other(redis_server, model):
+    stores = [RedisStore(redis_server.url, A, namespace) for namespace in ("blue", "green", "sluice")]
+    queues = [store.queue(model, Limits()) for store in stores]
+    assert len({key for queue in queues for key in queue.keys}) == 3 * len(queues[0].keys)
+    for queue in queues:
+        with pytest.raises(QueueLost):
+            await queue.advance(Events([member(1)]), now=1.0)
+        await queue.install(PAIRS)
+    for store, namespace in zip(stores, ("blue", "green", "sluice"), strict=True):
+        await store.send(A, namespace.encode())
+    for store, queue, namespace in zip(stores, queues, ("blue", "green", "sluice"), strict=True):
+        assert (await queue.advance(Events([member(1)]), now=1.0)).queue_length == 1
+        assert read_arrivals(redis_server.url, model, namespace).tolist() == [1.0]
+        assert await store.receive() == [namespace.encode()]
+        await store.close()
+    assert [key for key in queues[2].keys if key.startswith(f"sluice:{{{model}}}:")] == queues[2].keys  # as they always were
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,260 @@
+"""The servers of a Redis, a single one with its replicas or a cluster: who has a slot now, and how a command gets there.
+
+One address is enough: of a server, of any node of a cluster, or a name that moves to the new primary when the old one is gone. What
+a server says teaches the rest; nobody tells whether it is a cluster.
+
+    MOVED           another server has the slot: it is asked, and from now on first
+    ASK             the slot is moving there and the keys have arrived: it is asked this once
+    TRYAGAIN        some of the keys have arrived and some not: asked again in ``TRY_AGAIN`` seconds
+    READONLY, ...   a replica, or a primary that may not write: as if it were gone
+    gone, silent    the next call asks another server that is known, over a new connection to an address that is looked up anew
+
+A server that says one of the first four has executed nothing, so the command is sent again within the same call; after a connection
+that broke, or an answer that did not come within ``COMMAND_TIMEOUT``, nobody knows, and nothing is sent twice.
+
+A replica that takes over may not have seen the last writes. Each connection begins by asking for the replication id, which is
+another one then: ``successions`` counts that, and each slot that was found at another server after its own had gone.
+
+Connections are opened without a socket timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on Python 3.11 may
+swallow a cancellation; the limit of the whole call holds instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import chain
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import redis.asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.utils import str_if_bytes
+
+from sluice.batching.errors import StoreUnavailable
+
+COMMAND_TIMEOUT = 1.0  # seconds after which a server counts as gone: a script takes milliseconds
+TRY_AGAIN = 0.01  # seconds
+MOST_CONNECTIONS = 10_000  # one for each call under way: a queue has one at a time, and redis-py allows a hundred
+Command = Sequence[Any]
+
+
+class Away(StoreUnavailable):
+    """No server that may write answers; what it was asked may have been executed or not."""
+
+
+class Server:
+    """One address, and a client whose connections are to whatever is there now."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.successions = 0
+        self._history = ""
+        self.client = self._open()
+        self._blocked: set[asyncio.Timeout] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def exchange(self, client: redis.Redis, commands: Sequence[Command], asking: bool) -> list[Any]:
+        """The answers, in order; those that are errors as values."""
+        if len(commands) == 1 and not asking:
+            try:
+                return [await cast("Any", client).execute_command(*commands[0])]
+            except ResponseError as error:
+                return [error]
+        pipeline = client.pipeline(transaction=False)
+        for command in commands:
+            if asking:
+                pipeline.execute_command("ASKING")
+            pipeline.execute_command(*command)
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        return answers[1::2] if asking else answers
+
+    def drop(self, client: redis.Redis) -> None:
+        """Nothing more goes through the connections of ``client``; who waits for a message over one of them learns it now."""
+        if client is not self.client:
+            return  # dropped already
+        self.client = self._open()
+        now = asyncio.get_running_loop().time()
+        for timeout in self._blocked:
+            if not timeout.expired():
+                timeout.reschedule(now)
+        task = asyncio.create_task(_close_late(client))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    @contextmanager
+    def until_dropped(self, timeout: asyncio.Timeout) -> Iterator[None]:
+        """A call that may wait for long ends with ``TimeoutError`` when the connections are dropped."""
+        self._blocked.add(timeout)
+        try:
+            yield
+        finally:
+            self._blocked.discard(timeout)
+
+    def _open(self) -> redis.Redis:
+        # No retries: a call whose answer was lost may have been executed, and must not take its arrivals twice.
+        retry, most, connects_in = Retry(NoBackoff(), 0), MOST_CONNECTIONS, COMMAND_TIMEOUT
+        limits: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": connects_in, "max_connections": most}
+        return redis.Redis.from_url(self.url, retry=retry, redis_connect_func=self._greet, **limits)
+
+    async def _greet(self, connection: Any) -> None:
+        """Begin a connection, and see whether the one at the other end goes on where the last one was."""
+        await connection.on_connect()
+        await connection.send_command("INFO", "replication", check_health=False)
+        try:
+            found = re.search(r"master_replid:(\w+)", str_if_bytes(await connection.read_response()))
+        except ResponseError:
+            return  # this user may not ask
+        if found is not None:
+            self.successions += self._history not in ("", found[1])
+            self._history = found[1]
+
+    async def close(self) -> None:
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self.client.aclose()
+
+
+class Servers:
+    """All servers that are known, from one address on."""
+
+    def __init__(self, url: str) -> None:
+        self._first = Server(url)
+        self._known = {url: self._first}
+        self._owners: dict[int, Server] = {}  # by slot, where that is not the first
+        self._asked_for_others = False
+        self._bereft: set[int] = set()  # slots whose server has gone
+        self._inherited: Counter[int] = Counter()  # by slot
+
+    async def call(self, slot: int, *commands: Command, blocks: float = 0.0, within: float | None = None) -> list[Any]:
+        """Have the server of a slot execute these ``within`` so many seconds, and return the answers.
+
+        ``blocks`` is how long (s) the command itself may wait besides. Raises ``Away``, and ``ResponseError`` where a command is
+        refused for what it is; commands before it were then executed.
+        """
+        answers: list[Any] = []
+        server, asking = self._owners.get(slot, self._first), False
+        client, redirected = server.client, None
+        try:
+            async with asyncio.timeout(blocks + (COMMAND_TIMEOUT if within is None else within)) as timeout:
+                await self._find_others()
+                while True:
+                    client = server.client
+                    with server.until_dropped(timeout) if blocks else nullcontext():
+                        answers += await server.exchange(client, commands[len(answers) :], asking)
+                    redirected = _cut_at_redirection(answers)
+                    if redirected is None:
+                        return answers
+                    server, asking = await self._follow(slot, server, redirected)
+        except (RedisError, OSError, TimeoutError) as error:
+            if isinstance(error, ResponseError) and not _cannot_write(error):
+                raise
+            self._give_up(slot, server, client)
+            raise Away(f"Redis does not answer: {_reason(error, redirected)}") from error
+
+    def successions(self, slot: int) -> int:
+        """How often the server of a slot may have changed to one that has not seen the last writes."""
+        return self._inherited[slot] + sum(server.successions for server in self._known.values())
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(server.close() for server in self._known.values()))
+
+    async def _follow(self, slot: int, server: Server, redirected: ResponseError) -> tuple[Server, bool]:
+        """Whom to ask next, and whether as a guest."""
+        if not isinstance(redirected, AskError):
+            await asyncio.sleep(TRY_AGAIN)
+            return server, False
+        there = self._server(server, redirected.host, redirected.port)
+        if isinstance(redirected, MovedError):
+            self._owners[slot] = there
+            self._inherited[slot] += slot in self._bereft
+            self._bereft.discard(slot)
+        if there is server:  # two servers that do not agree yet
+            await asyncio.sleep(TRY_AGAIN)
+        return there, not isinstance(redirected, MovedError)
+
+    def _give_up(self, slot: int, server: Server, client: redis.Redis) -> None:
+        """The next call for this slot asks the next server that is known; a cluster's tells who has the slot now."""
+        server.drop(client)
+        known = list(self._known.values())
+        if len(known) > 1:
+            self._bereft.add(slot)
+        self._owners[slot] = known[(known.index(server) + 1) % len(known)]
+
+    def _server(self, told_by: Server, host: str, port: int) -> Server:
+        url = url_at(told_by.url, host, port)
+        if url not in self._known:
+            self._known[url] = Server(url)
+        return self._known[url]
+
+    async def _find_others(self) -> None:
+        """Once, learn who else may be asked should the first be gone; who has which slot they say when they are asked."""
+        if self._asked_for_others:
+            return
+        [slots] = await self._first.exchange(self._first.client, [("CLUSTER", "SLOTS")], False)
+        self._asked_for_others = True
+        if isinstance(slots, ResponseError):
+            return  # not a cluster, or this user may not ask
+        for address in chain.from_iterable(entry[2:] for entry in slots):
+            self._server(self._first, (address[0] or b"").decode(), address[1])
+
+
+async def _close_late(client: redis.Redis) -> None:
+    """Close a client when the calls that go through it have ended, or their time is over."""
+    try:
+        await asyncio.sleep(2 * COMMAND_TIMEOUT)
+    finally:
+        await client.aclose()
+
+
+def _cut_at_redirection(answers: list[Any]) -> ResponseError | None:
+    """Drop what follows the first answer that says who else to ask, and return that; raise the first other error."""
+    for i, answer in enumerate(answers):
+        if isinstance(answer, (AskError, TryAgainError)):
+            del answers[i:]
+            return answer
+        if isinstance(answer, Exception):
+            raise answer
+    return None
+
+
+def _cannot_write(error: ResponseError) -> bool:
+    """Whether a server refused because of what it is, as a replica does, and not because of what it was asked."""
+    if isinstance(error, (ReadOnlyError, MasterDownError, ClusterDownError)):
+        return True
+    return str(error).startswith(("UNBLOCKED", "NOREPLICAS"))
+
+
+def _reason(error: Exception, redirected: ResponseError | None) -> str:
+    if isinstance(error, TimeoutError) and redirected is not None:
+        return f"its keys are on their way to another server ({redirected})"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__
+
+
+def url_at(url: str, host: str, port: int) -> str:
+    """The URL of another server of the same cluster: the same user and options; no host is the same host."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    host = (parts.hostname or "127.0.0.1") if host in ("", "?") else host
+    if ":" in host:
+        host = f"[{host}]"
+    scheme, path = ("redis", "") if parts.scheme == "unix" else (parts.scheme, parts.path)
+    return parts._replace(scheme=scheme, netloc=f"{user}{at}{host}:{port}", path=path).geturl()

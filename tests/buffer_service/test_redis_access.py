@@ -1,0 +1,193 @@
+"""Who may talk to the Redis, and how: TLS, and a user with the least rights, as docs/reliability.md has him."""
+
+import asyncio
+import datetime
+import ipaddress
+import re
+import ssl
+import uuid
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import redis
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from redis.crc import key_slot
+
+from sluice.batching import policy as constructors
+from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.redis_store import ADVANCE, RedisStore
+from sluice.buffer_service.store import Events, Limits
+from sluice.local.redis_server import RedisServer, RedisServerError
+from tests.buffer_service.conftest import Plans, plan, serving
+from tests.buffer_service.moving_address import moving_address
+from tests.buffer_service.redis_cluster import cluster
+
+ROOT = Path(__file__).parents[2]
+POLICY = constructors.size_or_timeout(8, 0.01)
+A, B = "aaaaaaaa", "bbbbbbbb"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A key and a certificate of 127.0.0.1 that is its own authority: paths."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a cache")])
+    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+    builder = builder.add_extension(here, False).add_extension(x509.BasicConstraints(True, 0), True)
+    folder = tmp_path_factory.mktemp("tls")
+    words = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(*words))
+    (folder / "cert.pem").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return folder / "key.pem", folder / "cert.pem"
+
+
+@pytest.fixture
+def tls(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate[1], certificate[0])
+    return context
+
+
+def documented_rights(namespace, password):
+    """The words of the one ACL line in the docs, for this namespace and password."""
+    [line] = re.findall(r"^ACL SETUSER sluice (.*)$", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
+    return line.replace("~sluice:*", f"~{namespace}:*").replace(">PASSWORD", f">{password}").split()
+
+
+def make_user(admin, *words, namespace="sluice"):
+    """The documented user, with the password ``secret``; what a server older than 7.2 does not know it cannot grant."""
+    version = tuple(int(part) for part in admin.execute_command("INFO", "server")["redis_version"].split(".")[:2])
+    granted = [word for word in documented_rights(namespace, "secret") if version >= (7, 2) or word != "+client|setinfo"]
+    admin.execute_command("ACL", "SETUSER", "sluice", *granted, *words)
+    return version
+
+
+async def serves(url, function, model="m", namespace="sluice"):
+    """Everything that two processes do with a Redis: batches of both, mail, a lost batch, a dead one, the record of arrivals."""
+    names = new_process_name(), new_process_name()
+    stores = [RedisStore(url, name, namespace) for name in names]
+    plans = Plans(plan(POLICY, model))
+    async with AsyncExitStack() as stack:
+        buffers = [await stack.enter_async_context(serving(function, POLICY, store, plans)) for store in stores]
+        bodies = [b"%d" % i for i in range(32)]
+        answers = await asyncio.gather(*(buffers[i % 2].post(f"/models/{model}", body) for i, body in enumerate(bodies)))
+        assert [(status, body) for status, _, body in answers] == [(200, body) for body in bodies]
+        assert (await buffers[0].get("/v2/health/ready"))[0] == 200
+    store = RedisStore(url, A, namespace)
+    queue = store.queue(f"{model}2", Limits(max_attempts=2))
+    await queue.install(constructors.Policy((float("inf"), 0.0), (0, 1), 1, drop_after=5.0))
+    member, late = A.encode() + b"00000000", A.encode() + b"00000001"
+    await queue.advance(Events([member, late], serving=[]), now=1.0)
+    [again] = (await queue.advance(Events(serving=[]), now=2.0)).batches
+    assert (await queue.advance(Events(serving=[]), now=3.0)).dead == [member]
+    assert (await queue.advance(Events(completed=[again.batch_id], leaving=True, serving=[]), now=20.0)).batches == []
+    await queue.advance(Events(serving=[]), now=20.0)
+    await store.close()
+    spread = RedisStore(url, A, namespace, spread_routes=True)
+    await spread.queue(model, Limits(), "a").install(POLICY)
+    await spread.close()
+    assert len(read_arrivals(url, model, namespace)) == 32
+
+
+async def test_the_documented_user_may_do_all_that_the_buffer_does_and_touch_nothing_else(function):
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
+        version = make_user(admin, namespace="blue")
+        url = f"redis://sluice:secret@127.0.0.1:{server.port}/0"
+        await serves(url, function, namespace="blue")
+        assert admin.acl_log() == [] or version < (7, 2)  # nothing was tried in vain
+        with redis.Redis.from_url(url) as user:
+            for command in (
+                ("GET", "green:x"),
+                ("SET", "sluice:{m}:policy", "x"),
+                ("FLUSHALL",),
+                ("KEYS", "*"),
+                ("CONFIG", "GET", "*"),
+            ):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    user.execute_command(*command)
+
+
+async def test_a_user_whose_rights_do_not_suffice_is_told_which(function):
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
+        make_user(admin, "-evalsha", "-eval")
+        async with serving(function, POLICY, RedisStore(f"redis://sluice:secret@127.0.0.1:{server.port}/0", A)) as buffer:
+            for path in ("/v2/health/ready", "/v2/models/m/ready"):
+                status, _, body = await buffer.get(path)
+                assert (status, b"eval" in body) == (503, True)
+            assert (await buffer.post("/models/m", b"1"))[0] == 503
+
+
+def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
+    sources = [(ROOT / "buffer_service" / name).read_text() for name in ("redis_store.py", "redis_servers.py")]
+    used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
+    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE)) | {"CLIENT|SETINFO", "SMEMBERS"}  # the latter reads the record
+    used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED"}}
+    granted = {word[1:].upper() for word in documented_rights("sluice", "x") if word.startswith("+")}
+    assert granted == used
+
+
+async def test_tls_is_spoken_and_a_certificate_of_somebody_else_is_not_believed(function, certificate, tls, redis_server):
+    with RedisServer(port=0) as server:
+        async with moving_address(server.port, tls) as address:
+            url = f"rediss://127.0.0.1:{address.port}/0"
+            await asyncio.wait_for(_serves_a_request(f"{url}?ssl_ca_certs={certificate[1]}", function), 20)
+            stranger = RedisStore(url, B)
+            with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+                await stranger.queue("m", Limits()).check()
+            await stranger._servers.close()
+
+
+async def _serves_a_request(url, function):
+    async with serving(function, POLICY, RedisStore(url, new_process_name())) as buffer:
+        assert (await buffer.post("/models/m", b"1"))[0] == 200
+        assert (await buffer.get("/v2/health/ready"))[0] == 200
+
+
+@pytest.mark.full
+async def test_a_cluster_behind_tls_and_a_user_is_followed_from_server_to_server(certificate, tls, function):
+    """As ElastiCache Serverless: cluster mode, TLS, a user; here each server is behind a proxy that it announces as itself."""
+    with cluster() as running:
+        async with AsyncExitStack() as stack:
+            for master in running.masters:
+                address = await stack.enter_async_context(moving_address(master.server.port, tls))
+                master.ask("CONFIG", "SET", "cluster-announce-port", address.port)
+                make_user(master.client)
+                master.address_told = address.port
+            told = {master.address_told for master in running.masters}
+            while {entry[2][1] for entry in running.masters[0].ask("CLUSTER", "SLOTS")} != told:
+                await asyncio.sleep(0.01)
+            url = f"rediss://sluice:secret@127.0.0.1:{running.masters[0].address_told}/0?ssl_ca_certs={certificate[1]}"
+            models = [uuid.uuid4().hex for _ in range(6)]
+            assert len({running.owner[key_slot(stream_key(model).encode())] for model in models}) > 1
+            for model in models:
+                async with serving(function, POLICY, RedisStore(url, new_process_name()), Plans(plan(POLICY, model))) as buffer:
+                    assert (await buffer.post(f"/models/{model}", b"1"))[0] == 200
+                assert len(await asyncio.to_thread(read_arrivals, url, model)) == 1
+
+
+@pytest.mark.full
+async def test_a_server_that_speaks_tls_itself_is_served(certificate, function):
+    """With a server that has TLS, as Debian's, named by ``SLUICE_REDIS_SERVER``; the embedded one has none."""
+    key, cert = map(str, certificate)
+    with RedisServer(port=0) as plain:
+        port = plain.port
+    words = ("--tls-port", str(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
+    try:
+        server = RedisServer(options=words).start()
+    except RedisServerError as error:
+        if "TLS support" not in str(error):
+            raise
+        pytest.skip("the embedded server has no TLS")
+    try:
+        with redis.Redis.from_url(server.url) as admin:
+            make_user(admin)
+        await serves(f"rediss://sluice:secret@127.0.0.1:{port}/0?ssl_ca_certs={cert}", function)
+    finally:
+        server.stop()

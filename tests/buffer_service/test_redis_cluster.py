@@ -1,0 +1,135 @@
+"""The store on a Redis Cluster of three masters, over real sockets: where queues lie, and what happens while slots move."""
+
+import asyncio
+import uuid
+from contextlib import AsyncExitStack
+
+import pytest
+from redis.crc import key_slot
+
+from sluice.batching import policy as constructors
+from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
+from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.store import Events, Limits
+from tests.buffer_service.conftest import Plans, plan, serving
+from tests.buffer_service.moving_address import load
+from tests.buffer_service.redis_cluster import cluster
+
+POLICY = constructors.size_or_timeout(8, 0.01)
+A, B = "aaaaaaaa", "bbbbbbbb"
+
+
+@pytest.fixture(scope="module")
+def three_masters():
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def model():
+    return uuid.uuid4().hex
+
+
+def test_the_slots_of_the_cluster_are_where_the_tests_think(three_masters):
+    for slot in (0, 5461, 5462, 10922, 10923, 16383):
+        entries = three_masters.masters[0].ask("CLUSTER", "SLOTS")
+        [port] = [entry[2][1] for entry in entries if entry[0] <= slot <= entry[1]]
+        assert port == three_masters.owner[slot].server.port
+
+
+async def test_queues_of_models_and_mailboxes_are_spread_over_the_servers_and_one_address_is_enough(three_masters):
+    ours, theirs = RedisStore(three_masters.url, A), RedisStore(three_masters.url, B)
+    models = [uuid.uuid4().hex for _ in range(12)]
+    owners = set()
+    for model in models:
+        queue = ours.queue(model, Limits())
+        await queue.install(constructors.size_or_timeout(2, 1.0))
+        await queue.check()
+        await queue.advance(Events([A.encode() + b"00000000"], ages=[0.5]), now=10.0)
+        [batch] = (await theirs.queue(model, Limits()).advance(Events([B.encode() + b"00000000"]), now=11.0)).batches
+        assert len(batch.members) == 2
+        owners.add(three_masters.owner[key_slot(stream_key(model).encode())])
+        assert read_arrivals(three_masters.url, model).tolist() == [9.5, 11.0]
+    assert owners == set(three_masters.masters)
+    for i in range(12):
+        await ours.send(f"process{i}", b"%d" % i)
+        reader = RedisStore(three_masters.url, f"process{i}")
+        assert await reader.receive() == [b"%d" % i]
+        await reader.close()
+    await ours.close()
+    await theirs.close()
+
+
+async def test_routes_that_are_spread_lie_on_different_servers_and_their_record_is_read_as_one(three_masters, model):
+    together, apart = RedisStore(three_masters.url, A), RedisStore(three_masters.url, A, spread_routes=True)
+    routes = [f"route{i}" for i in range(12)]
+    slots = [
+        {key_slot(key.encode()) for key in store.queue(model, Limits(), r).keys} for r in routes for store in (together, apart)
+    ]
+    assert all(len(slots_of_one) == 1 for slots_of_one in slots)
+    assert len(set.union(*slots[0::2])) == 1
+    assert {three_masters.owner[slot] for slot in set.union(*slots[1::2])} == set(three_masters.masters)
+    for i, route in enumerate(routes):
+        queue = apart.queue(model, Limits(), route)
+        await queue.install(constructors.no_batching())
+        [batch] = (await queue.advance(Events([A.encode() + b"00000000"], ages=[0.5]), now=20.0 - i)).batches
+        assert (await queue.advance(Events(completed=[batch.batch_id]), now=30.0)).queue_length == 0
+    whole = together.queue(model, Limits())
+    await whole.install(constructors.no_batching())
+    await whole.advance(Events([A.encode() + b"00000000"]), now=40.0)
+    assert read_arrivals(three_masters.url, model).tolist() == [*(8.5 + i for i in range(12)), 40.0]
+    # What one of them has forgotten, all begin after.
+    late = apart.queue(model, Limits(arrivals_kept=1), "route0")
+    for _ in range(200):
+        await late.advance(Events([A.encode() + b"00000000"]), now=50.0)
+    assert read_arrivals(three_masters.url, model)[0] == 50.0
+    await together.close()
+    await apart.close()
+
+
+async def test_slots_that_move_under_load_lose_nothing_and_refuse_nobody(three_masters, function):
+    model = uuid.uuid4().hex
+    plans = Plans(plan(POLICY, model))
+    stores = [RedisStore(three_masters.url, new_process_name()) for _ in range(2)]
+    slots = [key_slot(stream_key(model).encode()), *(key_slot(store._mailbox_key(store.process).encode()) for store in stores)]
+    said_before = {kind: three_masters.refusals(kind) for kind in ("MOVED", "ASK", "TRYAGAIN")}
+    async with AsyncExitStack() as stack:
+        buffers = [await stack.enter_async_context(serving(function, POLICY, store, plans)) for store in stores]
+        asked = [await stack.enter_async_context(load(buffer, path=f"/models/{model}")) for buffer in buffers]
+        for i in range(6):
+            slot = slots[i % 3]
+            others = [master for master in three_masters.masters if master is not three_masters.owner[slot]]
+            await three_masters.move(slot, others[i // 3], pause=0.02)
+            await asyncio.sleep(0.1)
+    for kind, before in said_before.items():
+        assert three_masters.refusals(kind) > before, kind
+    for one in asked:
+        assert set(one.statuses) == {200}
+        assert len(one.answers) > 50
+    mixed = [batch for batch in function.batches if len({item.id[:8] for item in batch.items}) == 2]
+    assert mixed  # so that answers went from one process to the other
+    computed = [item.id for batch in function.batches for item in batch.items]
+    assert len(computed) == len(set(computed)) == sum(len(one.answers) for one in asked)
+
+
+@pytest.mark.full
+async def test_a_master_that_dies_is_replaced_by_its_replica(function):
+    with cluster() as running:
+        slot = key_slot(stream_key("m").encode())
+        owner = running.owner[slot]
+        running.add_replica(owner)
+        # The address that is told is the one that goes.
+        async with (
+            serving(function, POLICY, RedisStore(owner.server.url, new_process_name())) as buffer,
+            load(buffer) as asked,
+        ):
+            killed = asked.now
+            owner.server.kill()
+            await asyncio.sleep(0.3)
+            assert await asked.served_again(asked.now) < 5.0
+            await asyncio.sleep(0.3)
+        assert set(asked.statuses) == {200, 503}
+        assert max(took for came, status, took in asked.answers if status == 503) < 1.3
+        assert asked.answers[-1][1] == 200
+        assert killed < 1
