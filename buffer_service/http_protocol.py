@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -101,6 +102,20 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             end = self._rest.find(_HEAD_ENDS, self._parsed, self._parsed + PART)
             return PART if end < 0 else end + len(_HEAD_ENDS) - self._parsed
 
+        def _decline_upgrade(self) -> None:
+            """A request that offers another protocol is served as any (RFC 9110, 7.8), though the parser skips its body."""
+            if (framing := self._framing()) is not None:
+                callbacks = _AfterHead(self)
+                self.parser = httptools.HttpRequestParser(callbacks)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % framing)
+                callbacks.over = True
+
+        def _framing(self) -> bytes | None:
+            """The header that says where the body ends, if there is one."""
+            names = (b"content-length", b"transfer-encoding")
+            return next((b"%s: %s" % (name, value) for name, value in self.headers if name in names and value != b"0"), None)
+
         def _declared(self) -> int:
             return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
 
@@ -122,7 +137,17 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
 
         def _parse(self, data: bytes) -> None:
             body_bytes = self._body_bytes
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._decline_upgrade()
+                if rest := data[upgrade.args[0] :]:
+                    self._parse(rest)
+            except httptools.HttpParserError as error:
+                if not isinstance(error.__context__, _Refused):
+                    self.logger.warning("Invalid HTTP request received.")
+                self.send_400_response("Invalid HTTP request received.")
             if self._in_body and self._body_bytes == body_bytes:
                 self._other_bytes += len(data)
                 if self._other_bytes > MAX_HEADER_BYTES:
@@ -169,6 +194,8 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             super().on_body(body)
 
         def on_message_complete(self) -> None:
+            if self.parser.should_upgrade() and self._framing() is not None:
+                return  # the parser takes what follows for another protocol's
             self._in_body = False
             self._disarm()
             super().on_message_complete()
@@ -305,6 +332,32 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                 super().resume_reading()
 
     return LimitedProtocol
+
+
+class _AfterHead:
+    """The callbacks of a parser that is told the head of a request again: the protocol's, from when that is ``over``."""
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        self.over = False
+        self._protocol = protocol
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if self.over:
+            self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if self.over:
+            self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.over:
+            self._protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.over:
+            self._protocol.on_headers_complete()
 
 
 class _Refused(Exception):
