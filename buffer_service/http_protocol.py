@@ -6,8 +6,8 @@ here, because a request that comes whole, as most do, then costs no timer.
 What a connection may make the process hold. Its requests are parsed one after the other: while one waits for the answer to the one
 before, nothing behind it is parsed or read, but for what came with it in one read, and of that at most ``PART`` bytes are requests
 already. Nor is anything read, or the next request begun, while the client leaves more of an answer untaken than the transport
-buffers. All connections together hold what rooms (room.py) allow, of bytes that are read and not parsed, and of answers that are
-written and not taken; beyond that it is the connection that holds the read bytes, or the one that has not taken its answer for the
+buffers. All connections together hold what rooms (room.py) allow, of bytes that are read and are no request yet, and of answers that
+are written and not taken; beyond that it is the connection that brings the bytes, or the one that has not taken its answer for the
 longest, that is given up.
 """
 
@@ -28,6 +28,7 @@ _HEAD_ENDS = b"\r\n\r\n"
 _REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 _TOO_SLOW = b"408 Request Timeout"
+_NO_ROOM = b"503 Service Unavailable"
 
 
 def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room, untaken: Room) -> type[asyncio.Protocol]:
@@ -58,12 +59,13 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.flow = _Flow(self)
-            self._unparsed, self._untaken = unparsed.share(), untaken.share()
+            self._unparsed, self._head, self._untaken = unparsed.share(), unparsed.share(), untaken.share()
             self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
             self._drop_rest()
+            self._head.resize(0)
             self._has_taken()
             super().connection_lost(exc)
 
@@ -129,7 +131,7 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                 self.flow.pause_reading()
             else:
                 self._drop_rest()
-                self._refuse(b"503 Service Unavailable")
+                self._refuse(_NO_ROOM)
 
         def _drop_rest(self) -> None:
             self._rest, self._parsed = b"", 0
@@ -169,7 +171,12 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             self._reads += 1
             if self._header_bytes > MAX_HEADER_BYTES:
                 self._refuse(_TOO_LARGE)
-            elif self._due is None:
+                return
+            if not self._head.fits(self._head.size + size):
+                self._refuse(_NO_ROOM)
+                return
+            self._head.resize(self._head.size + size)
+            if self._due is None:
                 self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
         def on_message_begin(self) -> None:
@@ -183,6 +190,8 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                 if size > MAX_HEADER_BYTES:
                     self._refuse(_TOO_LARGE)
                     raise _Refused  # stops the parser
+            if self._head.size:
+                self._head.resize(0)
             self._in_headers, self._in_body = False, True
             self._body_bytes = self._other_bytes = 0
             self._disarm()
