@@ -6,8 +6,8 @@ here, because a request that comes whole, as most do, then costs no timer.
 What a connection may make the process hold. Its requests are parsed one after the other: while one waits for the answer to the one
 before, nothing behind it is parsed or read, but for what came with it in one read, and of that at most ``PART`` bytes are requests
 already. Nor is anything read, or the next request begun, while the client leaves more of an answer untaken than the transport
-buffers. All connections together hold what rooms (room.py) allow, of bytes that are read and are no request yet, and of answers that
-are written and not taken; beyond that it is the connection that brings the bytes, or the one that has not taken its answer for the
+buffers. All connections together hold what rooms (room.py) allow: of bytes that are read and no request yet, of answers that are
+written and not taken. Beyond that it is the connection that brings the bytes, or the one that has not taken its answer for the
 longest, that is given up.
 """
 
