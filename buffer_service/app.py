@@ -8,6 +8,7 @@ import math
 import resource
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.http_protocol import limited_protocol
 from sluice.buffer_service.invokers import FunctionUnavailable, Invoker, InvokerBySyntax, UnknownFunction, named_functions
-from sluice.buffer_service.logs import Seldom, UnblockedStream, log_to
+from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_store import RedisStore
@@ -38,7 +39,6 @@ RECEIVE_PAUSE = 0.2  # seconds between two tries to receive while the store is a
 CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, before its plan is taken all the same
 SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
-STDOUT, STDERR = 1, 2  # descriptors
 LAST_LINES = 0.5  # seconds that each of them has for what waits to be written at the end
 
 _log = logging.getLogger(__name__)
@@ -297,7 +297,7 @@ def server(service: BufferService) -> Server:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    out, err = UnblockedStream(STDOUT), UnblockedStream(STDERR)
+    out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, settings.log_level)
     telemetry = Telemetry(out)
     telemetry.watch("stdout", out)

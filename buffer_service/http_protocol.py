@@ -6,8 +6,8 @@ here, because a request that comes whole, as most do, then costs no timer. A req
 What a connection may make the process hold. Its requests are parsed one after the other: while one waits for the answer to the one
 before, nothing behind it is parsed or read, but for what came with it in one read, and of that at most ``PART`` bytes are requests
 already. Nor is anything read, or the next request begun, while the client leaves more of an answer untaken than the transport
-buffers. All connections together hold what rooms (room.py) allow, of bytes that are read and not parsed, and of answers that are
-written and not taken; beyond that it is the connection that holds the read bytes, or the one that has not taken its answer for the
+buffers. All connections together hold what rooms (room.py) allow: of bytes that are read and no request yet, of answers that are
+written and not taken. Beyond that it is the connection that brings the bytes, or the one that has not taken its answer for the
 longest, that is given up.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -28,6 +29,7 @@ _HEAD_ENDS = b"\r\n\r\n"
 _REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 _TOO_SLOW = b"408 Request Timeout"
+_NO_ROOM = b"503 Service Unavailable"
 
 
 def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room, untaken: Room) -> type[asyncio.Protocol]:
@@ -58,12 +60,13 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.flow = _Flow(self)
-            self._unparsed, self._untaken = unparsed.share(), untaken.share()
+            self._unparsed, self._head, self._untaken = unparsed.share(), unparsed.share(), untaken.share()
             self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
             self._drop_rest()
+            self._head.resize(0)
             self._has_taken()
             super().connection_lost(exc)
             if self.cycle is not None and not self.cycle.response_complete:
@@ -107,6 +110,20 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             end = self._rest.find(_HEAD_ENDS, self._parsed, self._parsed + PART)
             return PART if end < 0 else end + len(_HEAD_ENDS) - self._parsed
 
+        def _decline_upgrade(self) -> None:
+            """A request that offers another protocol is served as any (RFC 9110, 7.8), though the parser skips its body."""
+            if (framing := self._framing()) is not None:
+                callbacks = _AfterHead(self)
+                self.parser = httptools.HttpRequestParser(callbacks)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % framing)
+                callbacks.over = True
+
+        def _framing(self) -> bytes | None:
+            """The header that says where the body ends, if there is one."""
+            names = (b"content-length", b"transfer-encoding")
+            return next((b"%s: %s" % (name, value) for name, value in self.headers if name in names and value != b"0"), None)
+
         def _declared(self) -> int:
             return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
 
@@ -120,7 +137,7 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                 self.flow.pause_reading()
             else:
                 self._drop_rest()
-                self._refuse(b"503 Service Unavailable")
+                self._refuse(_NO_ROOM)
 
         def _drop_rest(self) -> None:
             self._rest, self._parsed = b"", 0
@@ -128,7 +145,17 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
 
         def _parse(self, data: bytes) -> None:
             body_bytes = self._body_bytes
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._decline_upgrade()
+                if rest := data[upgrade.args[0] :]:
+                    self._parse(rest)
+            except httptools.HttpParserError as error:
+                if not isinstance(error.__context__, _Refused):
+                    self.logger.warning("Invalid HTTP request received.")
+                self.send_400_response("Invalid HTTP request received.")
             if self._in_body and self._body_bytes == body_bytes:
                 self._other_bytes += len(data)
                 if self._other_bytes > MAX_HEADER_BYTES:
@@ -150,7 +177,12 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             self._reads += 1
             if self._header_bytes > MAX_HEADER_BYTES:
                 self._refuse(_TOO_LARGE)
-            elif self._due is None:
+                return
+            if not self._head.fits(self._head.size + size):
+                self._refuse(_NO_ROOM)
+                return
+            self._head.resize(self._head.size + size)
+            if self._due is None:
                 self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
         def on_message_begin(self) -> None:
@@ -164,6 +196,8 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                 if size > MAX_HEADER_BYTES:
                     self._refuse(_TOO_LARGE)
                     raise _Refused  # stops the parser
+            if self._head.size:
+                self._head.resize(0)
             self._in_headers, self._in_body = False, True
             self._body_bytes = self._other_bytes = 0
             self._disarm()
@@ -175,6 +209,8 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             super().on_body(body)
 
         def on_message_complete(self) -> None:
+            if self.parser.should_upgrade() and self._framing() is not None:
+                return  # the parser takes what follows for another protocol's
             self._in_body = False
             self._disarm()
             super().on_message_complete()
@@ -311,6 +347,32 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                 super().resume_reading()
 
     return LimitedProtocol
+
+
+class _AfterHead:
+    """The callbacks of a parser that is told the head of a request again: the protocol's, from when that is ``over``."""
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        self.over = False
+        self._protocol = protocol
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if self.over:
+            self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if self.over:
+            self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.over:
+            self._protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.over:
+            self._protocol.on_headers_complete()
 
 
 class _Refused(Exception):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TextIO
 
 LONGEST_LINE = 16 * 1024  # characters; what is longer is cut, but for a line of metrics, which is a document
 PENDING = 1024 * 1024  # bytes that wait to be written, at most
@@ -120,9 +120,21 @@ class _Formatter(logging.Formatter):
         return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
 
 
+class _Handler(logging.StreamHandler[UnblockedStream]):
+    """To an unblocked stream, also what cannot be formatted: else that goes to stderr, by whoever logs it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        self.stream.write(f"a line of {record.name} cannot be written: {record.msg!r:.200}\n")
+
+
+def unblocked(stream: TextIO | None) -> UnblockedStream:
+    """Where ``stream`` goes, without waiting; it is ``None`` where the process was started without one."""
+    return UnblockedStream(os.open(os.devnull, os.O_WRONLY) if stream is None else stream.fileno())
+
+
 def log_to(stream: UnblockedStream, level: str) -> None:
     """Have everything that is logged, by libraries too, written to ``stream``."""
-    handler = logging.StreamHandler(stream)
+    handler = _Handler(stream)
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)

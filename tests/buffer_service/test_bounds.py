@@ -137,6 +137,20 @@ async def test_what_was_read_behind_a_request_that_waits_counts_and_without_room
         await until(lambda: buffer.service.waiting.taken == 0)
 
 
+async def test_half_sent_headers_count_until_they_are_given_up(function):
+    async with serving(function, NO_BATCHING, max_waiting_bytes=300_000, header_timeout=0.3) as buffer:
+        clients = [await connect(buffer) for _ in range(10)]
+        for _, writer in clients:
+            writer.write(b"GET /v2 HTTP/1.1\r\nhost: x\r\nx: " + b"x" * 50_000)
+        await until(lambda: buffer.service.waiting.taken > 200_000)
+        refused = await asyncio.gather(*(reader.read() for reader, _ in clients), return_exceptions=True)
+        assert buffer.service.waiting.taken == 0
+        texts = [text for text in refused if isinstance(text, bytes)]
+        assert any(text.startswith(b"HTTP/1.1 503 ") for text in texts)
+        assert 3 <= sum(text.startswith(b"HTTP/1.1 408 ") for text in texts) <= 5
+        assert (await buffer.get("/v2/health/live"))[0] == 200
+
+
 async def test_trailers_without_end_are_cut_off(function):
     async with serving(function, NO_BATCHING) as buffer:
         reader, writer = await connect(buffer)

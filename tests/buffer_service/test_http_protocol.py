@@ -293,3 +293,23 @@ async def test_a_body_that_comes_while_an_earlier_answer_is_due_is_given_its_tim
         await client.send(b"cd")
         assert await client.answer() == ("http/1.1 200 ok", b"/gated 0\n")
         assert await client.answer() == ("http/1.1 200 ok", b"/second 4\n")
+
+
+OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+CHUNKS = b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [0, 7, 3_000, 300_000])
+@pytest.mark.parametrize("pause", [False, True])
+@on_both_loops
+async def test_an_offer_to_upgrade_is_declined_and_its_request_served_with_its_body(size, pause):
+    async with connected() as (client, _):
+        head, body = HEAD % (b"offer", size) + OFFER + b"\r\n", b"x" * size
+        await client.send(head)
+        if pause:
+            await asyncio.sleep(0.02)
+        await client.send(
+            body + request(b"next", b"ab") + b"POST /chunks HTTP/1.1\r\nhost: x\r\n" + OFFER + CHUNKS + request(b"last")
+        )
+        expected = [b"/offer %d\n" % size, b"/next 2\n", b"/chunks 7\n", b"/last 0\n"]
+        assert [await client.answer() for _ in expected] == [("http/1.1 200 ok", answer) for answer in expected]

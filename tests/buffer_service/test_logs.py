@@ -17,7 +17,7 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import write
-from sluice.buffer_service.logs import LONGEST_LINE, Seldom, UnblockedStream
+from sluice.buffer_service.logs import LONGEST_LINE, Seldom, UnblockedStream, unblocked
 from tests.buffer_service.conftest import plan
 
 SMALLEST_PIPE = 4096  # bytes
@@ -45,9 +45,13 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_waits_is_bounded(pipe
     waits = sum(map(len, stream._lines))
     assert waits <= 100_000
     assert 10_000 - 1_000 - SMALLEST_PIPE // 100 - 2 <= stream.dropped <= 9_000
-    taken = os.read(reader, 2**20)
-    deadline = time.monotonic() + PATIENCE
-    while b"lines were dropped here" not in taken and time.monotonic() < deadline:
+    taken, deadline = b"", time.monotonic() + PATIENCE
+    os.set_blocking(reader, False)
+    while stream._thread.is_alive() and time.monotonic() < deadline:
+        stream.close(0.001)
+        with suppress(BlockingIOError):
+            taken += os.read(reader, 2**20)
+    with suppress(BlockingIOError):
         taken += os.read(reader, 2**20)
     assert b"%d lines were dropped here" % stream.dropped in taken
     assert taken.startswith(b"%099d\n%099d\n" % (0, 1))
@@ -130,8 +134,23 @@ async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_an
             os.close(descriptor)
 
 
+def logged(line):
+    """What a process that logs so writes to stderr."""
+    script = "import logging, sys; from sluice.buffer_service.logs import *; s = unblocked(sys.stderr); log_to(s, 'info'); "
+    script += f"logging.getLogger('x').info({line}); s.close(5)"
+    return subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=True).stderr
+
+
 def test_no_line_is_without_end():
-    script = "import logging; from sluice.buffer_service.logs import *; s = UnblockedStream(2); log_to(s, 'info'); "
-    script += "logging.getLogger('x').info('y' * 10**6); s.close(5)"
-    told = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=True).stderr
-    assert LONGEST_LINE <= len(told) <= LONGEST_LINE + 10
+    assert LONGEST_LINE <= len(logged("'y' * 10**6")) <= LONGEST_LINE + 10
+
+
+def test_a_line_that_cannot_be_formatted_is_named():
+    assert logged("'%d of', 'x'") == "a line of x cannot be written: '%d of'\n"
+
+
+def test_a_process_without_a_stream_writes_nowhere():
+    stream = unblocked(None)
+    stream.write("nobody will see this\n")
+    stream.close(PATIENCE)
+    assert stream.dropped == 0
