@@ -501,7 +501,9 @@ class World(Account):
         named = [f"{STRANGER}{serial + i:08x}".encode() for i in range(2)]
         members = [named[0] + b"\x02later", named[1] + b"\xff\xff", *(b"%d" % (serial + i) + b"\xff garbage" for i in range(3))]
         self.rng_of_strangers.shuffle(members)
-        route = self.rng_of_strangers.choice([call.route for call in self.calls if call.policy is not None])
+        if not (routes := [call.route for call in self.calls if call.policy is not None]):
+            return  # the store has no queue yet
+        route = self.rng_of_strangers.choice(routes)
         queue = MemoryStore(self.backend, STRANGER).queue(MODEL, self.limits, route)
         events = Events(members, leaving=True)
         try:
