@@ -88,7 +88,7 @@ async def test_a_parameter_that_is_not_a_plan_changes_nothing(moto_server: str, 
         raise AssertionError(plan)
 
     put(PLAN, '{"model": "mlp", "function": "mlp-1769:live", "policy": {"hold": [null], "take": [0]}}')
-    await PlanFollower(SsmPlans("/sluice/plans/"), 1.0, changed, lambda: refusals.append(None)).look()
+    await PlanFollower(SsmPlans("/sluice/plans/"), 1.0, changed, refusals.append).look()
     assert len(refusals) == 1
     assert "/sluice/plans/mlp" in caplog.text and "hold" in caplog.text
 

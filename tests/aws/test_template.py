@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from cfnlint.api import lint_file
@@ -21,6 +22,7 @@ from sluice.batching.policy import no_batching
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
 from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.cli.main import sluice
 from sluice.cli.profile import command as profile
 from sluice.cli.recommend import command as recommend
 
@@ -262,9 +264,12 @@ def test_the_page_recommends_for_what_the_template_deploys(template: AnyTemplate
     values = template().values
     for name, options in (("profile", profile), ("recommend", recommend)):
         (line,) = re.findall(rf"^\$ sluice {name} (.*)$", page, re.M)
-        given = options.make_context(name, shlex.split(re.sub(r"(--profile|--arrivals) \S+", rf"\1 {shlex.quote(__file__)}", line)))
+        above = click.Context(sluice, **sluice.context_settings)
+        given = options.make_context(
+            name, shlex.split(re.sub(r"(--profile|--arrivals) \S+", rf"\1 {shlex.quote(__file__)}", line)), above
+        )
         assert given.params["architecture"] == values["Architecture"]
-        assert given.params["model"] in (values["ModelName"], None)  # profile takes it from the function's name
+        assert given.params["model"] in (values["ModelName"], None)  # profile has it from the function
 
 
 def test_every_parameter_is_documented(template: AnyTemplate) -> None:

@@ -194,7 +194,7 @@ async def test_a_server_that_cannot_write_is_left_and_one_that_will_not_is_kept(
 
 async def test_as_many_calls_are_under_way_at_once_as_there_are_queues(primary):
     store = RedisStore(primary.url, new_process_name())
-    queues = [store.queue(f"m{i}", Limits()) for i in range(300)]
+    queues = [store.queue(f"m{i}", Limits()) for i in range(120)]
     await asyncio.gather(*(queue.check() for queue in queues))
     await store.close()
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import redis.asyncio
 
 from sluice.batching.batcher import Batcher
 from sluice.batching.errors import StoreUnavailable
@@ -28,7 +29,7 @@ from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
-from tests.buffer_service.simulation import FAULTS, OF_WORKERS, World, simulate
+from tests.buffer_service.simulation import FAULTS, OF_WORKERS, STRANGER, World, simulate
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
@@ -283,22 +284,22 @@ def test_a_planted_defect_is_found(defect):
 # --- the script on the calls of the simulation
 
 
-async def _kept(queue: Any) -> tuple[Any, ...]:
+async def _kept(client: Any, queue: Any) -> tuple[Any, ...]:
     """What the script left of a queue: the processes, the batches in flight, the losses, and who is put aside."""
     _, _, _, in_flight, processes, attempts, dead, _, _, _ = queue.keys
-    heard = {process.decode() for process in await queue._client.zrange(processes, 0, -1)}
-    losses = {member: int(n) for member, n in (await queue._client.hgetall(attempts)).items()}
-    batches = {batch_id.decode() for batch_id in await queue._client.hkeys(in_flight)}
-    return heard, batches, losses, sorted(await queue._client.lrange(dead, 0, -1))
+    heard = {process.decode() for process in await client.zrange(processes, 0, -1)}
+    losses = {member: int(n) for member, n in (await client.hgetall(attempts)).items()}
+    batches = {batch_id.decode() for batch_id in await client.hkeys(in_flight)}
+    return heard, batches, losses, sorted(await client.lrange(dead, 0, -1))
 
 
-async def _different_at_the_end(world: World, queues: dict[int, Any], routes: dict[int, str]) -> str | None:
+async def _different_at_the_end(client: Any, world: World, queues: dict[int, Any], routes: dict[int, str]) -> str | None:
     """What the script kept otherwise than the memory store; it forgets who was not heard of for ten leases."""
     ended = world.calls[-1].now
     for number, queue in queues.items():
         state = world.backend.queue(MODEL, routes[number])
         heard = {process for process, at in state.seen.items() if ended - at <= 10 * world.limits.lease}
-        kept, *rest = await _kept(queue)
+        kept, *rest = await _kept(client, queue)
         if not heard <= kept <= set(state.seen) or rest != [set(state.in_flight), state.attempts, sorted(state.dead)]:
             return f"{routes[number]!r}: kept {kept}, {rest} instead of {vars(state)}"
     return None
@@ -307,14 +308,15 @@ async def _different_at_the_end(world: World, queues: dict[int, Any], routes: di
 async def first_difference(url: str, world: World) -> str | None:
     """Where the script answers the calls of a run differently; what follows an outcome whose order is open is not compared."""
     model = uuid.uuid4().hex
-    stores = {process: RedisStore(url, process) for process in world.processes}
+    stores = {process: RedisStore(url, process) for process in (*world.processes, STRANGER)}
+    client: Any = redis.asyncio.Redis.from_url(url)
     queues: dict[int, Any] = {}
     epochs: dict[str, str] = {}
     try:
         for number, call in enumerate(world.calls):
             if call.by == 0:
                 for queue in queues.values():
-                    await queue._client.delete(*queue.keys)
+                    await client.delete(*queue.keys)
                 continue
             queue = queues.setdefault(call.by, stores[call.process].queue(model, world.limits, call.route))
             if call.policy is not None:
@@ -335,7 +337,7 @@ async def first_difference(url: str, world: World) -> str | None:
                 return f"call {number}, {call.events}: {outcome} instead of {wanted}"
         if len(set(epochs.values())) < len(epochs):
             return f"lives of queues have one name: {epochs}"
-        if (left := await _different_at_the_end(world, queues, {call.by: call.route for call in world.calls})) is not None:
+        if (left := await _different_at_the_end(client, world, queues, {call.by: call.route for call in world.calls})) is not None:
             return left
         recorded = read_arrivals(url, model) if world.backend.records[MODEL].calls else []
         kept = world.backend.arrival_times(MODEL)
@@ -345,6 +347,7 @@ async def first_difference(url: str, world: World) -> str | None:
     finally:
         for store in stores.values():
             await store.close()
+        await client.aclose()
 
 
 @pytest.mark.full
