@@ -9,7 +9,7 @@ INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pi
 # On every core; a worker takes over what another has left.
 PYTEST = $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
 
-.PHONY: demo test check bench studies deploy-tools lock clean
+.PHONY: demo test check static bench studies deploy-tools lock clean
 
 demo: $(VENV)/local
 	$(BIN)/sluice demo
@@ -17,14 +17,18 @@ demo: $(VENV)/local
 test: $(VENV)/dev
 	$(PYTEST) -m "not deploy and not full"
 
-check: $(VENV)/dev deploy-tools
+check: $(VENV)/dev
+	$(MAKE) --jobs 2 deploy-tools static
+	$(MAKE) test
+	$(PYTEST) -m full
+	$(BIN)/pytest -m deploy
+
+# What needs no run; the tools of the deploy tier are installed meanwhile.
+static: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) test
-	$(PYTEST) -m full
-	$(BIN)/pytest -m deploy
 
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks

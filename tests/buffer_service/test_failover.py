@@ -128,6 +128,7 @@ async def test_a_redis_that_is_gone_refuses_at_once_says_why_and_when_to_come_ag
     assert max(took for _, _, took in away) < MARGIN
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "how", ["the server stands still", pytest.param("the network swallows everything", marks=pytest.mark.full)]
 )
@@ -231,6 +232,7 @@ async def test_readiness_goes_at_sigterm_while_the_listener_still_takes_requests
             await buffer.get("/v2/health/ready")
 
 
+@pytest.mark.full
 async def test_what_a_replica_that_took_over_never_saw_is_submitted_again(function, primary):
     with replica_of(primary) as (replica, client):
         async with (
@@ -253,6 +255,7 @@ async def test_what_a_replica_that_took_over_never_saw_is_submitted_again(functi
             assert [(status, body) for status, _, body in answers] == [(200, b"%d" % i) for i in range(3)]
 
 
+@pytest.mark.full
 async def test_a_store_that_was_away_and_lost_nothing_is_given_nothing_twice(function, primary):
     policy = constructors.static(4)
     async with moving_address(primary.port) as address, serving(function, policy, store_at(address), lease=0.3) as buffer:

@@ -64,7 +64,14 @@ def arrivals(multiple):
 
 @pytest.mark.parametrize(
     ("multiple", "patience", "processes", "slo"),
-    [(3, 2.0, 1, None), (3, 60.0, 2, None), (10, 2.0, 2, None), (10, 60.0, 1, None), (3, 0.4, 1, None), (3, 60.0, 1, 0.25)],
+    [
+        (3, 2.0, 1, None),
+        (3, 60.0, 2, None),
+        (3, 0.4, 1, None),
+        (3, 60.0, 1, 0.25),
+        pytest.param(10, 2.0, 2, None, marks=pytest.mark.full),
+        pytest.param(10, 60.0, 1, None, marks=pytest.mark.full),
+    ],
 )
 def test_goodput_stays_at_the_capacity_refusals_are_at_once_and_all_is_well_a_second_later(multiple, patience, processes, slo):
     @in_virtual_time

@@ -58,6 +58,7 @@ def _seen(world: World) -> set[Any]:
     return seen
 
 
+@pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
     wanted = {*FAULTS, *OF_WORKERS, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}

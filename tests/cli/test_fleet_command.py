@@ -147,6 +147,7 @@ def test_the_same_fleet_is_told_the_same(fleet: str, document_of: Document) -> N
     assert first | {"seconds": 0} == second | {"seconds": 0}
 
 
+@pytest.mark.full
 def test_the_batching_asked_for_is_the_table_of_every_queue(fleet: str, document_of: Document) -> None:
     for batching, kind, drops in (
         ("brief-hold", "brief_hold", True),

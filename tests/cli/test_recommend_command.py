@@ -232,6 +232,7 @@ def machine(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_workers_that_cost_less_win_and_the_plan_names_them(
     ask: tuple[str, ...], machine: str, tmp_path: Path, shown_by: Shown, document_of: Document
 ) -> None:
@@ -281,6 +282,7 @@ def test_bytes_price_what_moves_them_and_bound_the_batch(ask: tuple[str, ...], d
     assert heavy["best"]["batch_size"] <= 3
 
 
+@pytest.mark.full
 def test_the_page_names_the_command_that_gives_it_again(ask: tuple[str, ...], tmp_path: Path, exit_of: Run) -> None:
     report = tmp_path / "pages" / "it's out.html"  # in a directory that is new
     code, out, err = exit_of(*ask, "--slo", "p95=0.1", "--slo", "p99=0.2", "--report", str(report), "--json")

@@ -32,6 +32,7 @@ def trace(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_every_policy_meets_the_same_arrivals(document_of: Document, asked: tuple[str, ...]) -> None:
     answer = document_of(*asked, "--policy", "all", "--slo", "0.2", "--memory", "1769", "--seed", "1")
     assert list(answer["policies"]) == all_names() and answer["refused"] == {}

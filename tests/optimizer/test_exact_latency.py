@@ -217,6 +217,7 @@ def test_opening_phases_are_stationary_between_openings() -> None:
     assert law.opening_phases[0] == pytest.approx(arrivals.embedded)  # a batch of one opens at every arrival
 
 
+@pytest.mark.full
 def test_a_timeout_beyond_memory_is_refused_with_the_largest() -> None:
     with pytest.raises(InvalidInput, match="at most about .* s for an arrival process with rates up to"):
         predict_batch_size_pmf(mmpp2(1e6, 1e-3, 1, 1), 64, 3600.0)

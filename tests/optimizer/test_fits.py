@@ -194,6 +194,7 @@ def test_em_keeps_the_mean_gap() -> None:
     assert fit.arrivals().arrival_rate == pytest.approx(1 / gaps.mean(), rel=1e-6)
 
 
+@pytest.mark.full
 def test_a_converged_fit_has_nothing_left_to_gain() -> None:
     gaps = np.random.default_rng(6).gamma(0.6, 1.0, 4000)
     fit = fit_hidden_markov(gaps, (1, 1, 2))

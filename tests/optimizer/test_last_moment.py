@@ -199,6 +199,7 @@ def test_a_budget_that_only_the_table_keeps_is_kept() -> None:
     assert quickest.latency.percentile(99.9) < 0.1
 
 
+@pytest.mark.full
 def test_the_quickest_within_a_budget_is_no_slower_than_the_best_size_or_timeout() -> None:
     slo, asked = Slo(0.1, 95), Limits((1769,))
     for arrivals in (poisson(60), BURSTY):

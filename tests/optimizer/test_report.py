@@ -146,6 +146,7 @@ def test_nothing_is_loaded_from_elsewhere(html: str) -> None:
     assert set(re.findall(r"https?://[^\"' )<]+", html)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
+@pytest.mark.full
 def test_the_page_is_small_and_the_same_again(answer: Answer, html: str) -> None:
     assert 50_000 < len(html.encode()) < 1_000_000
     assert drawn(subject_of(answer)) == drawn(subject_of(answer))

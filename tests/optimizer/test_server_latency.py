@@ -457,6 +457,7 @@ def test_partial_batches_that_add_up_in_too_many_ways_are_refused(monkeypatch: p
         server_latency(loaded(0.6, deterministic(means), actions), deterministic(means), actions)
 
 
+@pytest.mark.full
 def test_time_scales_too_far_apart_are_not_waited_for() -> None:
     with pytest.raises(NotConverged, match="the latency under the table"):
         server_latency(1e-7, exponential([1.0, 1.0]), [0, 0, 2])

@@ -316,6 +316,7 @@ def test_a_batch_beyond_the_profile_is_refused() -> None:
 # --- batch means
 
 
+@pytest.mark.full
 def test_intervals_cover_as_often_as_they_say() -> None:
     load, runs, exact = 0.6, [], -math.log(0.05) / (100 - 60)  # the latency of M/M/1 is exponential
     rng = np.random.default_rng(12)

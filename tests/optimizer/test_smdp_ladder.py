@@ -32,6 +32,7 @@ def test_without_arrivals_the_queue_falls_by_the_batch() -> None:
     np.testing.assert_allclose(first_descents(np.array([1.0]), 4, 0.0, 0.0), [0, 0, 0, 1], atol=1e-15)
 
 
+@pytest.mark.full
 def test_a_walk_that_does_not_fall_is_not_solved() -> None:
     with pytest.raises(NotConverged, match="first descents"):
         first_descents(np.array([0.0, 0.0, 0.0, 1.0]), 2, 3.0, 0.5)

@@ -111,6 +111,7 @@ def test_where_usage_is_paid_batches_are_held_for_longer() -> None:
     assert used.mean_batch_size > 1.5 * idle.mean_batch_size and used.latency["p95"].value > idle.latency["p95"].value
 
 
+@pytest.mark.full
 def test_a_second_worker_is_bought_where_its_longer_holds_save_more_than_it_costs() -> None:
     # A single worker has to keep batches small, to be ready for the next burst.
     arrivals, slo = mmpp2(180, 20, 1, 0.33), Slo(0.15, 95)
@@ -137,6 +138,7 @@ def test_every_slo_is_kept() -> None:
     assert both.workers == choose_workers(arrivals, offer, tight).workers > choose_workers(arrivals, offer, loose).workers
 
 
+@pytest.mark.full
 def test_one_seed_has_one_answer_and_the_policy_gives_it_again() -> None:
     arrivals, offer, slo = BURSTY, CASES[1].values[1], Slo(0.09, 99)
     first, second = (choose_workers(arrivals, offer, slo, seed=3) for _ in range(2))
