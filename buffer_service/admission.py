@@ -6,13 +6,14 @@ lasts, and nobody is refused before it.
 
     measured                    from
     --------                    ----
-    the rate of service         members that left the queue while all servers were busy: between calls at which somebody waited,
-                                where no more left than one batch on every server, or than had waited
+    the rate of service         members that left the queue while all servers were busy: between calls after which they were, where
+                                no more left than one batch on every server, or than had waited
     before there is one         the largest batch on every server in the time that the last batch took here; more than the truth
     the wait of a newcomer      the members before him by that rate
 
-A newcomer is refused where he would wait for longer than a bound; as many as are in one batch on every server may always wait, so
-that no server is idle for it:
+A newcomer is refused where he would wait for longer than a bound. As many as are in one batch on every server may always wait, so
+that no server is idle for it; but where half of a batch's callers left before it ended, under overload only half as many may, and
+so on, for smaller batches end sooner; and a few more with each batch that hardly anybody left:
 
     state       bound                                                                 until
     -----       -----                                                                 -----
@@ -20,25 +21,31 @@ that no server is idle for it:
     overload    ``STANDING`` or three batches, the longer, but not more than the      nobody was refused for so long
                 SLO, or the time after which callers leave, allows beside a batch
 
-A table's own ``drop_after`` is the bound in both states. More comes than is served when the wait has exceeded the bound of overload
-ever since a moment from which on the queue has grown by more than chance has it: by a batch on every server and ``DEVIATIONS``
-standard deviations of a Poisson count of what came since. At three times the capacity that is seen in a few batches, at 1.1 times
-later, and a queue near its capacity that only fluctuates is left alone. A queue beyond the bound of overload serves nobody better:
-as many are answered, all of them later, and whose callers leave meanwhile for nothing.
+A table's own ``drop_after`` is the bound in both states, where it is shorter than ``patience``. More comes than is served when the
+wait has exceeded the bound of overload for ``BURST`` at least, and the queue has grown since by more than chance has it: by a batch
+on every server and ``DEVIATIONS`` standard deviations of a Poisson count of what came since, who left counted in. At three times the
+capacity that is seen in a few batches, at 1.1 times later, and a queue near its capacity that only fluctuates is left alone. A
+queue beyond the bound of overload serves nobody better: as many are answered, all later, and whose callers leave, for nothing.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from statistics import median
 
 from sluice.batching import Policy
 from sluice.batching.errors import Overloaded
 
 STANDING = 0.25  # s that a queue may stand under overload
+BURST = 0.1  # s; what comes in less is let in whole
 DEVIATIONS = 3.0
 FADES = 1.0  # s after which what was measured counts for 1/e, at least five batches
 MARGIN = 1.25  # times its measured time that a batch may take
-LATER = 0.1  # part by which the shortest time after which callers left grows with each who stayed longer
+LEFT = 5, 10.0  # so many must have left in so many seconds for the median of how long they stayed to count
+WASTED, SAVED = 0.5, 0.05  # parts of a batch whose callers left before it ended, from which on fewer, below which more may wait
+GROWTH = 1.05
+RETRY = 10.0  # s after which who is refused is told to come again, at most
 FRESH = 0.02  # s for which what the queue said is taken for true: who refuses all brings it nothing, and hears nothing
 NEVER = -math.inf
 
@@ -47,14 +54,17 @@ class Admission:
     """Of one queue. ``patience`` (s): how long a caller waits for his answer; ``slo`` (s): what the plan promises him."""
 
     def __init__(self, policy: Policy, patience: float, slo: float | None) -> None:
-        self._stay = math.inf  # s after which callers leave
+        self._departures: deque[tuple[float, float]] = deque(maxlen=32)  # when callers left, and after how long
+        self._stay = math.inf  # s after which they do
         self.follow(policy, patience, slo)
 
     def follow(self, policy: Policy, patience: float, slo: float | None) -> None:
         """Another table, function or promise is in force; what was measured says nothing of it."""
         self._elastic = policy.servers is None
-        self._full = policy.max_batch_size * (policy.servers or 0)  # members at work while all servers are
-        self._drop_after = policy.drop_after
+        self._largest = policy.max_batch_size
+        self._full = self._largest * (policy.servers or 0)  # members at work while all servers are
+        self._floor = float(self._full)  # members that may always wait
+        self._drop_after = policy.drop_after if policy.drop_after is not None and policy.drop_after < patience else None
         self._patience = patience
         self._promise = patience if slo is None else min(slo, patience)
         self._batch_time = 0.0
@@ -66,41 +76,55 @@ class Admission:
         """The queue begins anew, or is another."""
         self._heard_at = self._busy_for = 0.0
         self._waiting = self._taken = 0
-        self._grows_since: tuple[int, int] | None = None  # how many waited, and had been taken
+        self._left = 0  # callers
+        self._busy = False  # all servers, when the queue was heard of last
+        self._grows_since: tuple[float, int, int] | None = None  # when; who waited or had left, and who had been taken, by then
         self._overload = False
         self._refused_at = NEVER
 
     # -- facts
 
-    def heard(self, now: float, waiting: int, taken: int) -> None:
-        """The queue said that so many wait, and how many have left it in batches in all."""
+    def heard(self, now: float, waiting: int, taken: int, in_flight: int) -> None:
+        """The queue said that so many wait, how many have left it in batches in all, and how many batches are in flight."""
         if self._elastic:
             return
         left = taken - self._taken
-        if not self._waiting or not waiting or left > max(self._waiting, self._full):
+        was_busy, self._busy = self._busy, in_flight * self._largest >= self._full
+        if not was_busy or not self._busy or left > max(self._waiting, self._full):
             self._busy_for = 0.0
         else:
             self._busy_for += now - self._heard_at
             if left:
                 self._measure(self._busy_for, left)
                 self._busy_for = 0.0
+        if self._departures and not self._overload and now - self._departures[-1][0] > LEFT[1]:
+            self._departures.clear()
+            self._stay = math.inf
         self._heard_at, self._waiting, self._taken = now, waiting, taken
-        if waiting <= self._full or self._wait(waiting) <= self._bound():
+        if waiting <= self._floor or self._wait(waiting) <= self._bound():
             self._grows_since = None
         elif self._grows_since is None:
-            self._grows_since = waiting, taken
-        elif self._grew(waiting, taken):
+            self._grows_since = now, waiting + self._left, taken
+        elif self._grew(now, waiting, taken):
             self._overload, self._refused_at = True, now
         if self._overload and now - self._refused_at > max(STANDING, self._bound()):
             self._overload = False
 
-    def worked(self, seconds: float) -> None:
-        """A batch took so long, from the queue to its answers."""
+    def worked(self, seconds: float, wasted: float = 0.0) -> None:
+        """A batch took so long, from the queue to its answers; so large a part of its callers had left by then."""
         self._batch_time = seconds
+        if wasted >= WASTED:
+            self._floor = max(self._floor / 2, self._full / self._largest)
+        elif wasted < SAVED:
+            self._floor = min(self._floor * GROWTH, self._full)
 
-    def left(self, waited: float) -> None:
+    def left(self, now: float, waited: float) -> None:
         """A caller gave up after so many seconds."""
-        self._stay = waited if waited < self._stay else self._stay + LATER * (waited - self._stay)
+        self._left += 1
+        self._departures.append((now, waited))
+        enough, within = LEFT
+        lately = [stayed for at, stayed in self._departures if now - at <= within]
+        self._stay = median(lately) if len(lately) >= enough else math.inf
 
     def stale(self, now: float) -> bool:
         """Whether the queue should be asked how many wait, as it was not heard of for a while."""
@@ -110,49 +134,57 @@ class Admission:
 
     def refuses(self, now: float, waiting: int, model: str) -> Overloaded | None:
         """Why one more must not wait behind so many, or ``None``."""
-        if self._elastic or waiting < self._full:
+        if self._elastic or waiting < (self._floor if self._overload else self._full):
             return None
         wait = self._wait(waiting)
-        bound = self._bound() if self._overload or self._drop_after is not None else self._patience - self._a_batch()
+        bound = (
+            self._bound() if self._overload or self._drop_after is not None else self._patience - MARGIN * self._wait(self._full)
+        )
         if wait <= bound:
             return None
         self._refused_at = now
-        return Overloaded(model, waiting, wait, min(wait - bound, self._patience))
+        return Overloaded(model, waiting, wait, min(wait - bound, RETRY))
 
     # -- what is measured
 
-    def _grew(self, waiting: int, taken: int) -> bool:
+    def _grew(self, now: float, waiting: int, taken: int) -> bool:
         """Whether more came than chance has it."""
         assert self._grows_since is not None
-        grown = waiting - self._grows_since[0]
-        came = grown + taken - self._grows_since[1]
-        return grown > self._full + DEVIATIONS * math.sqrt(max(0, came))
+        since, were, had_been_taken = self._grows_since
+        grown = waiting + self._left - were
+        came = grown + taken - had_been_taken
+        return now - since >= BURST and grown > self._floor + DEVIATIONS * math.sqrt(max(0, came))
 
     def _measure(self, seconds: float, taken: int) -> None:
-        fade = math.exp(-seconds / max(FADES, 5 * self._a_batch()))
+        a_batch = self._full / self._settled_rate()
+        if a_batch > 0:
+            seconds = min(seconds, 2 * a_batch)  # the rest of it nobody worked: a hang says nothing of the rate after it
+        fade = math.exp(-seconds / max(FADES, 5 * a_batch))
         self._taken_in = fade * self._taken_in + taken
         self._time_in = fade * self._time_in + seconds
         self._measured = self._measured or self._taken_in >= 2 * self._full
 
-    def _rate(self) -> float:
-        """Members a second."""
+    def _settled_rate(self) -> float:
+        """Members a second, when something left the queue last."""
         if self._measured and self._time_in > 0:
-            hangs_for = max(0.0, self._busy_for - 2 * self._full * self._time_in / self._taken_in)
-            return self._taken_in / (self._time_in + hangs_for)
+            return self._taken_in / self._time_in
         return self._full / self._batch_time if self._batch_time > 0 else math.inf
 
-    def _wait(self, waiting: int) -> float:
+    def _rate(self) -> float:
+        """Members a second, less where nothing has left the queue for longer than it takes."""
+        rate = self._settled_rate()
+        hangs_for = max(0.0, self._busy_for - 2 * self._full / rate)
+        return self._taken_in / (self._time_in + hangs_for) if self._measured and hangs_for else rate
+
+    def _wait(self, waiting: float) -> float:
         rate = self._rate()
         return waiting / rate if rate > 0 else math.inf
-
-    def _a_batch(self) -> float:
-        """Seconds that a largest batch takes on a server of its own, with a margin; 0 where nothing is known."""
-        return MARGIN * self._wait(self._full)
 
     def _bound(self) -> float:
         """Of overload, in seconds."""
         if self._drop_after is not None:
             return self._drop_after
-        batch = self._a_batch()
-        promised = min(self._promise, self._stay) - 2 * batch
-        return min(max(STANDING, 3 * batch / MARGIN), max(promised, 0.0))
+        full, limit = self._wait(self._full), min(self._promise, self._stay)
+        # Before him are the rest of the batch at work and full ones; or that rest, and he is in a batch of all who wait.
+        promised = max(limit - 2 * MARGIN * full, min(full, limit / (2 * MARGIN)))
+        return min(max(STANDING, 3 * full), promised)

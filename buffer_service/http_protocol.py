@@ -21,7 +21,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sluice.buffer_service.room import Room
-from sluice.buffer_service.routes import TASK
+from sluice.buffer_service.routes import CONNECTION, Connection
 
 MAX_HEADER_BYTES = 64 * 1024
 PART = 1024  # bytes that are parsed at once where it is not known what they are; a request has 18 at least
@@ -60,6 +60,7 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.flow = _Flow(self)
+            self._connection = Connection()
             self._unparsed, self._head, self._untaken = unparsed.share(), unparsed.share(), untaken.share()
             self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
@@ -69,11 +70,7 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             self._head.resize(0)
             self._has_taken()
             super().connection_lost(exc)
-            if self.cycle is not None and not self.cycle.response_complete:
-                scope: Any = self.cycle.scope
-                if (task := scope.get(TASK)) is not None:
-                    scope[TASK] = None
-                    task.cancel()  # who asked has gone: nobody needs the answer
+            self._connection.lose()
 
         # -- reading
 
@@ -202,6 +199,8 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             self._body_bytes = self._other_bytes = 0
             self._disarm()
             super().on_headers_complete()
+            scope: Any = self.cycle.scope
+            scope[CONNECTION] = self._connection  # the task that reads it begins later
 
         def on_body(self, body: bytes) -> None:
             self._body_bytes += len(body)

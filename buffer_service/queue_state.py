@@ -75,12 +75,12 @@ class QueueState:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return Outcome(accepted, dead=dead, queue_length=len(batcher), taken=self.taken, epoch=self.epoch)
+            return Outcome(accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch)
         step = batcher.advance(now, arrivals)
         released = [self._release(f"{process}:{call}:{i}", members) for i, members in enumerate(step.batches)]
         dropped = [member for _, member in step.dropped]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return Outcome(accepted, released, dropped, dead, wake_in, len(batcher), self.taken, self.epoch)
+        return Outcome(accepted, released, dropped, dead, wake_in, len(batcher), self.taken, self._busy(), self.epoch)
 
     def _complete(self, batch_ids: Sequence[str]) -> int:
         """How many of these were in flight, and are no more."""
@@ -95,6 +95,10 @@ class QueueState:
         self.in_flight[batch_id] = members
         self.taken += len(members)
         return Released(batch_id, [member for _, member in members])
+
+    def _busy(self) -> int:
+        """Batches in flight, where that bounds something."""
+        return len(self.in_flight) if self.batcher is not None and self.batcher.policy.servers is not None else 0
 
     def _withdraw(self, batcher: Batcher[Dated], members: Sequence[bytes]) -> None:
         gone = Counter(members)

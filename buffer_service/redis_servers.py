@@ -54,7 +54,14 @@ Command = Sequence[Any]
 
 
 class Away(StoreUnavailable):
-    """No server that may write answers; what it was asked may have been executed or not."""
+    """No server that may write answers; what it was asked may have been executed or not.
+
+    Without ``asked`` it was not, as it did not answer before.
+    """
+
+    def __init__(self, detail: str, asked: bool = True) -> None:
+        super().__init__(detail)
+        self.asked = asked
 
 
 class Server:

@@ -114,7 +114,7 @@ class Gate:
     async def call(self, *commands: Command) -> list[Any]:
         """``Servers.call`` while the server is there, and ``Away`` at once while it is not."""
         if self._breaker.away is not None:
-            raise Away(str(self._breaker.away))
+            raise Away(str(self._breaker.away), asked=False)
         try:
             return await self._servers.call(self._slot, *commands)
         except Away as error:
@@ -189,7 +189,7 @@ class RedisQueue:
         arguments += serving or ()
         arguments += events.gone
         arguments += events.arrivals
-        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken = await self._run(arguments)
+        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken, busy = await self._run(arguments)
         return Outcome(
             accepted,
             [Released(batch[0].decode(), batch[1:]) for batch in batches],
@@ -198,6 +198,7 @@ class RedisQueue:
             float(wake_in) if wake_in else None,
             waiting,
             taken,
+            busy,
             f"{epoch.decode()}.{self._gate.successions}",
         )
 

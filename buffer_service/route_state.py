@@ -75,6 +75,7 @@ ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried whose batch is given up then
+GONE_BYTES = 8 * 1024 * 1024  # that members may have which are yet to be taken out of the queue
 MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 SWEEPS = 3  # in a lease
@@ -252,6 +253,7 @@ class RouteState:
         self._waiting = waiting
         self._patience = patience
         self._to_install: Policy | None = self._table()
+        self._slo = slo
         self._admission = Admission(route.policy.policy(), patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._gone: list[bytes] = []  # members whose callers wait no more
@@ -314,15 +316,24 @@ class RouteState:
         if caller.queue != self.name or self.life is Life.CLOSED:
             return False
         caller.queue = TOLD
-        self._admission.left(now - caller.came)
+        self._admission.left(now, now - caller.came)
         member = encode_member(caller.item)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
             return False
-        self._gone.append(member)
+        self._leave_the_queue([member])
         self._ask_at = AT_ONCE
         return True
+
+    def _leave_the_queue(self, members: list[bytes]) -> None:
+        """The next calls take these out of it, as many as may be kept in mind: what stays is dropped when its time is over."""
+        held = sum(map(len, self._gone))
+        for member in members:
+            held += len(member)
+            if held > GONE_BYTES and self._gone:
+                return
+            self._gone.append(member)
 
     def adopt(self, now: float, members: list[bytes]) -> Adoption:
         """Take over what waited at another route; ``Instructions.adopted`` says how that ended."""
@@ -357,7 +368,7 @@ class RouteState:
             self._function.answered(ended)
             batch.answered(answers)
         if not batch.parts and not batch.asked:
-            self._admission.worked(now - batch.taken_at)
+            self._admission.worked(now - batch.taken_at, self._wasted(batch))
         self._go_on(now, batch_id, batch)
 
     @property
@@ -390,12 +401,14 @@ class RouteState:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         changed = self.life is not Life.SERVING or route.policy != self._route.policy
         self._live(Fact.FOLLOW)
-        self._route = route
+        same = (route.policy, route.function, slo) == (self._route.policy, self._route.function, self._slo)
+        self._route, self._slo = route, slo
         self._function.circuit.max_batch_size = route.policy.policy().max_batch_size
         if route.function != self._function.function:  # it is asked at once: what is known of the last is not true of it
             self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
             self._look_again(now)
-        self._admission.follow(route.policy.policy(), self._patience, slo)
+        if not same:
+            self._admission.follow(route.policy.policy(), self._patience, slo)
         if changed:
             self._to_install = self._table()
             self._ask_at = AT_ONCE
@@ -476,7 +489,7 @@ class RouteState:
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
         arrivals = self._next_arrivals() if not adoptions else []
-        gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
+        gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]  # ``GONE_BYTES`` bounds what they are together
         self._asked = _Asked(self._to_install, arrivals, gone, self._completed, adoptions, swept, goodbye)
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
@@ -529,7 +542,7 @@ class RouteState:
         if self._function.circuit.open:
             self._admission.lost()  # what leaves the queue to be refused says nothing of the rate of service
         else:
-            self._admission.heard(now, outcome.queue_length, outcome.taken)
+            self._admission.heard(now, outcome.queue_length, outcome.taken, outcome.in_flight)
         if asked.adoptions:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
@@ -580,8 +593,9 @@ class RouteState:
         self._given_up += asked.swept or ()
         if self.life is not Life.CLEARING:
             self._to_install = self._to_install or asked.install
-        self._gone += [member for _, member in asked.arrivals]  # who may wait there all the same
-        self._gone += asked.gone
+        if error.asked:
+            self._leave_the_queue([member for _, member in asked.arrivals])  # who may wait there all the same
+        self._leave_the_queue(asked.gone)
         self._turn_away(asked.arrivals, error)
         self._adopted += [Adopted(adoption, error) for adoption in asked.adoptions]
         ending = self.life in ENDING and not self._callers_here()
@@ -593,7 +607,8 @@ class RouteState:
     def _lost(self, asked: _Asked) -> None:
         """The store does not know the queue: install its table, and submit again what waits here."""
         self._adoptions = asked.adoptions + self._adoptions
-        self._arrivals = asked.arrivals + self._arrivals
+        here = [arrival for arrival in asked.arrivals if self._waits_here(member_id(arrival[1]))]  # others left meanwhile
+        self._arrivals = here + self._arrivals
         self._given_up.clear()
         self._gone.clear()
         self._to_install = self._table()
@@ -841,6 +856,15 @@ class RouteState:
             policy = greedy(policy.max_batch_size, servers=None)
         drop_after = self._patience if policy.drop_after is None else min(self._patience, policy.drop_after)
         return replace(policy, drop_after=drop_after)
+
+    def _waits_here(self, request_id: str) -> bool:
+        caller = self._waiting.get(request_id)
+        return caller is not None and caller.queue == self.name
+
+    def _wasted(self, batch: BatchState) -> float:
+        """The part of a batch's callers here who wait no more."""
+        here = [request for request in map(member_id, batch.members) if request[:PROCESS_LENGTH] == self._process]
+        return sum(not self._wanted(request) for request in here) / max(1, len(here))
 
     def _is_needed(self) -> bool:
         """Whether others may take this process's batches back, or it those of others."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -66,8 +67,8 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     NotConverged: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
-TASK = "sluice.task"
-"""In the scope of a request: the task that waits for its answer; ``None`` when it was cancelled since the client has gone."""
+CONNECTION = "sluice.connection"
+"""In the scope of a request: the ``Connection`` that it came by, where that can be lost."""
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
 BINARY = "application/octet-stream"
 REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
@@ -79,6 +80,29 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
+
+
+class Connection:
+    """What a request needs of the connection that it came by: to be cancelled when that is lost."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._task: asyncio.Task[Any] | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The task waits for an answer that nobody needs without the connection."""
+        self._task = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self._task = None
+
+    def lose(self) -> None:
+        """The client has gone."""
+        self.lost = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 class Service(Protocol):
@@ -116,7 +140,7 @@ class Routes:
                 extra.append((b"connection", b"close"))  # there may be more of it than was read
             await _refuse(send, status_code(error), str(error), extra)
         except asyncio.CancelledError:
-            if TASK not in scope or scope[TASK] is not None:
+            if not (connection := scope.get(CONNECTION)) or not connection.lost:
                 raise  # the server gives up; else the client did, and there is nobody to be told
         except Exception:
             _log.exception("request failed: %s %s", scope["method"], scope["path"])
@@ -192,8 +216,8 @@ class Routes:
                     check_json(body)
                 except WireError as error:
                     raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
-            scope[TASK] = asyncio.current_task()  # from here on it waits; the connection cancels it when the client goes
-            answer = await served.submit(content_type, headers, body)
+            with scope.get(CONNECTION, Connection()).waiting():
+                answer = await served.submit(content_type, headers, body)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
 

@@ -18,7 +18,8 @@
 --       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each
 --       12 number of members that have gone
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
--- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken }
+-- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
+--           batches in flight (0 where servers are elastic) }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -204,4 +205,4 @@ else
   taken = tonumber(redis.call('GET', KEYS[10]) or 0)
 end
 
-return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken }
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, servers >= 0 and in_flight or 0 }

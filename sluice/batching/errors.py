@@ -127,7 +127,9 @@ class NoRoom(DispatchFailed):
 
 
 class StoreUnavailable(DispatchFailed):
-    """The queue store does not answer."""
+    """The queue store does not answer; ``asked``: it was asked, and may have done what it was."""
+
+    asked = True
 
 
 class Draining(DispatchFailed):

@@ -64,6 +64,7 @@ class QueueInWords:
         expect("queue length", outcome.queue_length, len(self.waiting))
         self.taken += sum(len(batch.members) for batch in outcome.batches)
         expect("taken", outcome.taken, self.taken)
+        expect("in flight", outcome.in_flight, len(self.in_flight) if self.policy.servers is not None else 0)
         return wrong
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:

@@ -36,7 +36,7 @@ class Served:
             taken = min(BATCH, self.waiting)
             self.waiting, self.taken = self.waiting - taken, self.taken + taken
             self.admission.worked(self.time)
-            self.admission.heard(self.now, self.waiting, self.taken)
+            self.admission.heard(self.now, self.waiting, self.taken, 1)
         return longest
 
 
@@ -80,8 +80,8 @@ def test_who_would_wait_beyond_his_patience_is_refused_and_told_when_to_come_aga
 def test_an_slo_and_callers_who_leave_early_bound_the_wait_of_overload_but_a_batch_for_each_server_may_always_wait():
     for served in (Served(slo=0.4), Served()):
         if served.admission._promise == PATIENCE:
-            for waited in (0.4, 0.41):
-                served.admission.left(waited)
+            for waited in (0.4, 0.4, 0.4, 0.4, 0.4, 0.001):
+                served.admission.left(0.0, waited)
         served.batches(40, 3 * BATCH)
         assert served.batches(20, 3 * BATCH) <= max(BATCH, 0.15 * RATE) + 1
         assert served.waiting + served.refused > 0
@@ -102,10 +102,13 @@ def test_drop_after_of_the_table_is_the_bound_whatever_comes():
 def test_a_server_that_hangs_lets_in_one_batch_and_one_that_returns_is_measured_again():
     served = Served()
     served.batches(20, 2 * BATCH)
+    while served.waiting < 2 * BATCH:
+        served.waiting += 1
     for _ in range(400):  # nothing is taken any more
         served.now += TIME
-        served.admission.heard(served.now, served.waiting, served.taken)
-    assert "nothing is being served" in str(served.admission.refuses(served.now, served.waiting, "m")) or served.waiting
+        served.admission.heard(served.now, served.waiting, served.taken, 1)
+    refusal = served.admission.refuses(served.now, served.waiting, "m")
+    assert refusal is not None and refusal.retry_after <= 10.0
     assert served.admission.refuses(served.now, BATCH - 1, "m") is None
     served.batches(60, BATCH // 2)
     refused = served.refused
@@ -115,7 +118,7 @@ def test_a_server_that_hangs_lets_in_one_batch_and_one_that_returns_is_measured_
 
 def test_before_an_elastic_function_and_before_anything_is_known_nobody_is_refused():
     admission = Admission(constructors.greedy(BATCH, servers=None), PATIENCE, 0.1)
-    admission.heard(0.0, 10**6, 0)
+    admission.heard(0.0, 10**6, 0, 1)
     assert admission.refuses(0.0, 10**6, "m") is None
     assert Admission(constructors.greedy(BATCH), PATIENCE, 0.1).refuses(0.0, 10**6, "m") is None
 
@@ -126,6 +129,64 @@ def test_a_queue_that_begins_anew_and_another_table_are_measured_anew():
     assert served.admission._overload
     served.admission.lost()
     assert not served.admission._overload
-    served.admission.heard(served.now, 0, 0)
+    served.admission.heard(served.now, 0, 0, 1)
     served.admission.follow(constructors.greedy(2 * BATCH), PATIENCE, None)
     assert served.admission.refuses(served.now, 10**4, "m") is None
+
+
+def test_after_a_hang_who_waits_no_longer_than_his_patience_is_let_in_again():
+    served = Served()
+    served.batches(20, BATCH)
+    served.waiting = 30 * BATCH  # 3 s of work
+    for _ in range(100):
+        served.now += TIME
+        served.admission.heard(served.now, served.waiting, served.taken, 1)
+    served.batches(4, 0)
+    assert served.admission.refuses(served.now, 50 * BATCH, "m") is None or served.admission._overload
+    assert served.admission._rate() == pytest.approx(RATE, rel=0.6)
+
+
+def test_a_drop_after_beyond_the_patience_of_callers_bounds_nothing():
+    table = constructors.greedy(BATCH)
+    admission = Admission(constructors.Policy(table.hold, table.take, 1, 12 * PATIENCE), PATIENCE, None)
+    admission.worked(TIME)
+    assert admission.refuses(0.0, 1000, "m") is not None  # 12.5 s of work
+
+
+def test_callers_who_left_long_ago_or_alone_say_nothing_of_the_others():
+    admission = Admission(constructors.greedy(BATCH), PATIENCE, None)
+    for now in range(4):
+        admission.left(float(now), 0.001)
+    assert admission._stay == math.inf
+    for now in range(10):
+        admission.left(now / 10, 2.0)
+    assert admission._stay == 2.0
+    admission.heard(30.0, 0, 0, 1)
+    assert admission._stay == math.inf
+
+
+@pytest.mark.parametrize("largest", [32, 128, 256, 512])
+def test_batches_that_take_longer_than_callers_stay_are_made_smaller(largest):
+    """Three times the capacity, callers who leave after 2 s, a batch of n in 10 ms + 5 ms n."""
+    admission, stay, now, taken, good = Admission(constructors.greedy(largest), 60.0, None), 2.0, 0.0, 0, []
+    waiting: list[float] = []  # when each came
+    gap = 1 / 600
+    while now < 60.0:
+        batch, waiting = waiting[:largest], waiting[largest:]
+        taken += len(batch)
+        admission.heard(now, len(waiting), taken, 1)
+        begin, end = now, now + 0.01 + 0.005 * max(1, len(batch))
+        while now < end:
+            now += gap
+            for came in [came for came in waiting if now - came > stay]:
+                waiting.remove(came)
+                admission.left(now, stay)
+            if admission.refuses(now, len(waiting), "m") is None:
+                waiting.append(now)
+        answered = [came for came in batch if end - came <= stay]
+        for _ in range(len(batch) - len(answered)):
+            admission.left(now, stay)
+        good += [end] * len(answered)
+        admission.worked(end - begin, 1 - len(answered) / max(1, len(batch)))
+        admission.heard(now, len(waiting), taken, 1)
+    assert sum(at >= 20.0 for at in good) >= 0.9 * 40 * 195
