@@ -83,7 +83,7 @@ class BatchState:
         self.asked: dict[int, Part] = {}  # under way
         self.times_asked = 0
         self.passed = False  # something was answered
-        self.failed_alone = 0
+        self.failed_alone: list[Part] = []  # of one item each, but for suspects where others are left
         self.split = False
         self.answers: list[Answer] = []
         self.moving: list[bytes] = []  # members for other routes
@@ -137,7 +137,12 @@ class BatchState:
     @property
     def hopeless(self) -> bool:
         """Whether no item of it seems to be to blame."""
-        return not self.passed and self.failed_alone >= HOPELESS
+        return not self.passed and len(self.failed_alone) >= HOPELESS
+
+    @property
+    def only_suspects_left(self) -> bool:
+        """Whether what is still asked for, if anything, failed alone before."""
+        return all(part.suspected for part in (*self.parts, *self.asked.values()))
 
     def refuse(self, items: list[Item], status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         """These items fail."""

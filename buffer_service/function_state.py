@@ -5,14 +5,16 @@ it crashed, and which remedy a failure has. What may not: a clock, I/O, who wait
 
     remedy       for                                                                but not where
     ------       ---                                                                -------------
-    ELSEWHERE    whatever but a batch that is too large, where there are others     it was tried, or calls are not paid for; in the
-                                                                                    midst of a batch that is being halved
+    ELSEWHERE    whatever but a batch that is too large, where there are others     it was tried, or calls are not paid for (from a
+                                                                                    busy worker on they are free); in the midst of a
+                                                                                    batch that is being halved
     LATER        a function that is busy, a worker that crashed and is not back
     HALVES       what fails or crashes, and what is too large                       one item is left, or calls are not paid for
     NONE         everything else
 
 What is asked for elsewhere in vain is what it was before: a batch that was computed and failed is halved although no other worker
-could be reached.
+could be reached. What another worker makes good says nothing of the function. What fails alone again is the payload's fault where
+the function answered something since, and else counts as the function's.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class FunctionState:
         self.function = function
         self.circuit = Circuit(max_batch_size)
         self._suspects = Suspects()
-        self._crashed_at = -math.inf
+        self._crashed_at = self._answered_at = -math.inf
 
     def parts(self, now: float, items: list[Item]) -> list[Part]:
         """The items of a batch as they are asked for: together, but for those that failed alone before; these come last."""
@@ -55,24 +57,42 @@ class FunctionState:
         alone = [Part([item], suspected=True) for item in reversed(items) if item.id in suspected]
         return [*alone, *([Part(others)] if others else [])]
 
-    def answered(self, part: Part) -> None:
+    def answered(self, now: float, part: Part) -> None:
         """A part was answered."""
+        if part.function != self.function:
+            return
+        self._answered_at = now
         self.circuit.passed(len(part.items))
         if part.suspected:
             self._suspects.forget(part.items[0])
 
-    def failed_alone(self, now: float, item: Item) -> None:
-        """The function failed on this item alone."""
-        self._suspects.note(now, item)
+    def undecided(self, part: Part) -> None:
+        """A part failed; where it was the trial, that says nothing yet."""
+        if part.trial and part.function == self.function:
+            self.circuit.undecided()
+
+    def failed_alone(self, now: float, batch: BatchState, part: Part) -> None:
+        """The function failed on one item alone, which is suspected unless the function is: at a trial, or all the batch failed."""
+        if not part.suspected or batch.only_suspects_left:
+            batch.failed_alone.append(part)
+        if part.trial or part.function != self.function:
+            return
+        if not batch.hopeless:
+            self._suspects.note(now, part.items[0])
+            return
+        for other in batch.failed_alone:
+            if not other.suspected:
+                self._suspects.forget(other.items[0])
 
     def remedy(self, now: float, batch: BatchState, part: Part, failure: Failure) -> tuple[Remedy, Failure]:
         """What is to be done about a part that failed, and the failure that it is done about."""
-        self._note(now, part, failure.cause)
-        if part.failed is None and self._helps_elsewhere(batch, part, failure) and self.circuit.may_ask_again():
-            self.circuit.ask_again()
+        if failure.cause is Cause.CRASHED:
+            self._crashed_at = now
+        if part.failed is None and self._helps_elsewhere(batch, part, failure) and self._elsewhere_is_paid_for(failure):
             return Remedy.ELSEWHERE, failure
         if part.failed is not None and failure.cause in (Cause.UNAVAILABLE, Cause.BUSY):
             failure = part.failed
+        self._note(now, batch, part, failure.cause)
         if failure.cause is Cause.BUSY or (failure.cause is Cause.UNAVAILABLE and self._restarts(now)):
             return Remedy.LATER, failure
         if failure.cause is Cause.UNAVAILABLE or len(part.items) == 1:
@@ -88,15 +108,28 @@ class FunctionState:
         detail = f"{failure.detail}; so much fails that it is not asked again in parts"
         return Remedy.NONE, failure._replace(detail=detail)
 
-    def _note(self, now: float, part: Part, cause: Cause) -> None:
-        """What a failure says of the function: nothing that a suspect fails, nor that a worker which crashed is not back yet."""
-        if cause is Cause.CRASHED:
-            self._crashed_at = now
+    def _note(self, now: float, batch: BatchState, part: Part, cause: Cause) -> None:
+        """What a failure says of the function: nothing that a poison fails, nor that a worker which crashed is not back yet."""
         unavailable = cause is Cause.UNAVAILABLE
-        if (unavailable and self._restarts(now)) or part.suspected or part.function != self.function:
+        if (unavailable and self._restarts(now)) or part.function != self.function or self._is_poison(batch, part):
             return
         if unavailable or cause in (Cause.CRASHED, Cause.FAILED):
             self.circuit.failed(now, unavailable, part.trial)
+
+    def _is_poison(self, batch: BatchState, part: Part) -> bool:
+        """Whether a part failed before, and others were answered since."""
+        if not part.suspected or part.trial:
+            return False
+        return batch.passed or self._answered_at >= self._suspects.noted_at(part.items[0])
+
+    def _elsewhere_is_paid_for(self, failure: Failure) -> bool:
+        """A worker that is busy has not computed; as often as the part rests, another may be asked in its place for nothing."""
+        if failure.cause is Cause.BUSY:
+            return True
+        if not self.circuit.may_ask_again():
+            return False
+        self.circuit.ask_again()
+        return True
 
     def _helps_elsewhere(self, batch: BatchState, part: Part, failure: Failure) -> bool:
         if not failure.worker or failure.cause is Cause.TOO_LARGE:

@@ -365,7 +365,7 @@ class RouteState:
         if isinstance(answers, Failure):
             self._part_failed(now, batch, ended, answers)
         else:
-            self._function.answered(ended)
+            self._function.answered(now, ended)
             batch.answered(answers)
         if not batch.parts and not batch.asked:
             self._admission.worked(now - batch.taken_at, self._wasted(batch))
@@ -694,8 +694,8 @@ class RouteState:
             return
         if circuit.open:
             part = batch.set_one_apart(part)
-            part.trial = True
             circuit.try_one()
+        part.trial = circuit.open
         again = part.failed is not None or part.refused > 0 or batch.split
         avoid = part.failed.worker if part.failed is not None else ""
         number = batch.ask(part, function)
@@ -704,8 +704,7 @@ class RouteState:
     def _part_failed(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
         cause = failure.cause
         unanswered = cause in (Cause.UNAVAILABLE, Cause.BUSY, Cause.CRASHED)
-        if part.trial:
-            self._function.circuit.undecided()
+        self._function.undecided(part)
         if unanswered and self.life in RETIRED:
             self._move_on(batch, part)
         elif unanswered and part.function != self._route.function:
@@ -718,7 +717,6 @@ class RouteState:
 
     def _help(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
         remedy, failure = self._function.remedy(now, batch, part, failure)
-        part.trial = False
         part.failed = failure if remedy is Remedy.ELSEWHERE else None
         if remedy is Remedy.ELSEWHERE:
             batch.parts.append(part)
@@ -736,8 +734,7 @@ class RouteState:
         batch.refuse(part.items, *((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
         if len(part.items) > 1 or cause not in (Cause.CRASHED, Cause.FAILED):
             return
-        self._function.failed_alone(now, part.items[0])
-        batch.failed_alone += not part.suspected
+        self._function.failed_alone(now, batch, part)
         if batch.hopeless:
             batch.refuse_rest(502, "Function failed", f"{detail}; it fails whatever it is asked, and was not asked for this item")
 

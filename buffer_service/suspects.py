@@ -6,6 +6,8 @@ again would cost its neighbours a bisection each time; alone it costs nobody any
 
 from __future__ import annotations
 
+import math
+
 from sluice.lambda_fn.contract import Item
 
 MOST_SUSPECTS = 1024  # the last so many
@@ -35,5 +37,8 @@ class Suspects:
 
     def has(self, now: float, item: Item) -> bool:
         """Whether ``item`` is suspected."""
-        noted = self._noted.get(hash(item.body))
-        return noted is not None and now < noted + SUSPECTED_FOR
+        return self.noted_at(item) <= now < self.noted_at(item) + SUSPECTED_FOR
+
+    def noted_at(self, item: Item) -> float:
+        """When ``item`` failed alone last (s); ``inf`` where that is not known."""
+        return self._noted.get(hash(item.body), math.inf)

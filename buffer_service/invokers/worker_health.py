@@ -1,8 +1,8 @@
 """Which of several identical workers is asked: the state of their health, without a clock or I/O. Facts in, an address out.
 
-    choose      one that is due for a trial; else of those that are well the one with the fewest batches in flight, of equals the
-                one that failed least lately, of these the earliest named. With none that is well, all count as well: a rule that
-                found everybody ill says nothing about any of them.
+    choose      one that is due for a trial, of several the one that was asked longest ago; else of those that are well the one with
+                the fewest batches in flight, of equals the one that failed least lately, of these the earliest named. With none
+                that is well, all count as well: a rule that found everybody ill says nothing about any of them.
     ended       how its call ended
     blame       it failed a batch that another one answered
 
@@ -43,6 +43,7 @@ class _Worker:
     ejections: int = 0  # less one for each batch passed since
     ejected_until: float = -math.inf  # -inf: it is not ejected
     on_trial: bool = False
+    asked_at: float = -math.inf  # s; the last time
 
     @property
     def ejected(self) -> bool:
@@ -62,6 +63,7 @@ class Workers:
         if worker is None:
             worker = self._known[address] = _Worker()
         worker.in_flight += 1
+        worker.asked_at = now
         worker.on_trial = worker.on_trial or (worker.ejected and now >= worker.ejected_until)
         return address
 
@@ -92,7 +94,7 @@ class Workers:
         ejected = [a for a in addresses if a in known and known[a].ejected]
         due = [a for a in ejected if now >= known[a].ejected_until and not known[a].on_trial]
         if due and not again:
-            return due[0]
+            return min(due, key=lambda address: known[address].asked_at)
         well = [a for a in addresses if a not in ejected] if ejected else addresses
         return min(well or addresses, key=self._doubts_first if again else self._idlest_first)
 

@@ -12,12 +12,15 @@ import pytest
 from aiohttp import web
 
 from sluice.batching import policy as constructors
+from sluice.batching.documents import PolicyDocument, Route
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.batch_state import Cause, Failure
-from sluice.buffer_service.function_state import RESTART
+from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
+from sluice.buffer_service.circuit import RESERVE, STRIKES, UNAVAILABLE_LIMIT
+from sluice.buffer_service.function_state import RESTART, FunctionState
 from sluice.buffer_service.invokers import FunctionBusy, FunctionCrashed, FunctionUnavailable, HttpInvoker
 from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF
-from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from sluice.buffer_service.store import Outcome
+from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers, encode_metadata
 from tests.buffer_service.conftest import Function, Plans, plan, serving
 from tests.buffer_service.test_route_state import PATIENCE, Bench, answers
 from tests.buffer_service.virtual_time import in_virtual_time
@@ -143,6 +146,102 @@ async def test_a_function_that_mostly_fails_is_asked_no_more_often_than_answers_
     assert statuses[200] > 0
 
 
+@in_virtual_time
+async def test_a_broken_function_is_found_out_also_where_all_payloads_are_equal(function):
+    loop, calls = asyncio.get_running_loop(), []
+
+    async def broken(batch):
+        calls.append(loop.time())
+        await asyncio.sleep(0.3)
+        raise FunctionFailed("out of memory")
+
+    function.answer = broken
+    async with serving(function, constructors.static(32, servers=1)) as buffer:
+        for seconds in (2.1, 0.6):  # 7 calls, and 2
+            began = loop.time()
+            assert {a[0] for a in await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(32)))} <= {502, 503}
+            assert loop.time() - began == pytest.approx(seconds, abs=0.05)
+        assert len(calls) == 9
+        began = loop.time()
+        assert {a[0] for a in await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(32)))} == {503}
+        assert loop.time() - began < 0.01
+        function.answer = function.echo
+        await asyncio.sleep(1.01)
+        del function.batches[:]
+        for _ in range(2):
+            assert {a[0] for a in await asyncio.gather(*(buffer.post("/models/m", b"1") for _ in range(32)))} == {200}
+        assert len(function.batches[-1].items) == 32  # nobody is suspected for what the function was to blame for
+
+
+def alone(bench, now, outcome, batch_id):
+    """A batch of one item of always the same body; whether it was asked for."""
+    ids, instructions = bench.batch(now, 1, batch_id)
+    for invocation in instructions.invoke:
+        bench.state.served(now, batch_id, outcome or answers(ids), invocation.part)
+    bench.state.turn(now)
+    if bench.state.asking:
+        bench.state.called(now, Outcome(epoch="1"))
+        bench.state.turn(now)
+    return bool(instructions.invoke)
+
+
+def test_a_suspect_that_fails_counts_as_long_as_nobody_else_was_answered_and_its_trial_opens_the_circuit_for_longer():
+    bench = Bench(constructors.greedy(1)).begun()
+    asks = [alone(bench, 0.1 * i, FAILED, f"b{i}") for i in range(10)]
+    assert asks == [True] * STRIKES + [False] * (10 - STRIKES)
+    assert bench.state.suspensions == 1
+    assert alone(bench, 2.0, FAILED, "trial")
+    assert bench.state.suspensions == 2
+    assert not alone(bench, 3.9, FAILED, "early") and alone(bench, 4.0, FAILED, "again")
+
+
+def test_a_batch_of_nothing_but_suspects_is_given_up_as_others_are():
+    bench = Bench(constructors.greedy(8)).begun()
+    alone(bench, 0.1, FAILED, "b0")
+    ids, first = bench.batch(0.2, 8)
+    asks, told, _ = play(bench, first, ids, lambda places: FAILED)
+    assert len(asks) == 2 and told == dict.fromkeys(range(8), 502)
+
+
+def test_copies_of_a_poison_beside_requests_that_are_answered_do_not_open_the_circuit():
+    function = FunctionState("f", 32)
+    items = [Item(f"{i:016}", "application/json", POISON if i < 20 else b"%d" % i) for i in range(32)]
+    poison, good = items[:20], items[20:]
+    for now in (0.0, 1.0, 2.0):
+        batch = BatchState([], [Part(good, function="f")], "1", now)
+        function.answered(now, batch.parts.pop())
+        batch.answered([])
+        for item in poison:
+            part = Part([item], suspected=now > 0.0, function="f")
+            if now > 0.0:
+                function.remedy(now, batch, part, FAILED)
+            function.failed_alone(now, batch, part)
+    assert function.circuit.openings == 0 and len(function.parts(3.0, items)) == 1 + len(poison)
+
+
+def test_what_the_function_before_answers_or_fails_says_nothing_of_the_one_that_follows():
+    for ends in ([], FAILED):
+        bench = Bench(constructors.greedy(1)).begun()
+        _, old = bench.batch(0.1, 1, "old")
+        bench.state.follow(0.2, Route("", "g", PolicyDocument.of(constructors.greedy(1)), 1.0))
+        for i in range(STRIKES):
+            alone(bench, 0.3, FAILED, f"b{i}")
+        assert bench.state.suspensions == 1
+        bench.state.served(0.4, "old", ends, old.invoke[0].part)
+        assert not alone(bench, 0.5, FAILED, "refused")
+
+
+def test_the_trial_of_the_function_before_does_not_end_that_of_the_one_that_follows():
+    function = FunctionState("g", 1)
+    for _ in range(STRIKES):
+        function.circuit.failed(0.0, unavailable=False)
+    function.circuit.try_one()
+    function.undecided(Part([], trial=True, function="f"))
+    assert function.circuit.refuses(1.0) is not None
+    function.undecided(Part([], trial=True, function="g"))
+    assert function.circuit.refuses(1.0) is None
+
+
 # --- a function that is busy
 
 
@@ -243,6 +342,90 @@ def test_a_batch_that_was_computed_and_failed_is_halved_where_no_other_worker_ca
     bench.state.turn(0.2)
     bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "refused", worker="http://b"))
     assert asked(bench.state.turn(0.3), ids) == [[0, 1]]
+
+
+def test_a_failure_that_another_worker_makes_good_says_nothing_of_the_function():
+    bench = Bench(constructors.greedy(1)).begun()
+    for i in range(2 * UNAVAILABLE_LIMIT):
+        bench.batch(0.1, 1, f"b{i}")
+        bench.state.served(0.1, f"b{i}", Failure(Cause.UNAVAILABLE, "HTTP 502", worker="http://a"))
+        assert bench.state.turn(0.1).invoke
+    assert bench.state.suspensions == 0
+    for i in range(UNAVAILABLE_LIMIT):
+        bench.state.served(0.2, f"b{i}", Failure(Cause.UNAVAILABLE, "HTTP 502", worker="http://b"))
+    assert bench.state.suspensions == 1
+
+
+def test_a_trial_goes_elsewhere_before_it_has_failed():
+    bench = Bench(constructors.greedy(1)).begun()
+    for i in range(STRIKES):
+        alone(bench, 0.1, FAILED, f"b{i}")
+    bench.batch(2.0, 1, "trial")
+    bench.state.served(2.0, "trial", Failure(Cause.FAILED, "choked", worker="http://a"))
+    [again] = bench.state.turn(2.0).invoke
+    assert again.avoid == "http://a" and bench.state.suspensions == 1
+    bench.state.served(2.1, "trial", Failure(Cause.FAILED, "choked", worker="http://b"))
+    assert bench.state.suspensions == 2 and not alone(bench, 4.0, FAILED, "early")
+
+
+def test_a_worker_that_is_busy_costs_nothing_of_what_finding_a_poison_needs():
+    bench = Bench(constructors.static(32, servers=1)).begun()
+    for i in range(2 * RESERVE):
+        bench.batch(0.1, 2, f"b{i}")
+        bench.state.served(0.1, f"b{i}", Failure(Cause.BUSY, "HTTP 429", worker="http://a"))
+        assert [invocation.avoid for invocation in bench.state.turn(0.1).invoke] == ["http://a"]
+    ids, first = bench.batch(0.1, 32, "b1")
+    _, told, _ = play(bench, first, ids, lambda places: FAILED if 5 in places else None)
+    assert told == {place: 502 if place == 5 else 200 for place in range(32)}
+
+
+class VirtualWorkers(HttpInvoker):
+    """Workers in virtual time: ``well`` says of a name and the time after how many seconds it answers; ``None``: 502 at once."""
+
+    def __init__(self, well):
+        self._time = asyncio.get_running_loop().time
+        super().__init__(10.0, clock=self._time)
+        self._well = well
+
+    async def _ask(self, worker, payload):
+        batch = decode_batch(payload)
+        if batch.describe:
+            return encode_metadata({"name": batch.model})
+        took = self._well(worker[-1], self._time())
+        if took is None:
+            raise FunctionUnavailable("HTTP 502")
+        await asyncio.sleep(took)
+        return encode_answers([Answer(i.id, 200, i.content_type, i.body) for i in batch.items])
+
+
+async def statuses_of(well, workers, policy, n, every):
+    """When each of ``n`` requests was told what, one ``every`` so many seconds."""
+    loop = asyncio.get_running_loop()
+    plans = Plans(plan(policy, function=",".join(f"http://{name}" for name in workers)))
+
+    async def ask(i):
+        await asyncio.sleep(i * every)
+        status = (await buffer.post("/models/m", b"%d" % i))[0]
+        return status, loop.time()
+
+    async with serving(Function(), None, plans=plans, invoker=VirtualWorkers(well)) as buffer:
+        return await asyncio.gather(*(ask(i) for i in range(n)))
+
+
+@in_virtual_time
+async def test_one_slow_worker_that_is_well_beside_two_that_fail_fast_is_not_suspended():
+    told = await statuses_of(
+        lambda worker, now: 2.0 if worker == "c" else None, "abc", constructors.greedy(1, servers=200), 200, 0.01
+    )
+    assert Counter(status for status, _ in told)[200] >= 195
+
+
+@in_virtual_time
+async def test_a_worker_that_is_well_again_is_found_while_another_is_not():
+    told = await statuses_of(
+        lambda worker, now: 0.01 if worker == "b" and now >= 1.0 else None, "ab", constructors.greedy(1, servers=8), 400, 0.1
+    )
+    assert min(at for status, at in told if status == 200) < 8.0
 
 
 class Fleet:

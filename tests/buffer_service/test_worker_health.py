@@ -73,6 +73,18 @@ def test_a_trial_that_fails_ejects_for_twice_as_long_up_to_a_bound():
     assert spans == [min(LONGEST_EJECTION, FIRST_EJECTION * 2**i) for i in range(8)]
 
 
+def test_of_several_that_are_due_the_one_that_was_asked_longest_ago_is_tried():
+    workers = Workers()
+    for address in "ab":
+        fail(workers, 0.0, address, EJECT_AFTER, among="ab")
+    tried, now = [], 0.0
+    for _ in range(6):
+        now += LONGEST_EJECTION  # both are due
+        tried.append(workers.choose(now, "ab"))
+        workers.ended(now, tried[-1], End.GONE)
+    assert tried in (["a", "b"] * 3, ["b", "a"] * 3)
+
+
 def test_a_trial_is_nobodys_second_attempt():
     workers = Workers()
     fail(workers, 0.0, "a", EJECT_AFTER)
