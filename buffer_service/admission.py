@@ -23,8 +23,8 @@ so on, for smaller batches end sooner; and a few more with each batch that hardl
 
 A table's own ``drop_after`` is the bound in both states, where it is shorter than ``patience``. More comes than is served when the
 wait has exceeded the bound of overload for ``BURST`` at least, and the queue has grown since by more than chance has it: by a batch
-on every server and ``DEVIATIONS`` standard deviations of a Poisson count of what came since, who left counted in. At three times the
-capacity that is seen in a few batches, at 1.1 times later, and a queue near its capacity that only fluctuates is left alone. A
+on every server and ``DEVIATIONS`` standard deviations of a Poisson count of what came since, with those who left. At three times
+the capacity that is seen in a few batches, at 1.1 times later, and a queue near its capacity that only fluctuates is left alone. A
 queue beyond the bound of overload serves nobody better: as many are answered, all later, and whose callers leave, for nothing.
 """
 

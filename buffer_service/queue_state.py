@@ -75,7 +75,9 @@ class QueueState:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return Outcome(accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch)
+            return Outcome(
+                accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch
+            )
         step = batcher.advance(now, arrivals)
         released = [self._release(f"{process}:{call}:{i}", members) for i, members in enumerate(step.batches)]
         dropped = [member for _, member in step.dropped]

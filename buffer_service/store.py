@@ -63,8 +63,8 @@ class Outcome:
 
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
-    ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight where servers
-    are bounded. Another ``epoch`` than the last time means that the
+    ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight where
+    servers are bounded. Another ``epoch`` than the last time means that the
     store lost the queue in between.
     """
 

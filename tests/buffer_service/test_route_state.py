@@ -13,6 +13,7 @@ from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
 from sluice.buffer_service import route_state
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
+from sluice.buffer_service.redis_servers import Away
 from sluice.buffer_service.route_state import LARGEST_CALL, LIVES, NEVER, RETRY, SENDINGS, TOLD, Caller, Fact, Life, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
 from sluice.lambda_fn.contract import Answer, Item
@@ -445,6 +446,32 @@ def test_a_process_that_leaves_serves_on_until_none_of_its_callers_is_at_the_que
     del bench.waiting[late]  # he has his answer from there
     goodbye = bench.call(0.5).events
     assert (goodbye.leaving, goodbye.serving) == (True, [])
+
+
+def test_who_was_refused_by_a_store_that_was_not_asked_need_not_leave_its_queue_and_what_must_is_bounded(monkeypatch):
+    bench = Bench().begun()
+    for error, left in ((Away("it is away", asked=False), 0), (AWAY, 1)):
+        bench.come(0.1)
+        bench.call(0.1)
+        bench.state.called(0.2, error)
+        bench.state.turn(0.2, may_call=False)
+        assert len(bench.state._gone) == left
+    monkeypatch.setattr(route_state, "GONE_BYTES", 100)
+    for _ in range(10):
+        bench.come(0.3)
+        bench.call(0.3)
+        bench.state.called(0.4, AWAY)
+        bench.state.turn(0.4, may_call=False)
+    assert sum(map(len, bench.state._gone)) <= 100
+
+
+def test_who_left_while_the_queue_was_lost_is_not_submitted_again():
+    bench = Bench().begun()
+    stays, leaves = bench.come(0.1, 2)
+    bench.call(0.1)
+    assert bench.state.gone(0.2, bench.waiting.pop(leaves))
+    bench.state.called(0.3, QueueLost("no policy"))
+    assert [member_id(member) for member in bench.call(0.3).events.arrivals] == [stays]
 
 
 def test_who_comes_after_the_goodbye_is_refused_at_once():
