@@ -86,6 +86,7 @@ def _reoptimised(times: Array) -> Deployment:
     return baselines.reoptimised(function(), [SLO], baselines.past_windows(times, 50, step=50, model="poisson"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", [_autoscaled, _with_overflow, _reoptimised])
 def test_what_is_yet_to_come_changes_nothing_that_was_decided(make: Callable[[Array], Deployment]) -> None:
     one, now = at_rates((20, 100), (40, 200)), 195.0

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 EXCERPT = ROOT / "examples/traces/azure_llm_code_excerpt.csv.gz"
 
 
+@pytest.mark.full
 def test_auto_beats_poisson_and_predicts_the_waits_of_a_real_trace() -> None:
     trace = read_trace(EXCERPT).sped_up(10)
     fit = fit_arrivals(trace, "auto")
@@ -104,6 +105,7 @@ def test_a_fit_that_batches_otherwise_than_the_trace_is_noted() -> None:
     assert arrival_document(fit).goodness["note"] == fit.note
 
 
+@pytest.mark.full
 def test_the_document_tells_of_the_trace_where_it_was_judged() -> None:
     trace = Trace(np.random.default_rng(3).exponential(0.01, 2000), "here", "gaps")
     fit = fit_arrivals(trace, "poisson")

@@ -73,6 +73,7 @@ environments = st.builds(
 splits = st.lists(st.integers(0, 9), max_size=12)
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(strategies.policies(), environments, gaps, service, splits)
 def test_a_function_with_environments_serves_as_specified(

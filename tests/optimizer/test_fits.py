@@ -169,6 +169,7 @@ def plain_em(gaps: Array, means: Array, transitions: Array, iterations: int) -> 
     return means, transitions, float(np.log(norms).sum())
 
 
+@pytest.mark.full
 def test_the_likelihood_is_that_of_a_long_plain_em_from_many_starts_at_least() -> None:
     rng = np.random.default_rng(9)
     gaps = mmpp2(50, 5, 1, 2).sample(600, rng)
