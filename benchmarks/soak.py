@@ -28,11 +28,11 @@ import aiohttp
 import redis
 
 from benchmarks.buffer_throughput import wait_for
+from benchmarks.overload import BATCH_SIZE, INTERCEPT, SLOPE
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import greedy, size_or_timeout
 from sluice.local.redis_server import RedisServer
 
-INTERCEPT, SLOPE, BATCH_SIZE = 0.02, 0.004, 16
 RATE = 190.0  # requests/s: half of what both workers serve
 PATIENCE = 10.0  # s
 WORKERS, BUFFERS = (18580, 18581), (18590, 18591)

@@ -93,8 +93,7 @@ class Dispatcher:
 
     ``elsewhere`` moves members to the other routes; ``drained`` is called when nobody waits at the retired route any more, perhaps
     again and again until the dispatcher is closed; ``left`` tells all routes that a caller waits no more: his request may have
-    moved.
-    ``slo`` (s) is what the plan promises.
+    moved. ``slo`` (s) is what the plan promises.
     """
 
     def __init__(

@@ -257,6 +257,7 @@ class RouteState:
         self._admission = Admission(route.policy.policy(), patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._gone: list[bytes] = []  # members whose callers wait no more
+        self._gone_bytes = 0
         self._adoptions: list[Adoption] = []
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
@@ -328,12 +329,11 @@ class RouteState:
 
     def _leave_the_queue(self, members: list[bytes]) -> None:
         """The next calls take these out of it, as many as may be kept in mind: what stays is dropped when its time is over."""
-        held = sum(map(len, self._gone))
         for member in members:
-            held += len(member)
-            if held > GONE_BYTES and self._gone:
+            if self._gone and self._gone_bytes + len(member) > GONE_BYTES:
                 return
             self._gone.append(member)
+            self._gone_bytes += len(member)
 
     def adopt(self, now: float, members: list[bytes]) -> Adoption:
         """Take over what waited at another route; ``Instructions.adopted`` says how that ended."""
@@ -489,7 +489,8 @@ class RouteState:
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
         arrivals = self._next_arrivals() if not adoptions else []
-        gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]  # ``GONE_BYTES`` bounds what they are together
+        gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
+        self._gone_bytes -= sum(map(len, gone))
         self._asked = _Asked(self._to_install, arrivals, gone, self._completed, adoptions, swept, goodbye)
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
@@ -611,6 +612,7 @@ class RouteState:
         self._arrivals = here + self._arrivals
         self._given_up.clear()
         self._gone.clear()
+        self._gone_bytes = 0
         self._to_install = self._table()
         self._ask_at = self._sweep_at = AT_ONCE
         if self._epoch is not None:
@@ -627,7 +629,7 @@ class RouteState:
 
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
-        callers = [caller for caller in map(self._waiting.get, request_ids) if caller is not None and caller.queue == self.name]
+        callers = [self._waiting[request_id] for request_id in request_ids if self._waits_here(request_id)]
         self._arrivals = [(caller.came, encode_member(caller.item)) for caller in callers] + self._arrivals
         self._ask_at = AT_ONCE
 
@@ -751,11 +753,8 @@ class RouteState:
 
     def _deadline(self, batch: BatchState, item: Item) -> float:
         """When it is too late for an item to be asked for; when another process's callers came is not known here."""
-        patience, drop_after = self._patience, self._route.policy.drop_after
         caller = self._waiting.get(item.id)
-        return (caller.came if caller is not None else batch.taken_at) + (
-            patience if drop_after is None else min(patience, drop_after)
-        )
+        return (caller.came if caller is not None else batch.taken_at) + self._longest_wait()
 
     def _refuse_for_now(self, batch: BatchState, items: list[Item], wait: float, detail: str) -> None:
         """These items are not asked for, and may come again after ``wait`` seconds."""
@@ -851,15 +850,21 @@ class RouteState:
         policy = self._route.policy.policy()
         if self.life in RETIRED:
             policy = greedy(policy.max_batch_size, servers=None)
-        drop_after = self._patience if policy.drop_after is None else min(self._patience, policy.drop_after)
-        return replace(policy, drop_after=drop_after)
+        return replace(policy, drop_after=self._longest_wait())
+
+    def _longest_wait(self) -> float:
+        """Seconds after which nobody is served any more, by the route's table or for the patience of callers."""
+        drop_after = self._route.policy.drop_after
+        return self._patience if drop_after is None else min(self._patience, drop_after)
 
     def _waits_here(self, request_id: str) -> bool:
         caller = self._waiting.get(request_id)
         return caller is not None and caller.queue == self.name
 
     def _wasted(self, batch: BatchState) -> float:
-        """The part of a batch's callers here who wait no more."""
+        """The part of a batch's callers here who wait no more; of interest where a queue lasts."""
+        if self._route.policy.servers is None:
+            return 0.0
         here = [request for request in map(member_id, batch.members) if request[:PROCESS_LENGTH] == self._process]
         return sum(not self._wanted(request) for request in here) / max(1, len(here))
 
