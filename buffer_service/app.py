@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import resource
@@ -264,6 +265,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # What is there now stays as long as the process: full collections, which stop all requests, need not look at it again.
+        gc.collect()
+        gc.freeze()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.begin_drain()
         await asyncio.sleep(_leave_delay(self._service.settings))  # who asks whether this process is ready sends nothing more
@@ -286,6 +293,7 @@ def server(service: BufferService) -> Server:
         ws="none",
         lifespan="on",
         access_log=False,
+        proxy_headers=False,  # nobody asks who the client is
         server_header=False,
         log_config=None,  # as everything else that is logged
         log_level=settings.log_level,

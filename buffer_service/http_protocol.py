@@ -4,8 +4,9 @@ The size of a body is bounded by the application (routes.py), which uvicorn call
 here, because a request that comes whole, as most do, then costs no timer. A request whose connection ends is cancelled here too.
 
 What a connection may make the process hold. Its requests are parsed one after the other: while one waits for the answer to the one
-before, nothing behind it is parsed or read, but for what came with it in one read, and of that at most ``PART`` bytes are requests
-already. Nor is anything read, or the next request begun, while the client leaves more of an answer untaken than the transport
+before, nothing behind it is parsed, but for what came with it in one read, and of that at most ``PART`` bytes or ``LINES`` lines
+are requests already. Nothing more is read than ``AHEAD`` bytes behind it: so many, as a client that goes away is noticed by
+reading. Nor is anything read, or the next request begun, while the client leaves more of an answer untaken than the transport
 buffers. All connections together hold what rooms (room.py) allow: of bytes that are read and no request yet, of answers that are
 written and not taken. Beyond that it is the connection that brings the bytes, or the one that has not taken its answer for the
 longest, that is given up.
@@ -14,17 +15,19 @@ longest, that is given up.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from sluice.buffer_service.room import Room
 from sluice.buffer_service.routes import CONNECTION, Connection
 
 MAX_HEADER_BYTES = 64 * 1024
 PART = 1024  # bytes that are parsed at once where it is not known what they are; a request has 18 at least
+LINES = 40  # that are parsed at once in the same way; a request has 2 at least
+AHEAD = 64 * 1024  # bytes that are read while a request waits for its turn
 _HEAD_ENDS = b"\r\n\r\n"
 _REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE = b"431 Request Header Fields Too Large"
@@ -76,12 +79,16 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
 
         @property
         def held(self) -> bool:
-            """Whether nothing more may be read: a request waits for its turn, or an answer for its reader."""
-            return bool(self.pipeline or self._rest or self.flow.write_paused)
+            """Whether nothing more may be read: an answer waits for its reader, or too much for its turn."""
+            return self.flow.write_paused or len(self._rest) > AHEAD
+
+        def _in_turn(self) -> bool:
+            """Whether what comes next is to be parsed: no request waits for its turn, nor an answer for its reader."""
+            return not (self.pipeline or self.flow.write_paused)
 
         def data_received(self, data: bytes) -> None:
             self._read = len(data)
-            if len(data) <= PART and not self._rest:
+            if not self._rest and self._in_turn() and data.count(b"\n") <= LINES:
                 self._parse(data)
             else:
                 self._rest += data
@@ -92,7 +99,7 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
 
         def _parse_rest(self) -> None:
             """One request after the other, until one has to wait for its turn."""
-            while self._rest and not self.pipeline and not self.flow.write_paused and not self.transport.is_closing():
+            while self._rest and self._in_turn() and not self.transport.is_closing():
                 end = self._parsed + self._next_part()
                 part, self._parsed = self._rest[self._parsed : end], end
                 self._parse(part)
@@ -131,7 +138,8 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                 self._drop_rest()
             elif self._unparsed.fits(size):
                 self._unparsed.resize(size)
-                self.flow.pause_reading()
+                if self.held:
+                    self.flow.pause_reading()
             else:
                 self._drop_rest()
                 self._refuse(_NO_ROOM)
@@ -199,8 +207,12 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             self._body_bytes = self._other_bytes = 0
             self._disarm()
             super().on_headers_complete()
+            if self.scope["method"] != "HEAD":
+                self.cycle.transport = cast(asyncio.Transport, _Joined(self.transport, self.cycle))
             scope: Any = self.cycle.scope
             scope[CONNECTION] = self._connection  # the task that reads it begins later
+            if self.pipeline:
+                self.flow.resume_reading()  # uvicorn reads no more
 
         def on_body(self, body: bytes) -> None:
             self._body_bytes += len(body)
@@ -304,7 +316,7 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
         def _give_up_headers(self) -> None:
             """The headers did not come in time, unless they are not being read: then it is an earlier answer that they wait for."""
             self._disarm()
-            if self.held:
+            if self._rest or not self._in_turn():
                 self._due = self.loop.call_later(header_timeout, self._give_up_headers)
             else:
                 self._refuse(_TOO_SLOW)
@@ -312,7 +324,7 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
         def _give_up_body(self) -> None:
             """The body did not come in time; as with headers."""
             self._disarm()
-            if self.held:
+            if self._rest or not self._in_turn():
                 self._due = self.loop.call_later(body_timeout, self._give_up_body)
             else:
                 self._cut_off(_TOO_SLOW)
@@ -342,10 +354,35 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             self._protocol = protocol
 
         def resume_reading(self) -> None:
-            if not self._protocol.held:
+            if self.read_paused and not self._protocol.held:
                 super().resume_reading()
 
     return LimitedProtocol
+
+
+class _Joined:
+    """The transport of one answer with a body: its head waits for the first of the body, since it is writes that cost most."""
+
+    __slots__ = ("_cycle", "_head", "_transport", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport, cycle: RequestResponseCycle) -> None:
+        self._transport = transport
+        self._cycle = cycle
+        self._head: bytes | None = None  # b"" once it is written
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif self._head is None and self._cycle.response_started:
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:
+            self.write(b"")
+        self._transport.close()
 
 
 class _AfterHead:

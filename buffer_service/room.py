@@ -13,6 +13,8 @@ from sluice.batching.errors import NoRoom
 class Room:
     """At most ``limit`` bytes at once."""
 
+    __slots__ = ("limit", "taken")
+
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
@@ -24,6 +26,8 @@ class Room:
 
 class Share:
     """What one holder has taken; given back when it closes."""
+
+    __slots__ = ("_room", "size")
 
     def __init__(self, room: Room) -> None:
         self.size = 0
@@ -51,5 +55,8 @@ class Share:
 
     def grow(self, more: int) -> None:
         """Take ``more`` bytes; raises ``NoRoom``."""
-        self.require(self.size + more)
-        self.resize(self.size + more)
+        room = self._room
+        if room.taken + more > room.limit:
+            raise NoRoom(room.limit)
+        room.taken += more
+        self.size += more

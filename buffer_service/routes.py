@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
+from types import TracebackType
 from typing import Any, Protocol
 
 import msgspec
@@ -67,6 +67,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     NotConverged: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
+WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 CONNECTION = "sluice.connection"
 """In the scope of a request: the ``Connection`` that it came by, where that can be lost."""
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
@@ -83,20 +84,22 @@ _log = logging.getLogger(__name__)
 
 
 class Connection:
-    """What a request needs of the connection that it came by: to be cancelled when that is lost."""
+    """What a request needs of the connection that it came by: to be cancelled when that is lost.
+
+    As a context: the task waits for an answer that nobody needs without the connection.
+    """
+
+    __slots__ = ("_task", "lost")
 
     def __init__(self) -> None:
         self.lost = False
         self._task: asyncio.Task[Any] | None = None
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """The task waits for an answer that nobody needs without the connection."""
+    def __enter__(self) -> None:
         self._task = asyncio.current_task()
-        try:
-            yield
-        finally:
-            self._task = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._task = None
 
     def lose(self) -> None:
         """The client has gone."""
@@ -216,7 +219,7 @@ class Routes:
                     check_json(body)
                 except WireError as error:
                     raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
-            with scope.get(CONNECTION, Connection()).waiting():
+            with scope.get(CONNECTION) or Connection():
                 answer = await served.submit(content_type, headers, body)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
@@ -253,7 +256,7 @@ def status_code(error: SluiceError) -> HTTPStatus:
 
 
 async def _respond(send: Send, status: int, content_type: str, body: bytes, extra: Headers = ()) -> None:
-    if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+    if status in WITHOUT_BODY:
         body = b""  # such an answer ends with its headers; more would be taken for the next one
     headers = [(b"content-type", content_type.encode("latin-1")), (b"content-length", b"%d" % len(body)), *extra]
     await send({"type": "http.response.start", "status": int(status), "headers": headers})

@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
 from sluice.buffer_service.room import Room
+from sluice.buffer_service.tallies import Count, Counters, Histograms
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -40,9 +41,9 @@ class Telemetry:
         self._clock = clock
         registry = self.registry
         labels: tuple[str, ...] = ("model",)
-        self._requests = Counter("sluice_requests", "Requests answered, by HTTP status.", (*labels, "status"), registry=registry)
+        self._requests = Counters("sluice_requests", "Requests answered, by HTTP status.", (*labels, "status"), registry)
         self._refusals = Counter("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry=registry)
-        self._latency = Histogram("sluice_latency_seconds", "From arrival to answer.", labels, buckets=SECONDS, registry=registry)
+        self._latency = Histograms("sluice_latency_seconds", "From arrival to answer.", labels, SECONDS, registry)
         self._violations = Counter("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry=registry)
         self._sizes = Histogram("sluice_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
@@ -56,9 +57,9 @@ class Telemetry:
         labels = ("model", "route")
         self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
         self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
-        self._route_requests = Counter("sluice_route_requests", "By HTTP status.", (*labels, "status"), registry=registry)
+        self._route_requests = Counters("sluice_route_requests", "By HTTP status.", (*labels, "status"), registry)
         name, text = "sluice_route_latency_seconds", "From arrival to answer."
-        self._route_latency = Histogram(name, text, labels, buckets=SECONDS, registry=registry)
+        self._route_latency = Histograms(name, text, labels, SECONDS, registry)
         self._route_sizes = Histogram("sluice_route_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
         name, text = "sluice_route_invocation_seconds", "An invocation."
         self._route_invocation = Histogram(name, text, labels, buckets=SECONDS, registry=registry)
@@ -116,7 +117,7 @@ class ModelTelemetry:
         self._queue = telemetry._queue.labels(self.name)
         self._waiting: dict[str, int] = {}  # by route
         self._routes: dict[str, RouteTelemetry] = {}
-        self._by_status: dict[int, Counter] = {}
+        self._by_status: dict[int, Count] = {}
         self._latencies: list[float] = []
         self._batch_sizes: list[float] = []
         self._count = self._late = self._answers = self._batches = 0
@@ -155,7 +156,7 @@ class ModelTelemetry:
         counter = self._by_status.get(status)
         if counter is None:
             counter = self._by_status[status] = self._telemetry._requests.labels(self.name, str(status))
-        counter.inc()
+        counter.value += 1
         self._latency.observe(latency)
         self._counted(kept=latency <= self._slo and status < 500)
         self._answers += 1
@@ -247,7 +248,7 @@ class RouteTelemetry:
         self._sizes = telemetry._route_sizes.labels(*self._labels)
         self._invocation = telemetry._route_invocation.labels(*self._labels)
         self._queue = telemetry._route_queue.labels(*self._labels)
-        self._by_status: dict[int, Counter] = {}
+        self._by_status: dict[int, Count] = {}
 
     def follow(self, route: Route | None) -> None:
         """The route as the plan in force has it; ``None`` where it has it no more."""
@@ -262,7 +263,7 @@ class RouteTelemetry:
         counter = self._by_status.get(status)
         if counter is None:
             counter = self._by_status[status] = self._telemetry._route_requests.labels(*self._labels, str(status))
-        counter.inc()
+        counter.value += 1
         self._latency.observe(latency)
 
     def answered(self, status: int, latency: float, route: str | None = None) -> None:

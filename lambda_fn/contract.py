@@ -183,6 +183,8 @@ def for_runtime(document: bytes) -> object:
 
 def is_json(content_type: str) -> bool:
     """Whether bodies of this type are embedded raw."""
+    if content_type == JSON:
+        return True  # as most are
     essence = content_type.partition(";")[0].strip().lower()
     return essence == JSON or essence.endswith("+json")
 
@@ -201,6 +203,8 @@ def check_sendable(answer: Answer) -> None:
     """A function may be anything that speaks this format: what it answers must fit into an HTTP response."""
     if not 200 <= answer.status <= 599:
         raise WireError(f"status of {answer.id!r}: {answer.status} is not allowed; allowed: 200 to 599")
+    if answer.content_type == JSON and not answer.headers:
+        return  # as most are
     for name, value in (("content-type", answer.content_type), *answer.headers.items()):
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _FRAMING or not _HEADER_VALUE.fullmatch(value):
             raise WireError(

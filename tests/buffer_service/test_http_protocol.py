@@ -67,10 +67,14 @@ class Connection:
     async def answer(self):
         """The status line and the body of the next answer."""
         async with asyncio.timeout(PATIENCE):
-            head = await self._reader.readuntil(b"\r\n\r\n")
-            status_line, *fields = head.decode().lower().split("\r\n")
+            status_line, *fields = (await self.head()).decode().lower().split("\r\n")
             length = next(int(field.partition(":")[2]) for field in fields if field.startswith("content-length"))
             return status_line, await self._reader.readexactly(length)
+
+    async def head(self):
+        """The head of the next answer."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._reader.readuntil(b"\r\n\r\n")
 
     async def rest(self):
         """Everything until the server closes."""
@@ -216,6 +220,25 @@ async def test_what_is_not_http_gets_400():
         await client.send(b"\x16\x03\x01 hello\r\n\r\n")
         assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert app.served == []
+
+
+@on_both_loops
+async def test_an_answer_without_a_body_is_sent_and_the_next_request_served():
+    async with connected() as (client, app):
+        await client.send(b"HEAD /first HTTP/1.1\r\nhost: test\r\n\r\n")
+        assert (await client.head()).startswith(b"HTTP/1.1 200 OK\r\n")
+        await client.send(request(b"second"))
+        assert await client.answer() == ("http/1.1 200 ok", b"/second 0\n")
+        assert app.served == ["/first", "/second"]
+
+
+@on_both_loops
+async def test_a_client_that_waits_to_be_asked_for_its_body_is_asked():
+    async with connected() as (client, _):
+        await client.send(b"POST /asked HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n")
+        assert await client.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await client.send(b"abc")
+        assert await client.answer() == ("http/1.1 200 ok", b"/asked 3\n")
 
 
 @on_both_loops

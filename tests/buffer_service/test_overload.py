@@ -99,7 +99,8 @@ def test_goodput_stays_at_the_capacity_refusals_are_at_once_and_all_is_well_a_se
     run()
 
 
-async def test_clients_who_have_gone_are_in_no_batch_and_counted_as_gone(function):
+@pytest.mark.parametrize("pipelined", [(), (1,), (1, 1), (1, 200, 200)])
+async def test_clients_who_have_gone_are_in_no_batch_and_counted_as_gone(function, pipelined):
     held = asyncio.Event()
 
     async def answer(batch):
@@ -117,6 +118,10 @@ async def test_clients_who_have_gone_are_in_no_batch_and_counted_as_gone(functio
         connections = [await asyncio.open_connection(host, int(port)) for _ in range(100)]
         for _, writer in connections:
             writer.write(head)
+        for requests in pipelined:  # behind, in so many pieces, for which there is no turn yet
+            await asyncio.sleep(0.05)
+            for _, writer in connections:
+                writer.write(head * requests)
         await asyncio.sleep(0.2)
         stays = asyncio.create_task(buffer.post("/models/m", b"2"))
         for _, writer in connections:
