@@ -6,11 +6,14 @@ memory buys, and idle threads that spin would spend it.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import onnxruntime
 
+from .providers import choose_providers, gpu_files, unused_gpu
 from .tensor_model import TensorModel
 from .tensors import Array, TensorSpec
 
@@ -28,8 +31,7 @@ DATATYPES = {
     "tensor(float)": "FP32",
     "tensor(double)": "FP64",
 }
-PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
-"""In order of preference; those that the installed ONNX Runtime has are used."""
+_log = logging.getLogger(__name__)
 
 
 class OnnxModel(TensorModel):
@@ -52,8 +54,9 @@ class OnnxModel(TensorModel):
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         available = onnxruntime.get_available_providers()
-        providers = [provider for provider in PROVIDERS if provider in available]
-        self._session = onnxruntime.InferenceSession(path, options, providers=providers)
+        self._session = onnxruntime.InferenceSession(path, options, providers=choose_providers(available, os.environ))
+        if warning := unused_gpu(gpu_files(), self._session.get_providers(), available, os.environ):
+            _log.warning("%s", warning)
         takes = tuple(_spec(node, path) for node in self._session.get_inputs())
         super().__init__(name, takes, tuple(_spec(node, path) for node in self._session.get_outputs()))
         self._output_names = [spec.name for spec in self.gives]
