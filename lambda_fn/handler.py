@@ -12,8 +12,9 @@ from aws_lambda_powertools.metrics import MetricUnit
 from . import contract
 from .answering import answer
 from .loading import load_model
+from .models.memory import WithinMemory
 
-model = load_model()
+model = WithinMemory(load_model())
 logger = Logger(service=model.name)
 metrics = Metrics(namespace="Sluice", service=model.name)
 

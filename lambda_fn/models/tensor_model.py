@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..contract import Answer, Item, failed
+from .memory import exhausts_memory
 from .tensors import Array, BadRequest, TensorRequest, TensorSpec, read_request, write_answer
 
 
@@ -20,7 +21,7 @@ class TensorModel(ABC):
 
     Every request brings one or more rows along the first dimension. Requests that agree in their other dimensions are computed
     together. An item that is not what the model takes fails alone with 400. If the computation of several raises, each is computed
-    alone, and those that raise again fail with 500.
+    alone, and those that raise again fail with 500; but where several exhaust the memory, ``answer`` raises that.
 
     Attributes
     ----------
@@ -69,7 +70,9 @@ class TensorModel(ABC):
         if len(requests) > 1:
             try:
                 return list(self._compute_together(requests))
-            except Exception:
+            except Exception as error:
+                if exhausts_memory(error):
+                    raise  # fewer may fit: the batch is halved by who knows the size that fits (memory.py)
                 # One of them is poisonous, or the network does not take several: each alone says which.
                 return [result for request in requests for result in self._compute_all([request])]
         try:
