@@ -135,7 +135,8 @@ class ProfilePoint(_Part, frozen=True):
     """One measured setting.
 
     ``service_time`` is spent inside the function, ``billed_duration`` (mean, seconds) is what is paid for it, ``overhead`` (mean,
-    seconds) is what an invocation takes beyond ``service_time`` as its client sees it.
+    seconds) is what an invocation takes beyond ``service_time`` as its client sees it; ``energy`` (mean, J) is what a batch takes
+    of the GPUs, where that was measured.
     """
 
     memory_mb: int
@@ -143,12 +144,14 @@ class ProfilePoint(_Part, frozen=True):
     service_time: ServiceTime
     billed_duration: float
     overhead: float = 0.0
+    energy: float | None = None
 
     def __post_init__(self) -> None:
         require(self.memory_mb >= 1, "memory_mb", self.memory_mb, "an integer >= 1")
         require(self.batch_size >= 1, "batch_size", self.batch_size, "an integer >= 1")
         require(0 <= self.billed_duration < INF, "billed_duration", self.billed_duration, "a number of seconds >= 0")
         require(0 <= self.overhead < INF, "overhead", self.overhead, "a number of seconds >= 0")
+        require(self.energy is None or 0 <= self.energy < INF, "energy", self.energy, "a number of joules >= 0, or null")
 
 
 class LinearServiceTime(_Part, frozen=True):

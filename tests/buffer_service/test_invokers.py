@@ -15,11 +15,9 @@ import botocore.loaders
 import botocore.session
 import msgspec
 import pytest
-import uvicorn
 from aiohttp import web
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
-from uvicorn.server import ServerState
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import FunctionFailed, InvalidInput
@@ -40,7 +38,8 @@ from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
 from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
-from sluice.lambda_fn.worker import Worker
+from sluice.lambda_fn.worker.program import HttpWorker, listen
+from sluice.lambda_fn.worker.served_model import ServedModel, Serving
 from sluice.local.functions import ACCOUNT, REGION, Function
 from sluice.local.lambda_runtime import LambdaRuntime
 from tests.buffer_service.conftest import Plans, plan, serving
@@ -564,18 +563,15 @@ def test_retries_wait_a_random_part_of_a_span_that_doubles():
 
 
 @asynccontextmanager
-async def worker(app):
-    """An ASGI application on a port of its own."""
-    config = uvicorn.Config(app, lifespan="off", log_level="error")
-    config.load()
-    state = ServerState()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: config.http_protocol_class(config, state, {}), "127.0.0.1", 0)
+async def sleeping_worker():
+    """A worker that serves a no-op called nap, on a port of its own."""
+    served = HttpWorker([ServedModel("nap", lambda: Sleeper("nap", 0, 0), Serving(constructors.greedy(1)))])
+    listener = listen("127.0.0.1", 0)
+    await served.start(listener)
     try:
-        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+        yield "http://{}:{}".format(*listener.getsockname())
     finally:
-        server.close()
-        await server.wait_closed()
+        await served.stop(grace=5)
 
 
 @asynccontextmanager
@@ -604,7 +600,7 @@ async def http():
 
 
 async def test_a_worker_answers_every_item_and_says_what_is_wrong(http):
-    async with worker(Worker(Sleeper("nap", 0, 0))) as url:
+    async with sleeping_worker() as url:
         answers = decode_answers(await http.invoke(url, encode_batch(BATCH)), BATCH)
         assert [(a.id, a.status, a.body) for a in answers] == [(i.id, 200, i.body) for i in BATCH.items]
         assert await refusal(http, UnknownFunction, function=url + "/nowhere") == f"function: '{url}/nowhere' answers 404"
@@ -836,7 +832,7 @@ async def test_a_callable_is_a_function():
 
 async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", fake.url)
-    async with worker(Worker(Sleeper("nap", 0, 0))) as url, closing(InvokerBySyntax(PATIENCE)) as invoker:
+    async with sleeping_worker() as url, closing(InvokerBySyntax(PATIENCE)) as invoker:
         assert decode_answers(await invoker.invoke(url, encode_batch(MANY)), MANY)
         assert fake.requests == []
         opened = []

@@ -24,7 +24,14 @@ PACKAGED = ("sluice", "buffer_service", "lambda_fn", "optimizer", "profiler")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_CODE = ("Dockerfile", "Makefile", "requirements.in", "requirements.txt")  # beside the code for who builds images and archives
 BASE = ("click", "msgspec", "rich", "markdown_it", "mdurl", "pygments")  # what pip installs without an extra, and what that needs
-IMPORTED_AS = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "async-timeout": "", "setuptools": "", "moto": ""}
+IMPORTED_AS = {
+    "pyyaml": "yaml",
+    "prometheus-client": "prometheus_client",
+    "async-timeout": "",
+    "setuptools": "",
+    "moto": "",
+    "nvidia-ml-py": "pynvml",
+}
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +137,7 @@ def imported(folder):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_starts_with_the_libraries_of_the_extras_that_it_names(name):
     """A library that only another extra declares is not there for it."""
-    extras = ["serve", "optimizer", "local"]
+    extras = ["serve", "worker", "optimizer", "local"]
     own = extras if COMMANDS[name][1] == "all" else COMMANDS[name][1].split(",")
     missing = sorted(declared(*extras) - declared(*own))
     start = f"import sys\nsys.modules.update(dict.fromkeys({missing}))\n"
@@ -150,7 +157,7 @@ BROUGHT = {"botocore", "yarl", "markupsafe"}  # parts of boto3, aiohttp and jinj
         ("optimizer", ["optimizer"]),
         ("profiler", ["optimizer"]),
         ("sluice/cli", ["serve", "optimizer"]),
-        ("lambda_fn", ["serve", "optimizer", "local"]),
+        ("lambda_fn", ["worker", "energy", "optimizer", "local"]),
         ("sluice/local", ["serve", "optimizer", "local"]),
     ],
 )

@@ -1,0 +1,280 @@
+"""The worker as a program: what the command line and the environment ask for, start, SIGTERM, end.
+
+    SLUICE_EXECUTIONS      batches of a model that are computed at once; a model is then called by so many threads
+    SLUICE_THREADS         threads of one execution; by default the CPUs of this process, shared among the executions
+    SLUICE_BATCH_SIZE      single requests that are computed together at the most; 1: each alone
+    SLUICE_WAIT            seconds that a single request waits for others while an execution is free
+    SLUICE_QUEUE           requests of a model that may wait
+    SLUICE_TIMEOUT         seconds that a caller waits for a batch, its turn included
+    SLUICE_DRAIN_TIMEOUT   seconds that what was accepted has to end at SIGTERM
+
+What is served, where no model is named on the command line, is what ``loading`` reads from the environment.
+
+    SLUICE_MODEL=mlp SLUICE_MODEL_FILE=mlp.onnx python -m sluice.lambda_fn.worker --port 8500
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from typing import get_type_hints
+
+from sluice.batching.errors import InvalidInput, require
+from sluice.batching.policy import Policy, greedy, size_or_timeout
+
+from ..loading import LoadingError, load_model
+from ..models.base import Model
+from .energy import open_energy
+from .http_server import HttpLimits, HttpServer
+from .repository import Repository, memory_mb
+from .routes import Routes
+from .served_model import Load, ServedModel, Serving
+
+PREFIX = "SLUICE_"
+FLUSH = 5.0
+"""Seconds that clients have to take their last answers."""
+
+MAX_MODELS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How models are served; see above. ``threads`` 0: the CPUs of this process, shared among the executions."""
+
+    executions: int = 1
+    threads: int = 0
+    batch_size: int = 32
+    wait: float = 0.0
+    queue: int = 1024
+    timeout: float = 60.0
+    drain_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        for field, least, most in (("executions", 1, 256), ("threads", 0, 1024), ("batch_size", 1, 65535), ("queue", 1, 1_000_000)):
+            value = getattr(self, field)
+            require(least <= value <= most, _variable(field), value, f"an integer from {least} to {most}")
+        for field, most_seconds in (("wait", 60.0), ("timeout", 86400.0), ("drain_timeout", 86400.0)):
+            seconds = getattr(self, field)
+            require(0 <= seconds <= most_seconds, _variable(field), seconds, f"seconds from 0 to {most_seconds:g}")
+        require(self.timeout > 0, _variable("timeout"), self.timeout, "seconds > 0")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> WorkerSettings:
+        """Raises ``InvalidInput`` that names the variable."""
+        kinds = get_type_hints(cls)
+        given = {}
+        for field in fields(cls):
+            text = environment.get(_variable(field.name))
+            if text is None:
+                continue
+            try:
+                given[field.name] = kinds[field.name](text)
+            except ValueError:
+                allowed = "an integer" if kinds[field.name] is int else "a number of seconds"
+                raise InvalidInput(_variable(field.name), text, allowed) from None
+        return cls(**given)
+
+    @property
+    def policy(self) -> Policy:
+        """How single requests are put together."""
+        if self.wait:
+            return size_or_timeout(self.batch_size, self.wait)
+        return greedy(self.batch_size)
+
+    @property
+    def execution_threads(self) -> int:
+        """Threads of one execution."""
+        return self.threads or max(1, _cpus() // self.executions)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A model as the command line names it: ``[NAME=]SPEC``; ``name`` is empty where the model brings its own."""
+
+    name: str
+    spec: str
+
+    @classmethod
+    def parse(cls, text: str) -> Named:
+        """Raises ``InvalidInput``."""
+        found = re.fullmatch(r"(?:([A-Za-z0-9._-]{1,128})=)?([^=]+)", text)
+        require(found is not None, "model", text, "[NAME=]SPEC: a name of A-Z a-z 0-9 . _ - and what is served")
+        assert found is not None
+        return cls(found[1] or "", found[2])
+
+
+def open_models(named: Sequence[Named], settings: WorkerSettings, environment: Mapping[str, str] = os.environ) -> list[ServedModel]:
+    """The models that are named, else the one that the environment describes.
+
+    One that brings its own name is loaded here; raises what loading raises, and ``InvalidInput`` where two have one name.
+    """
+    require(len(named) <= MAX_MODELS, "model", len(named), f"at most {MAX_MODELS} models")
+    serving = Serving(settings.policy, settings.executions, settings.queue, settings.timeout)
+    energy = open_energy()
+    models: list[ServedModel] = []
+
+    def alone() -> bool:
+        return sum(model.running for model in models) == 1
+
+    for one in named or [Named("", "")]:
+        load = _loader(one, settings, environment)
+        name = one.name
+        if not name:
+            first = load()
+            name, load = first.name, _first_then(first, load)
+        require(all(model.name != name for model in models), "model", name, "each name once; NAME=SPEC gives another")
+        models.append(ServedModel(name, load, serving, energy, alone))
+    return models
+
+
+def _loader(named: Named, settings: WorkerSettings, environment: Mapping[str, str]) -> Load:
+    """All that the worker knows of ``loading``."""
+    wanted = {**environment, "SLUICE_THREADS": str(settings.execution_threads)}
+    if named.spec:
+        for variable in ("SLUICE_SLEEPER_INTERCEPT", "SLUICE_SLEEPER_SLOPE", "SLUICE_MODEL"):
+            wanted.pop(variable, None)
+        wanted["SLUICE_MODEL_FILE"] = named.spec
+        wanted["SLUICE_MODEL"] = named.name or os.path.splitext(os.path.basename(named.spec))[0]
+    return lambda: load_model(wanted)
+
+
+def _first_then(first: Model, load: Load) -> Load:
+    """The one that is loaded already, once; then others."""
+    loaded = [first]
+    return lambda: loaded.pop() if loaded else load()
+
+
+class HttpWorker:
+    """Models behind a socket, in this process."""
+
+    def __init__(self, models: Sequence[ServedModel], limits: HttpLimits | None = None) -> None:
+        self.repository = Repository(models)
+        routes = Routes(self.repository, _version(), memory_mb())
+        self.server = HttpServer(routes, limits, routes.screen)
+        routes.measure(self.server)
+
+    async def start(self, listener: socket.socket, unloaded: Sequence[str] = ()) -> None:
+        """Listen, and load all models but those; raises what loading raises."""
+        await self.server.start(listener)
+        await self.repository.start(unloaded)
+
+    async def stop(self, grace: float) -> None:
+        """Answer what was accepted, for ``grace`` s at the most, and refuse what comes; then end."""
+        await self.repository.drain(grace)
+        self.server.stop_listening()
+        self.server.leave()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH):
+                while self.server.connections:
+                    await asyncio.sleep(0.01)
+        self.server.close()
+
+
+async def serve(worker: HttpWorker, listener: socket.socket, unloaded: Sequence[str], drain_timeout: float) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; prints the URL once the models are loaded. Raises what loading raises."""
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    starting, ending = asyncio.ensure_future(worker.start(listener, unloaded)), asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            print(_url(listener), flush=True)
+            # What is there now stays: full collections, which stop all requests, need not look at it again.
+            gc.collect()
+            gc.freeze()
+            await ending
+        starting.cancel()
+        await worker.stop(drain_timeout)
+    finally:
+        worker.server.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that nobody has; raises ``InvalidInput``."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        allowed = f"an address of this machine with a free port ({error}); port 0 chooses one"
+        raise InvalidInput("host, port", (host, port), allowed) from None
+
+
+def start(named: Sequence[Named], settings: WorkerSettings, host: str, port: int, unloaded: Sequence[str] = ()) -> None:
+    """The whole program; raises ``InvalidInput``, or ``LoadingError`` where a model cannot be loaded."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    listener = listen(host, port)
+    try:
+        models = open_models(named, settings)
+        names = [model.name for model in models]
+        for name in unloaded:
+            require(name in names, "unloaded", name, "one of " + ", ".join(names))
+        _run(serve(HttpWorker(models), listener, unloaded, settings.drain_timeout))
+    except (InvalidInput, LoadingError):
+        raise
+    except Exception as error:
+        raise LoadingError(f"a model cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """``python -m sluice.lambda_fn.worker``; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m sluice.lambda_fn.worker", description="Models behind HTTP, in batches.")
+    parser.add_argument("models", nargs="*", metavar="[NAME=]SPEC", help="by default what SLUICE_MODEL says")
+    parser.add_argument("--port", type=int, required=True, help="0 is a free one")
+    parser.add_argument("--host", default="127.0.0.1")
+    given = parser.parse_args(arguments)
+    try:
+        start([Named.parse(text) for text in given.models], WorkerSettings.from_environment(), given.host, given.port)
+    except (InvalidInput, LoadingError) as error:
+        print(f"sluice.lambda_fn.worker: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(work: Coroutine[None, None, None]) -> None:
+    """With uvloop where it is installed, which takes half the CPU."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def _version() -> str:
+    try:
+        return version("sluice-batching")
+    except PackageNotFoundError:  # copied, not installed
+        return "0"
+
+
+def _cpus() -> int:
+    """CPUs that this process may use: those it may run on, or what its control group allows of them."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+    except (OSError, ValueError):
+        return cpus
+    return max(1, min(cpus, int(int(quota) / int(period)))) if quota.isdecimal() else cpus

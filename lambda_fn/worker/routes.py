@@ -1,0 +1,260 @@
+"""Paths to actions, failures to status codes.
+
+    POST /                                                a batch document (contract.py); its ``model`` chooses
+    POST /invocations, GET /ping                          the same, and ready or not, as SageMaker asks
+    POST /models/{model}                                  one request with any body
+    POST /v2/models/{model}[/versions/1]/infer            one request of the Open Inference Protocol v2, in JSON or binary
+    GET  /v2/models/{model}[/versions/1][/ready]          the model's metadata; whether it is loaded
+    GET  /v2  /v2/health/live  /v2/health/ready           the server
+    POST /v2/repository/index                             which models there are, and their state
+    POST /v2/repository/models/{model}/load and /unload   of those that the worker was started with
+    GET  /profile[?model=…]                               service times as measured, a profile document
+    GET  /health  /metrics                                ready or not; Prometheus
+
+Single requests are computed together with those that wait (turns.py). An answer to a batch says in its header
+``sluice-service-time`` how many seconds it took to compute, and in ``sluice-memory-mb`` what this process may use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from .. import contract
+from ..contract import INFERENCE_HEADER, JSON, Answer, Item
+from .http_server import Failure, Headers, HttpServer, Request
+from .metrics import METRICS_TYPE, WorkerMetrics
+from .repository import Repository
+from .served_model import Answered, Life, ServedModel
+
+SERVICE_TIME = "sluice-service-time"
+MEMORY = "sluice-memory-mb"
+BINARY = "application/octet-stream"
+EXTENSIONS = ["binary_tensor_data", "model_repository"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+_Told = Callable[[Answered | Failure], None]
+
+
+class _Index(msgspec.Struct):
+    ready: bool = False
+
+
+_decode_index = msgspec.json.Decoder(_Index).decode
+
+
+class Routes:
+    """What the worker answers.
+
+    ``version`` is that of this package, ``memory_mb`` what the process may use.
+    """
+
+    def __init__(self, repository: Repository, version: str, memory_mb: int) -> None:
+        self._repository = repository
+        self._version = version
+        self._memory_mb = memory_mb
+        self._ids = itertools.count()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._metrics: WorkerMetrics | None = None
+
+    def measure(self, server: HttpServer) -> None:
+        """Tell of this server too."""
+        self._metrics = WorkerMetrics(self._repository, server)
+
+    def screen(self, request: Request) -> Failure | None:
+        """What can be refused before the body is read."""
+        if request.headers.get("content-encoding", "identity") not in ("identity", ""):
+            encoding = request.headers["content-encoding"]
+            return Failure(415, "Unsupported media type", f"content-encoding: {encoding!r} is not allowed; allowed: 'identity'")
+        if request.method == "POST" and self._repository.draining:
+            return Failure(503, "Service unavailable", "this process is being shut down", retry_after=1.0)
+        return None
+
+    def __call__(self, request: Request) -> None:
+        allowed = self._route(request)
+        if allowed:
+            detail = f"method: {request.method!r} is not allowed; allowed: {allowed}"
+            request.fail(Failure(405, "Method not allowed", detail, allow=allowed))
+
+    def _route(self, request: Request) -> str:
+        """Do what the path says; another method than is returned is allowed, and then nothing was done."""
+        post = request.method == "POST"
+        get = request.method in ("GET", "HEAD")
+        match unquote(request.path).strip("/").split("/"):
+            case [""] | ["invocations"]:
+                if not post:
+                    return "POST"
+                self._answer_batch(request)
+            case ["models", name] | ["v2", "models", name, "infer"] | ["v2", "models", name, "versions", "1", "infer"]:
+                if not post:
+                    return "POST"
+                self._answer_one(request, name)
+            case ["ping"] | ["health"] | ["v2", "health", "ready"]:
+                if not get:
+                    return "GET"
+                _tell_state(request, "ready", self._repository.unready())
+            case ["v2", "health", "live"]:
+                if not get:
+                    return "GET"
+                _tell_state(request, "live", self._repository.dead())
+            case ["v2", "models", name] | ["v2", "models", name, "versions", "1"]:
+                if not get:
+                    return "GET"
+                if (model := self._model(request, name)) is not None:
+                    _send(request, model.metadata())
+            case ["v2", "models", name, "ready"] | ["v2", "models", name, "versions", "1", "ready"]:
+                if not get:
+                    return "GET"
+                if (model := self._model(request, name)) is not None:
+                    _tell_state(request, "ready", "" if model.life is Life.READY else model.reason, name=name)
+            case ["v2"]:
+                if not get:
+                    return "GET"
+                _send(request, {"name": "sluice-worker", "version": self._version, "extensions": EXTENSIONS})
+            case ["v2", "repository", "index"]:
+                if not post:
+                    return "POST"
+                self._tell_index(request)
+            case ["v2", "repository", "models", name, ("load" | "unload") as what]:
+                if not post:
+                    return "POST"
+                if (model := self._model(request, name)) is not None:
+                    self._do(_change(request, model, what))
+            case ["profile"]:
+                if not get:
+                    return "GET"
+                self._tell_profile(request)
+            case ["metrics"]:
+                if not get:
+                    return "GET"
+                assert self._metrics is not None
+                request.reply(200, METRICS_TYPE, self._metrics.text())
+            case _:
+                request.fail(Failure(404, "Not found", f"path: {request.path[:200]!r} is not served"))
+        return ""
+
+    def _answer_batch(self, request: Request) -> None:
+        try:
+            batch = contract.decode_batch(request.body)
+        except contract.WireError as error:
+            request.fail(Failure(400, "Bad request", str(error)))
+            return
+        if batch.describe:
+            request.reply(200, JSON, contract.encode_metadata(self._repository.describe(batch.model)))
+            return
+        model = self._repository.find(batch.model)
+        if model is None:
+            answers = [contract.failed(item.id, 404, "Unknown model", self._unknown(batch.model)) for item in batch.items]
+            request.reply(200, JSON, contract.encode_answers(answers))
+            return
+        if not batch.items:
+            request.reply(200, JSON, contract.encode_answers([]))
+            return
+
+        def answered(result: Answered | Failure) -> None:
+            if isinstance(result, Failure):
+                request.fail(result)
+                return
+            headers = ((SERVICE_TIME, f"{result.seconds:.9f}"), (MEMORY, str(self._memory_mb)))
+            request.reply(200, JSON, result.document, headers)
+
+        _submit(request, model, batch.items, False, answered)
+
+    def _answer_one(self, request: Request, name: str) -> None:
+        model = self._model(request, name)
+        if model is None:
+            return
+        headers = {}
+        length = request.headers.get(INFERENCE_HEADER)
+        if length is not None:
+            headers[INFERENCE_HEADER] = length
+        content_type = request.headers.get("content-type", "")
+        if not content_type:
+            content_type = JSON if request.path.endswith("/infer") and length is None else BINARY
+        item = Item(str(next(self._ids)), content_type, request.body, headers)
+
+        def answered(result: Answered | Failure) -> None:
+            if isinstance(result, Failure):
+                request.fail(result)
+                return
+            answer = result.answers[0]
+            request.reply(answer.status, answer.content_type, _body(answer), answer.headers.items())
+
+        _submit(request, model, [item], True, answered)
+
+    def _model(self, request: Request, name: str) -> ServedModel | None:
+        """The model of that name, or the request is answered that there is none."""
+        model = self._repository.find(name)
+        if model is None:
+            request.fail(Failure(404, "Unknown model", self._unknown(name)))
+        return model
+
+    def _unknown(self, name: str) -> str:
+        return f"model: {name[:200]!r} is not allowed; allowed: {self._repository.names}"
+
+    def _tell_index(self, request: Request) -> None:
+        try:
+            wanted = _decode_index(request.body) if request.body.strip() else _Index()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            request.fail(Failure(400, "Bad request", f"body: not an index request: {error}"))
+            return
+        _send(request, self._repository.index(wanted.ready))
+
+    def _tell_profile(self, request: Request) -> None:
+        names = parse_qs(request.query).get("model", [])
+        if not names and len(self._repository.models) > 1:
+            request.fail(Failure(400, "Bad request", f"model: none was given; needed: one of {self._repository.names}"))
+            return
+        model = self._model(request, names[0]) if names else next(iter(self._repository.models.values()))
+        if model is None:
+            return
+        function = f"http://{request.headers.get('host', 'localhost')}"
+        profile = model.measurements.profile(function, self._memory_mb, model.largest_batch)
+        if profile is None:
+            detail = f"model {model.name!r} has computed no batch yet, so that there is nothing to tell"
+            request.fail(Failure(404, "Not found", detail))
+            return
+        request.reply(200, JSON, msgspec.json.format(_encode(profile), indent=2) + b"\n")
+
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _submit(request: Request, model: ServedModel, items: list[Item], single: bool, answered: _Told) -> None:
+    work = model.submit(items, single, answered)
+    if work is not None and work.waits:
+        request.on_gone = lambda: model.withdraw(work)
+
+
+async def _change(request: Request, model: ServedModel, what: str) -> None:
+    try:
+        await (model.load() if what == "load" else model.unload())
+    except BaseException as error:
+        detail = f"model {model.name!r} could not be {what}ed: {type(error).__name__}: {error}"
+        request.fail(Failure(500, "Model failed", detail))
+        return
+    request.reply(200, JSON, b"{}")
+
+
+def _tell_state(request: Request, state: str, reason: str, **more: str) -> None:
+    if reason:
+        _send(request, {**more, state: False, "reason": reason}, 503)
+    else:
+        _send(request, {**more, state: True})
+
+
+def _send(request: Request, document: object, status: int = 200, headers: Headers = ()) -> None:
+    request.reply(status, JSON, _encode(document), headers)
+
+
+def _body(answer: Answer) -> bytes:
+    """Such statuses have none; it would be taken for the next answer."""
+    return b"" if answer.status in (204, 304) else answer.body

@@ -1,0 +1,132 @@
+"""Whose turn it is at one model: facts in, what is computed next out. No clock, no I/O, no thread.
+
+    came        a batch that stands as it is, or a single request, which may go with others
+    ended       an execution is done
+    withdraw    a caller does not wait any more
+    expire      those who have waited for too long
+    next        what is computed next, if anything is
+
+Single requests are put together by a table (sluice/batching/policy.py: one rule, read by ``decide``); its ``servers`` are the
+executions, and the batches that stand as they are take executions too. Ties: of a batch and a single request that may both begin,
+the one that came first does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sluice.batching.policy import Policy, decide
+
+from ..contract import Item
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """What one caller asks for: the items of a batch, or ``single``, one that may be computed with those of others.
+
+    ``answered`` gets what came of it, once; ``came_at`` is in seconds on the owner's clock.
+    """
+
+    items: list[Item]
+    single: bool
+    answered: Callable[[Any], None]
+    came_at: float = 0.0
+    waits: bool = True  # for an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is computed now, together (nothing where it is empty); who was given up; when to ask again (``None``: at an event)."""
+
+    batch: tuple[Work, ...] = ()
+    dropped: tuple[Work, ...] = ()
+    wake_at: float | None = None
+
+
+class Turns:
+    """The queue of a model and the count of its executions.
+
+    Parameters
+    ----------
+    policy : Policy
+        How single requests are put together; its ``servers`` are not read.
+    executions : int
+        Batches that are computed at once, at the most.
+    limit : int
+        Requests that may wait, those of batches included.
+    """
+
+    def __init__(self, policy: Policy, executions: int, limit: int) -> None:
+        self._policy = replace(policy, servers=executions)
+        self._executions = executions
+        self._limit = limit
+        self._batches: deque[Work] = deque()
+        self._singles: deque[Work] = deque()
+        self.running = 0
+        self.waiting = 0
+        """Requests that wait, those of batches included."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return not (self.running or self.waiting)
+
+    def came(self, now: float, work: Work) -> bool:
+        """Whether there is room for it. Where nothing waits there is, whatever the size of a batch: it would never fit else."""
+        if self.waiting and self.waiting + len(work.items) > self._limit:
+            return False
+        work.came_at = now
+        self.waiting += len(work.items)
+        (self._singles if work.single else self._batches).append(work)
+        return True
+
+    def ended(self) -> None:
+        """One of the executions is done."""
+        self.running -= 1
+
+    def withdraw(self, work: Work) -> bool:
+        """Whether it still waited for its turn; it does not now."""
+        queue = self._singles if work.single else self._batches
+        try:
+            queue.remove(work)
+        except ValueError:
+            return False
+        self.waiting -= len(work.items)
+        return True
+
+    def expire(self, came_before: float) -> list[Work]:
+        """Those who wait since before then, and now do not."""
+        expired = []
+        for queue in (self._batches, self._singles):
+            while queue and queue[0].came_at < came_before:
+                expired.append(queue.popleft())
+        self.waiting -= sum(len(work.items) for work in expired)
+        return expired
+
+    def next(self, now: float) -> Step:
+        """What begins now; to be asked again until nothing does."""
+        if self.running >= self._executions or not self.waiting:
+            return Step()
+        singles, batches = self._singles, self._batches
+        oldest = singles[0].came_at if singles else math.inf
+        if batches and batches[0].came_at <= oldest:
+            return self._begin((batches.popleft(),))
+        decision = decide(self._policy, len(singles), oldest, now, self.running)
+        if decision.drop:
+            dropped = singles.popleft()
+            self.waiting -= 1
+            return Step(dropped=(dropped,))
+        if decision.take:
+            return self._begin(tuple(singles.popleft() for _ in range(decision.take)))
+        if batches:
+            return self._begin((batches.popleft(),))
+        return Step(wake_at=decision.wake_at)
+
+    def _begin(self, batch: tuple[Work, ...]) -> Step:
+        self.running += 1
+        self.waiting -= sum(len(work.items) for work in batch)
+        return Step(batch)

@@ -1,0 +1,56 @@
+"""`sluice worker`: models behind HTTP, configured by the environment, with its settings as options."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import click
+
+from sluice.batching.errors import InvalidInput
+from sluice.lambda_fn.loading import LoadingError
+from sluice.lambda_fn.worker.program import PREFIX, Named, WorkerSettings, start
+
+DEFAULT = WorkerSettings()
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[NAME=]SPEC...")
+@click.option("--port", type=int, default=8500, show_default=True, help="Port to listen on; 0 chooses one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--executions", type=int, help=f"Batches of a model computed at once  [default: {DEFAULT.executions}]")
+@click.option("--threads", type=int, help="Threads of one execution  [default: the CPUs, shared among the executions]")
+@click.option("--batch-size", type=int, help=f"Single requests computed together, at most  [default: {DEFAULT.batch_size}]")
+@click.option("--wait", type=float, metavar="SECONDS", help=f"That a single request waits for others  [default: {DEFAULT.wait:g}]")
+@click.option("--queue", type=int, help=f"Requests of a model that may wait  [default: {DEFAULT.queue}]")
+@click.option("--timeout", type=float, metavar="SECONDS", help=f"That a caller waits for a batch  [default: {DEFAULT.timeout:g}]")
+@click.option(
+    "--drain-timeout",
+    type=float,
+    metavar="SECONDS",
+    help=f"That batches under way have to end at SIGTERM  [default: {DEFAULT.drain_timeout:g}]",
+)
+@click.option("--unloaded", multiple=True, metavar="NAME", help="Load this model when told to, not at the start; may be repeated.")
+def command(models: tuple[str, ...], port: int, host: str, unloaded: tuple[str, ...], **options: Any) -> None:
+    """Serve models over HTTP: batches of the buffer, and single requests of the Open Inference Protocol.
+
+    SPEC is what SLUICE_MODEL may be; without one, the environment says what is served. NAME is what callers call it. Every setting
+    is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
+    """
+    named = [Named.parse(text) for text in models]
+    try:
+        start(named, _settings({name: value for name, value in options.items() if value is not None}), host, port, unloaded)
+    except LoadingError as error:
+        click.echo(f"sluice: {error}", err=True)
+        sys.exit(2)
+
+
+def _settings(given: dict[str, Any]) -> WorkerSettings:
+    """The environment's, with the options in their place; an error names the option beside its variable."""
+    settings = WorkerSettings.from_environment()
+    try:
+        return dataclasses.replace(settings, **given)
+    except InvalidInput as error:
+        option = "--" + error.field.removeprefix(PREFIX).lower().replace("_", "-")
+        raise InvalidInput(f"{option} ({error.field})", error.value, error.allowed) from None
