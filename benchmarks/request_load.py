@@ -1,0 +1,145 @@
+"""A load generator for any server of one request each: closed loop, or open loop with Poisson arrivals.
+
+``python -m benchmarks.request_load URL --body FILE --seconds 5 [--rate R] [--connections 64]`` prints one JSON document. Without a
+rate every connection sends its next request when its answer has come. With one, requests come whether or not others are answered,
+and a latency counts from when its request came, so that a server that lags is not spared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import time
+from collections import deque
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+import numpy as np
+import uvloop
+
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+WARM = 1.0  # seconds
+
+
+class _Load:
+    """What all connections share."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.idle: list[_Connection] = []
+        self.came: deque[float] = deque()  # requests that no connection was free for
+        self.latencies: list[float] = []
+        self.failures: list[bytes] = []
+        self.closed = False  # the next request follows the answer
+
+    def arrive(self, now: float) -> None:
+        if self.idle:
+            self.idle.pop().send(now)
+        else:
+            self.came.append(now)
+
+    def answered(self, connection: _Connection) -> None:
+        if self.closed:
+            connection.send(time.perf_counter())
+        elif self.came:
+            connection.send(self.came.popleft())
+        else:
+            self.idle.append(connection)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, load: _Load) -> None:
+        self._load = load
+        self._buffer = b""
+        self._came = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
+
+    def send(self, came: float) -> None:
+        self._came = came
+        self.transport.write(self._load.request)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer = self._buffer + data if self._buffer else data
+        head = buffer.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        length = _LENGTH.search(buffer, 0, head)
+        if len(buffer) < head + 4 + (int(length[1]) if length else 0):
+            return
+        self._buffer = b""
+        self._load.latencies.append(time.perf_counter() - self._came)
+        if not buffer.startswith(b"HTTP/1.1 200"):
+            self._load.failures.append(buffer[:300])
+        self._load.answered(self)
+
+
+async def run(url: str, body: bytes, seconds: float, rate: float | None, connections: int) -> dict[str, float | int | str]:
+    """The load, after a second of it to warm up."""
+    where = urlsplit(url)
+    assert where.hostname is not None and where.port is not None
+    head = f"POST {where.path} HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\n"
+    load = _Load(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+    loop = asyncio.get_running_loop()
+    for _ in range(connections):
+        _, connection = await loop.create_connection(lambda: _Connection(load), where.hostname, where.port)
+        load.idle.append(connection)
+    every = list(load.idle)
+    if rate is None:
+        load.closed = True
+        load.idle.clear()
+        for connection in every:
+            connection.send(time.perf_counter())
+        await asyncio.sleep(WARM)
+        load.latencies.clear()
+        begun = time.perf_counter()
+        await asyncio.sleep(seconds)
+    else:
+        begun = await _poisson(load, rate, seconds)
+    latencies, elapsed = list(load.latencies), time.perf_counter() - begun
+    for connection in every:
+        connection.transport.abort()
+    quantiles = np.quantile(latencies, [0.5, 0.95, 0.99]) * 1e3
+    return {
+        "requests_per_second": len(latencies) / elapsed,
+        **{name: float(value) for name, value in zip(("p50_ms", "p95_ms", "p99_ms"), quantiles, strict=True)},
+        "failures": len(load.failures),
+        "first_failure": load.failures[0].decode("latin-1") if load.failures else "",
+    }
+
+
+async def _poisson(load: _Load, rate: float, seconds: float) -> float:
+    rng = np.random.default_rng(0)
+    arrivals = np.cumsum(rng.exponential(1 / rate, int(rate * (WARM + seconds))))
+    start = time.perf_counter()
+    begun = start + WARM
+    counting = False
+    for offset in arrivals:
+        due = start + float(offset)
+        while (now := time.perf_counter()) < due:
+            # Timers of the loop go by milliseconds: what is nearer is waited for by turns of it.
+            await asyncio.sleep(due - now - 0.002 if due - now > 0.003 else 0)
+        if due >= begun and not counting:
+            counting = True
+            load.latencies.clear()
+        load.arrive(due)
+    ended = time.perf_counter()
+    while load.came and time.perf_counter() < ended + seconds:
+        await asyncio.sleep(0.01)
+    return begun
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("--body", required=True)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--connections", type=int, default=64)
+    given = parser.parse_args()
+    body = Path(given.body).read_bytes()
+    print(json.dumps(uvloop.run(run(given.url, body, given.seconds, given.rate, given.connections))))
