@@ -10,7 +10,7 @@ from functools import lru_cache
 import aiohttp
 
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.invokers.http_client import error_message, open_client, read_answer, retry_after
+from sluice.buffer_service.invokers.http_client import error_message, open_client, read_answer, refusal
 from sluice.buffer_service.invokers.port import (
     BatchTooLarge,
     FunctionBusy,
@@ -88,17 +88,8 @@ class HttpInvoker:
         status, headers, body = await self._answer(worker, payload)
         if 300 <= status < 400:
             raise UnknownFunction(f"function: {worker!r} answers {status}, it is at {headers.get('Location', 'another place')}")
-        if status == 404:
-            raise UnknownFunction(f"function: {worker!r} answers 404")
-        if status == 413:
-            raise BatchTooLarge(f"worker {worker}: {error_message(body)}")
-        if status == 429 or (status == 503 and "Retry-After" in headers):
-            wait = retry_after(headers.get("Retry-After"))
-            raise FunctionBusy(f"worker {worker}: HTTP {status} {error_message(body)}", wait)
-        if status in (401, 403, 405, 408, 502, 503, 504):
-            raise FunctionUnavailable(f"worker {worker}: HTTP {status} {error_message(body)}")
         if status != 200:
-            raise FunctionFailed(f"worker {worker}: HTTP {status} {error_message(body)}")
+            raise refusal(f"worker {worker}", status, error_message(body), headers.get("Retry-After"))
         return body
 
     async def _answer(self, worker: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:

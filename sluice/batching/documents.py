@@ -23,6 +23,9 @@ from sluice.batching.policy import INF, MAX_HOLD, MAX_ROWS, MAX_SERVERS, Paramet
 
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
+SAGEMAKER_SCHEME = "sagemaker://"
+_SAGEMAKER = re.compile(SAGEMAKER_SCHEME + r"{0}(/{0})?".format("[A-Za-z0-9](-*[A-Za-z0-9]){0,62}"))
+"""Names of endpoints and of production variants (Amazon SageMaker API reference, CreateEndpoint and ProductionVariant)."""
 MAX_ROUTES = 256
 
 
@@ -270,10 +273,11 @@ class Plan(Document, frozen=True, kw_only=True):
     """What the buffer is to do for one model.
 
     A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
-    ``function`` is a Lambda function (name, ``name:alias`` or ARN) or the ``http://`` address of a worker, or those of several
-    identical workers with commas between; ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it.
-    ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and
-    ``made_at`` alone. It is computed where it is not given, and must agree where it is.
+    ``function`` is a Lambda function (name, ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several
+    identical workers with commas between, or a real-time endpoint of SageMaker (``sagemaker://ENDPOINT``); ``slo`` is what the
+    buffer reports on, ``other_slos`` are kept beside it. ``digest`` is the identity of what the buffer is to do: equal for plans
+    that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is computed where it is not given, and must agree where it
+    is.
     """
 
     model: str
@@ -343,8 +347,14 @@ def _require_name(field: str, name: str) -> None:
 
 def _require_function(field: str, function: str) -> None:
     """Whether an address is one that can be connected to; whether a name is a function's, only Lambda knows."""
-    allowed = "a Lambda function (name, name:alias or ARN), or addresses of workers (http:// or https://) with commas between"
+    allowed = (
+        "a Lambda function (name, name:alias or ARN), addresses of workers (http:// or https://) with commas between, "
+        "or an endpoint of SageMaker (sagemaker://ENDPOINT or sagemaker://ENDPOINT/VARIANT)"
+    )
     require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, function, allowed)
+    if function.startswith(SAGEMAKER_SCHEME):
+        require(_SAGEMAKER.fullmatch(function) is not None, field, function, allowed)
+        return
     for address in function.split(",") if "://" in function else ():
         require(_is_reachable(address), field, function, allowed)
 

@@ -1,15 +1,13 @@
 """The ways to a function: a Lambda that checks its callers' signatures, the local Lambda runtime, HTTP workers, callables."""
 
 import asyncio
-import hashlib
-import hmac
 import random
 import re
 import statistics
 import threading
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, unquote
 
 import botocore.loaders
 import botocore.session
@@ -34,7 +32,8 @@ from sluice.buffer_service.invokers import (
     LocalInvoker,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.aws_lambda import BACKOFF, LAMBDA_ANSWER_LIMIT, RETRIES, full_jitter
+from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
+from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
 from sluice.buffer_service.invokers.http_client import retry_after
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
 from sluice.lambda_fn.answering import answer
@@ -43,58 +42,37 @@ from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker import Worker
 from sluice.local.functions import ACCOUNT, REGION, Function
 from sluice.local.lambda_runtime import LambdaRuntime
+from tests.buffer_service.aws_fakes import (
+    KEY,
+    SECRET,
+    Refused,
+    SignedApi,
+    closing,
+    cut_off,
+    lost,
+    never,
+    status,
+)
 from tests.buffer_service.conftest import Plans, plan, serving
 
+pytestmark = pytest.mark.usefixtures("aws_environment", "botocore_reads_its_data_once")
+
 PATIENCE = 10.0
-KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:"
 BATCH = Batch("nap", [Item("r1", "application/json", b'{"x":1}'), Item("r2", "application/octet-stream", b"\x00\xff")])
 MANY = Batch("nap", [Item(str(i), "application/json", b"%d" % i) for i in range(5)])
 
 
-class Refused(Exception):
-    """What the fake Lambda answers instead of invoking."""
+class FakeLambda(SignedApi):
+    """The Invoke API: functions are callables."""
 
-    def __init__(self, status, kind, message):
-        self.status, self.kind, self.message = status, kind, message
-
-
-class FakeLambda:
-    """The Invoke API in one process: functions are callables, and a request that is not signed as AWS asks for is refused.
-
-    ``script`` answers the next requests before any function does; ``requests`` are the paths and headers of all.
-    """
+    service = "lambda"
 
     def __init__(self, functions):
+        super().__init__()
         self.functions = functions
-        self.requests, self.script = [], []
-        self.url = ""
 
-    async def __aenter__(self):
-        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = "http://{}:{}".format(*self._runner.addresses[0])
-        return self
-
-    async def __aexit__(self, *_):
-        await self._runner.cleanup()
-
-    async def _serve(self, request):
-        payload = await request.content.read()
-        self.requests.append((request.raw_path, request.headers))
-        try:
-            _check_signature(request, payload)
-            if self.script:
-                return await self.script.pop(0)(request)
-            return self._invoke(request.raw_path, payload)
-        except Refused as refusal:
-            body = {"Type": "User", "message": refusal.message}
-            headers = {"x-amzn-ErrorType": refusal.kind}
-            return web.Response(body=msgspec.json.encode(body), status=refusal.status, headers=headers)
-
-    def _invoke(self, raw_path, payload):
+    def answer(self, raw_path, payload):
         path, _, query = raw_path.partition("?")
         name, qualifier = unquote(path.split("/")[3]), dict(parse_qsl(query)).get("Qualifier")
         name = name.removeprefix(ARN).removeprefix(f"{ACCOUNT}:function:")
@@ -114,34 +92,6 @@ class FakeLambda:
             return web.Response(body=msgspec.json.encode(body), headers={"X-Amz-Function-Error": "Unhandled"})
 
 
-def _check_signature(request, payload):
-    """Signature Version 4 over what really arrived, as the IAM User Guide says ("Create a signed AWS API request")."""
-    algorithm, _, fields = request.headers["Authorization"].partition(" ")
-    given = dict(field.split("=", 1) for field in fields.split(", "))
-    key, day, region, service, end = given["Credential"].split("/")
-    assert (algorithm, key, region, service, end) == ("AWS4-HMAC-SHA256", KEY, REGION, "lambda", "aws4_request")
-    assert {"host", "x-amz-date"} <= set(given["SignedHeaders"].split(";"))
-    path, _, query = request.raw_path.partition("?")
-    canonical = [
-        request.method,
-        quote(path, safe="/-_.~"),
-        "&".join(sorted(f"{quote(k, safe='-_.~')}={quote(v, safe='-_.~')}" for k, v in parse_qsl(query))),
-        *(f"{name}:{request.headers[name].strip()}" for name in given["SignedHeaders"].split(";")),
-        "",
-        given["SignedHeaders"],
-        hashlib.sha256(payload).hexdigest(),
-    ]
-    moment = request.headers["X-Amz-Date"]
-    assert moment.startswith(day)
-    scope = f"{day}/{region}/{service}/{end}"
-    text = "\n".join([algorithm, moment, scope, hashlib.sha256("\n".join(canonical).encode()).hexdigest()])
-    signing = b"AWS4" + SECRET.encode()
-    for part in (day, region, service, end, text):
-        signing = hmac.digest(signing, part.encode(), "sha256")
-    if signing.hex() != given["Signature"]:
-        raise Refused(403, "InvalidSignatureException", "The request signature we calculated does not match the one you provided.")
-
-
 def nap(payload):
     return encode_answers(answer(Sleeper("nap", 0, 0), decode_batch(payload)))
 
@@ -152,68 +102,6 @@ def fail(_):
 
 def busy(_):
     raise Refused(429, "TooManyRequestsException", "Rate Exceeded.")
-
-
-def status(code, body=b"", **headers):
-    """A scripted answer."""
-
-    async def answer(_):
-        return web.Response(status=code, body=body, headers=headers)
-
-    return answer
-
-
-async def lost(request):
-    request.transport.abort()
-    return web.Response()
-
-
-async def cut_off(request):
-    response = web.StreamResponse(headers={"Content-Length": "100"})
-    await response.prepare(request)
-    await response.write(b"half an ans")
-    request.transport.abort()
-    return response
-
-
-async def never(_):
-    await asyncio.Event().wait()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def botocore_reads_its_data_once():
-    """Each client reads megabytes of JSON otherwise: most of the time of these tests."""
-    loader = botocore.loaders.create_loader()
-
-    def get_session():
-        session = botocore.session.Session()
-        session.register_component("data_loader", loader)
-        return session
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(botocore.session, "get_session", get_session)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch, tmp_path):
-    """Credentials of the examples of AWS's documentation, and nothing else that botocore would find."""
-    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_LAMBDA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no credentials"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", REGION)
-
-
-@asynccontextmanager
-async def closing(invoker):
-    try:
-        yield invoker
-    finally:
-        await invoker.close()
 
 
 @pytest.fixture
@@ -607,7 +495,8 @@ async def test_a_worker_answers_every_item_and_says_what_is_wrong(http):
     async with worker(Worker(Sleeper("nap", 0, 0))) as url:
         answers = decode_answers(await http.invoke(url, encode_batch(BATCH)), BATCH)
         assert [(a.id, a.status, a.body) for a in answers] == [(i.id, 200, i.body) for i in BATCH.items]
-        assert await refusal(http, UnknownFunction, function=url + "/nowhere") == f"function: '{url}/nowhere' answers 404"
+        message = await refusal(http, UnknownFunction, function=url + "/nowhere")
+        assert message.startswith(f"function: worker {url}/nowhere: HTTP 404 ")
         assert (await refusal(http, FunctionFailed, b"[1", url)).startswith(f"worker {url}: HTTP 400 not a batch: ")
         message = await refusal(http, FunctionUnavailable, function=url + "/health")
         assert message.startswith(f"worker {url}/health: HTTP 405 method: 'POST' is not allowed")
