@@ -20,7 +20,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.redis_store import ADVANCE, RedisStore
+from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.local.redis_server import RedisServer, RedisServerError
 from tests.buffer_service.conftest import Plans, plan, serving
@@ -127,8 +127,11 @@ async def test_a_user_whose_rights_do_not_suffice_is_told_which(function):
 def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
     sources = [(ROOT / "buffer_service" / name).read_text() for name in ("redis_store.py", "redis_servers.py")]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
-    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE)) | {"CLIENT|SETINFO", "SMEMBERS"}  # the latter reads the record
-    used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED"}}
+    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE)) | {
+        "CLIENT|SETINFO",
+        "SMEMBERS",
+    }  # the latter reads the record
+    used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED", "WRONGTYPE"}}
     granted = {word[1:].upper() for word in documented_rights("sluice", "x") if word.startswith("+")}
     assert granted == used
 
