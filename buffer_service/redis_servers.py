@@ -30,8 +30,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
@@ -59,6 +60,7 @@ LOOK_ANYWAY = (
     30.0  # seconds until they are asked though nothing has happened: all servers may be replaced while nothing is asked of them
 )
 MOST_CONNECTIONS = 10_000  # one for each call under way: a queue has one at a time, and redis-py allows a hundred
+FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")  # options of a URL that name one
 Command = Sequence[Any]
 
 
@@ -79,6 +81,7 @@ class Server:
     def __init__(self, url: str, closing: set[asyncio.Task[None]]) -> None:
         self.url = url
         self.successions = 0  # times that another server was found here
+        self.connected = False  # ever
         self._history = ""
         self.client = self._open()
         self._blocked: set[asyncio.Timeout] = set()
@@ -129,6 +132,7 @@ class Server:
 
     async def _greet(self, connection: Any) -> None:
         """Begin a connection, and see whether the one at the other end goes on where the last one was."""
+        self.connected = True
         await connection.on_connect()
         await connection.send_command("INFO", "replication", check_health=False)
         try:
@@ -187,7 +191,7 @@ class Servers:
             self._topology.silent(slot, server.url)
             self._in_doubt = True
             self._look_if_due()
-            raise Away(f"Redis does not answer: {_reason(error, redirected)}") from error
+            raise Away(f"Redis does not answer: {_reason(error, redirected, server)}") from error
 
     def successions(self, slot: int) -> int:
         """How often the server of a slot may have changed to one that has not seen the last writes."""
@@ -291,12 +295,25 @@ def _nobody_has_it(error: Exception) -> bool:
     return isinstance(error, ClusterDownError) and str(error).startswith("Hash slot not served")
 
 
-def _reason(error: Exception, redirected: ResponseError | None) -> str:
+def _reason(error: Exception, redirected: ResponseError | None, server: Server) -> str:
     if isinstance(error, TimeoutError) and redirected is not None:
         return f"its keys are on their way to another server ({redirected})"
+    if isinstance(error, TimeoutError) and server.url.startswith("rediss:") and not server.connected:
+        return "no answer in time, and never a TLS connection; does it speak TLS at this port?"
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(error) or type(error).__name__
+
+
+def check_url(url: str) -> None:
+    """Raise ``ValueError``, ``TypeError`` or ``OSError`` where a URL has no form, unknown options or files that cannot be read."""
+    for option, path in parse_qsl(urlsplit(url).query):
+        if option in FILES:
+            Path(path).read_bytes()
+    pool: Any = redis.Redis.from_url(url).connection_pool
+    connection = pool.make_connection()
+    if isinstance(connection, redis.SSLConnection):
+        connection.ssl_context.get()
 
 
 def url_at(url: str, host: str, port: int) -> str:

@@ -293,7 +293,7 @@ def _words(key: bytes, kind: bytes, aside: bytes, stays: bytes) -> str:
     """What was found under a key, and what became of it."""
     said = f"Redis holds a {kind.decode()} under the key {key.decode()}, which is not what the buffer puts there"
     if stays:
-        return f"{said}; it could not be set aside: {stays.decode()}"
+        return f"{said}; it could not be renamed to {aside.decode()}: {stays.decode()}"
     said += f"; it is set aside as {aside.decode()} for {ASIDE_LIFE // 3600} hours"
     _log.error("%s", said)
     return said

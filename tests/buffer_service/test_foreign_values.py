@@ -165,7 +165,7 @@ async def test_where_nothing_may_be_set_aside_the_reason_names_the_key_and_readi
             await plant(admin, "sluice:{m}:members", "string")
             status, _, body = await buffer.post("/models/m", b"1")
             assert status == 503
-            for part in (b"Redis holds a string under the key sluice:{m}:members", b"could not be set aside", b"rename"):
+            for part in (b"Redis holds a string under the key sluice:{m}:members", b"it could not be renamed to", b":aside"):
                 assert part in body
             for path in ("/v2/health/ready", "/v2/models/m/ready"):
                 status, _, body = await buffer.get(path)
