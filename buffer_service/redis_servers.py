@@ -210,13 +210,12 @@ class Servers:
         if not isinstance(redirected, AskError):
             await asyncio.sleep(TRY_AGAIN)
             return server, False
-        url = url_at(server.url, redirected.host, redirected.port)
-        if isinstance(redirected, MovedError):
-            self._close(self._topology.moved(slot, url))
-            self._in_doubt = True
+        url, moved = url_at(server.url, redirected.host, redirected.port), isinstance(redirected, MovedError)
+        self._close(self._topology.moved(slot, url) if moved else self._topology.named(url))
+        self._in_doubt |= moved
         if url == server.url:  # two servers that do not agree yet
             await asyncio.sleep(TRY_AGAIN)
-        return self._server(url), not isinstance(redirected, MovedError)
+        return self._server(url), not moved
 
     def _server(self, url: str) -> Server:
         if url not in self._servers:

@@ -2,6 +2,7 @@
 
     served      a server executed what it was asked for a slot: it has the slot
     moved       a server said who has it (MOVED): that one is asked from now on
+    named       a server said who is to be asked this once (ASK): that one is known
     turned      one knows of nobody who has it: the next that is known is asked for this slot
     silent      one is gone, or may not write: the next is asked for this slot, and none of its slots may have all writes any more
     told        those that were asked said who is in the cluster: the others are forgotten
@@ -70,6 +71,10 @@ class Topology:
     def moved(self, slot: int, url: str) -> list[str]:
         """Who is forgotten for it."""
         self._slot(slot).owner = url
+        return self.named(url)
+
+    def named(self, url: str) -> list[str]:
+        """Who is forgotten for it."""
         if url != self._seed:
             self._known.pop(url, None)
             self._known[url] = None

@@ -167,6 +167,8 @@ class Node:
                     writer.write(encoded([[0, 16383, *nodes]] if nodes else []))
                 elif line == b"GET\r\n":
                     writer.write(self.says or encoded(b"%d" % self.port))
+                elif line == b"ASKING\r\n":
+                    writer.write(b"+OK\r\n")
                 elif line in (b"CLIENT\r\n", b"INFO\r\n"):
                     writer.write(b"-ERR not here\r\n")
         finally:
@@ -177,8 +179,8 @@ class Node:
     def url(self):
         return f"redis://127.0.0.1:{self.port}/0?protocol=2"
 
-    def points_to(self, other, slot=1):
-        self.says = b"-MOVED %d 127.0.0.1:%d\r\n" % (slot, other.port)
+    def points_to(self, other, word="MOVED"):
+        self.says = f"-{word} 1 127.0.0.1:{other.port}\r\n".encode()
 
     def end(self):
         self.server.close()
@@ -307,13 +309,15 @@ async def test_however_many_calls_fail_the_cluster_is_asked_about_once_in_a_whil
         assert 2 <= seed.asked <= 1 + (time.monotonic() - began) / 0.1
 
 
-async def test_a_server_that_sends_everybody_elsewhere_is_not_followed_without_end(monkeypatch):
+@pytest.mark.parametrize("word", ["MOVED", "ASK"])
+async def test_a_server_that_sends_everybody_elsewhere_is_not_followed_without_end(monkeypatch, word):
+    monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 0.3)
     monkeypatch.setattr(redis_topology, "MOST_KNOWN", 4)
     async with AsyncExitStack() as stack:
         ring = await stack.enter_async_context(nodes(8))
         servers = await stack.enter_async_context(servers_from(ring[0]))
         for i, node in enumerate(ring):
-            node.points_to(ring[(i + 1) % 8])
+            node.points_to(ring[(i + 1) % 8], word=word)
         with pytest.raises(Away, match="its keys are on their way"):
             await asked(servers)
         assert len(servers._topology.known) <= 5
