@@ -36,16 +36,9 @@ async def client(redis_server):
 
 async def plant(client, key, kind, value=b"somebody else's"):
     """Another application writes there."""
-    await client.delete(key)
-    match kind:
-        case "string":
-            await client.set(key, value)
-        case "list":
-            await client.rpush(key, value)
-        case "hash":
-            await client.hset(key, LOST[:16], value)
-        case "set":
-            await client.sadd(key, value)
+    writes = {"string": ("SET", key), "list": ("RPUSH", key), "hash": ("HSET", key, LOST[:16]), "set": ("SADD", key)}
+    async with client.pipeline(transaction=True) as both:
+        await both.delete(key).execute_command(*writes[kind], value).execute()
 
 
 FOREIGN = [
