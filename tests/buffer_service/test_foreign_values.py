@@ -44,7 +44,7 @@ async def plant(client, key, kind, value=b"somebody else's"):
 FOREIGN = [
     *((name, "set", b"x") for name in ("policy", "arrived", "members", "in_flight", "processes", "attempts", "epoch", "taken")),
     *((name, "string", b"x") for name in ("policy", "arrived", "members", "in_flight", "processes", "attempts", "taken")),
-    ("policy", "string", b"x" * 100),
+    ("policy", "string", b"x" * 20_000),
     ("policy", "string", struct.pack("<iid", 3, -1, -1.0)),
     ("policy", "string", struct.pack("<iid", 0, -1, -1.0) + b"x" * 12),
     ("policy", "string", struct.pack("<iid", -1, -1, -1.0) + b"x" * 12),
@@ -92,14 +92,16 @@ async def _is_set_aside(buffer, client, model, name, kind, value):
     return said
 
 
-async def test_a_batch_in_flight_whose_members_are_none_costs_nobody_an_answer(redis_server, client, function):
-    model, store = uuid.uuid4().hex, RedisStore(redis_server.url, new_process_name())
-    async with serving(function, POLICY, store, Plans(plan(POLICY, model)), lease=0.1) as buffer, asyncio.timeout(PATIENCE):
-        assert (await buffer.post(f"/models/{model}", b"1"))[0] == 200
-        packed = msgspec.msgpack.encode([[{}], [{"no": "member"}]])
-        await client.hset(f"sluice:{{{model}}}:in_flight", "nobody00:1:0", packed)
-        while await client.hexists(f"sluice:{{{model}}}:in_flight", "nobody00:1:0"):
-            assert (await buffer.post(f"/models/{model}", b"2"))[::2] == (200, b"2")
+async def test_a_batch_in_flight_whose_members_are_none_is_put_aside_and_those_lost_with_it_are_sent_again(redis_server, client):
+    store = RedisStore(redis_server.url, "aaaaaaaa")
+    queue, member = store.queue(uuid.uuid4().hex, Limits()), b"aaaaaaaa00000000"
+    await queue.install(constructors.no_batching())
+    await queue.advance(Events([member]), now=1.0)
+    await client.hset(queue.keys[3], "aaaaaaaa:9:9", msgspec.msgpack.encode([["1"], [{"no": "member"}]]))
+    outcome = await queue.advance(Events(serving=[]), now=2.0)
+    assert [batch.members for batch in outcome.batches] == [[member]]
+    assert len(outcome.dead) == 1
+    await store.close()
 
 
 async def test_the_record_of_arrivals_begins_anew_where_somebody_else_wrote_and_stops_nobody(redis_server, client, function):

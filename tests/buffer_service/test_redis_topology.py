@@ -269,6 +269,7 @@ async def test_servers_that_were_replaced_while_nothing_was_asked_of_them_are_fo
         servers = await stack.enter_async_context(servers_from(seed))
         seed.cluster = [seed]
         assert await asked(servers) == seed.port
+        await until(lambda: servers._looking.done())
         seed.cluster = [seed, new]
         await asyncio.sleep(0.06)
         assert await asked(servers) == seed.port
