@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import MAX_ROUTES, Plan, PolicyDocument, Route, read, write
+from sluice.batching.documents import MAX_ROUTES, MAX_WORKERS, Plan, PolicyDocument, Route, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import MAX_HOLD, MAX_ROWS, MAX_SERVERS
 from sluice.buffer_service.invokers import FunctionUnavailable, InvokerBySyntax, LocalInvoker
@@ -83,6 +83,14 @@ def test_a_plan_of_too_many_routes_is_refused():
     routes = [Route(f"r{i}", "f", PolicyDocument.of(NO_BATCHING), 1 / (MAX_ROUTES + 1)) for i in range(MAX_ROUTES + 1)]
     with pytest.raises(InvalidInput, match=f"routes: {MAX_ROUTES + 1} is not allowed; allowed: at most {MAX_ROUTES}"):
         Plan(model="m", routes=routes)
+
+
+def test_a_plan_of_too_many_workers_is_refused_and_one_of_as_many_as_are_allowed_is_taken():
+    workers = [f"http://10.0.{i // 256}.{i % 256}:8500" for i in range(MAX_WORKERS + 1)]
+    read(Plan, document(",".join(workers[1:])))
+    told = f"function: '{MAX_WORKERS + 1} addresses' is not allowed; allowed: at most {MAX_WORKERS} workers"
+    with pytest.raises(InvalidInput, match=told):
+        read(Plan, document(",".join(workers)))
 
 
 # --- what this buffer can keep
