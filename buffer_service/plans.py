@@ -4,7 +4,7 @@ A plan that cannot work is refused with an error that names the field and the va
 
     what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``;
                                 a folder, a pipe or a device where a file should be, a link to nothing
-    what callers do not wait    a finite hold beyond their ``request_timeout``
+    what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``
     an unknown function         one that does not exist, or serves another model
     a silent function           a route that is new and of whose workers none answers, while one of the plan in force does; in the
                                 first plan of a model it is taken, as it may come, and there is nothing better
@@ -266,6 +266,9 @@ def check_waits(plan: Plan, request_timeout: float) -> None:
     """Whether callers wait as long as a plan would have them; raises ``InvalidInput``."""
     for route in plan.all_routes:
         field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
+        longest, why = request_timeout, "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
+        drop_after = route.policy.drop_after
+        if drop_after is not None and drop_after < longest:
+            longest, why = drop_after, "after which the table gives up who waits (drop_after)"
         for q, hold in enumerate(route.policy.hold):
-            allowed = f"at most {request_timeout:g} s, after which callers get 504 (SLUICE_REQUEST_TIMEOUT), or null"
-            require(hold is None or hold <= request_timeout, f"{field}[{q}]", hold, allowed)
+            require(hold is None or hold <= longest, f"{field}[{q}]", hold, f"at most {longest:g} s, {why}, or null")
