@@ -24,6 +24,7 @@ from sluice.batching.policy import INF, MAX_HOLD, MAX_ROWS, MAX_SERVERS, Paramet
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
 MAX_ROUTES = 256
+MAX_WORKERS = 1024  # of a route
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -345,7 +346,9 @@ def _require_function(field: str, function: str) -> None:
     """Whether an address is one that can be connected to; whether a name is a function's, only Lambda knows."""
     allowed = "a Lambda function (name, name:alias or ARN), or addresses of workers (http:// or https://) with commas between"
     require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, function, allowed)
-    for address in function.split(",") if "://" in function else ():
+    addresses = function.split(",") if "://" in function else []
+    require(len(addresses) <= MAX_WORKERS, field, f"{len(addresses)} addresses", f"at most {MAX_WORKERS} workers")
+    for address in addresses:
         require(_is_reachable(address), field, function, allowed)
 
 
@@ -379,16 +382,26 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
             raise InvalidInput(f"{prefix}{where}{cause.field}", cause.value, cause.allowed) from None
         message, _, path_text = str(error).partition(" - at `$")
         path_text = path_text.rstrip("`").lstrip(".")
-        value = _value_at(msgspec.json.decode(data), path_text)
+        try:
+            value = _value_at(msgspec.json.decode(data), path_text)
+        except _UNREADABLE as unreadable:  # what is of another type is also not JSON further on
+            raise _not_json(prefix + kind.__name__, data, unreadable) from None
         raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, message[0].lower() + message[1:]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = data if isinstance(data, str) else data.decode("utf-8", "replace")
-        raise InvalidInput(f"{prefix}{kind.__name__}", text, f"a JSON document ({error})") from None
+    except _UNREADABLE as error:
+        raise _not_json(prefix + kind.__name__, data, error) from None
 
 
 def write(document: object) -> bytes:
     """The JSON of a document, or of plain data and records, indented for people."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _not_json(field: str, data: bytes | str, error: Exception) -> InvalidInput:
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    return InvalidInput(field, text, f"a JSON document ({error})")
 
 
 def _value_at(value: Any, path: str) -> Any:
