@@ -28,7 +28,7 @@ from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.routes import Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
@@ -64,7 +64,8 @@ class BufferService:
         self.telemetry = telemetry if telemetry is not None else Telemetry()
         self.waiting = Room(settings.max_waiting_bytes)
         self.untaken = Room(settings.max_waiting_bytes)
-        self.telemetry.measure(self.waiting, self.untaken)
+        self.connections = Connections(_most_connections())
+        self.telemetry.measure(self.waiting, self.untaken, self.connections)
         self._store = store
         self._invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected)
         source = plans if plans is not None else plan_source(settings.plans)
@@ -277,6 +278,12 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def _most_connections() -> int:
+    """Of clients: what is left of the descriptors is for workers, the store, plans and logs."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most * 3 // 4 if most != resource.RLIM_INFINITY else sys.maxsize
+
+
 def _leave_delay(settings: Settings) -> float:
     """Half of the drain at the most (s): who waits for an answer comes before who might still come."""
     return min(settings.leave_delay, settings.drain_timeout / 2)
@@ -289,7 +296,9 @@ def server(service: BufferService) -> Server:
         Application(service),
         host=settings.host,
         port=settings.port,
-        http=limited_protocol(settings.header_timeout, settings.body_timeout, service.waiting, service.untaken),
+        http=limited_protocol(
+            settings.header_timeout, settings.body_timeout, service.waiting, service.untaken, service.connections
+        ),
         ws="none",
         lifespan="on",
         access_log=False,

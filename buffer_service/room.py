@@ -1,10 +1,11 @@
-"""How many bytes may be held at once, for whom this process answers or for whom it reads: what is taken, and by whom it was.
+"""How many bytes and connections may be held at once: what is taken, and by whom it was.
 
 What may live here: counts. A room knows nothing of what fills it; who takes bytes gives them back.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import TracebackType
 
 from sluice.batching.errors import NoRoom
@@ -60,3 +61,12 @@ class Share:
             raise NoRoom(room.limit)
         room.taken += more
         self.size += more
+
+
+@dataclass(slots=True)
+class Connections:
+    """Of clients: how many there may be, how many there are, and how many were refused as one too many."""
+
+    most: int
+    open: int = 0
+    refused: int = 0

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.tallies import Count, Counters, Histograms
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
@@ -69,6 +69,9 @@ class Telemetry:
         self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
         self._unreadable = Seldom(_log.error)
         self._held = Gauge("sluice_held_bytes", "Requests that wait, answers that are not taken.", ("what",), registry=registry)
+        self._connections = Gauge("sluice_connections", "Of clients, open.", registry=registry)
+        text = "Connections that were one too many."
+        self._connections_refused = Gauge("sluice_connections_refused", text, registry=registry)
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
@@ -80,8 +83,10 @@ class Telemetry:
         """The metrics of one model."""
         return ModelTelemetry(self, plan)
 
-    def measure(self, waiting: Room, untaken: Room) -> None:
+    def measure(self, waiting: Room, untaken: Room, connections: Connections) -> None:
         """Have a scrape say how full these are."""
+        self._connections.set_function(lambda: connections.open)
+        self._connections_refused.set_function(lambda: connections.refused)
         for what, room in (("waiting", waiting), ("untaken", untaken)):
             self._held.labels(what).set_function(partial(getattr, room, "taken"))
 
