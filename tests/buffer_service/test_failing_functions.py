@@ -344,6 +344,24 @@ def test_a_batch_that_was_computed_and_failed_is_halved_where_no_other_worker_ca
     assert asked(bench.state.turn(0.3), ids) == [[0, 1]]
 
 
+def test_a_worker_that_is_busy_is_waited_for_where_another_cannot_be_reached():
+    for first, second in ((Cause.UNAVAILABLE, Cause.BUSY), (Cause.BUSY, Cause.UNAVAILABLE)):
+        bench = Bench().begun()
+        bench.batch(0.1, 4)
+        bench.state.served(0.2, "b1", Failure(first, "no", worker="http://a"))
+        [again] = bench.state.turn(0.2).invoke
+        assert again.avoid == "http://a"
+        bench.state.served(0.3, "b1", Failure(second, "no", worker="http://b"))
+        instructions = bench.state.turn(0.3)
+        assert not instructions.invoke and not instructions.tell
+        [later] = bench.state.turn(0.3 + BACKOFF).invoke
+        assert later.avoid == "" and len(later.items) == 4
+        bench.state.served(PATIENCE, "b1", Failure(first, "no", worker="http://a"))
+        bench.state.turn(PATIENCE)
+        bench.state.served(PATIENCE, "b1", Failure(second, "no", worker="http://b", retry_after=1.0))
+        assert {answer.status for answer in bench.state.turn(PATIENCE).tell} == {503}  # it cannot be waited for any longer
+
+
 def test_a_failure_that_another_worker_makes_good_says_nothing_of_the_function():
     bench = Bench(constructors.greedy(1)).begun()
     for i in range(2 * UNAVAILABLE_LIMIT):
