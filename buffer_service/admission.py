@@ -90,7 +90,7 @@ class Admission:
             return
         left = taken - self._taken
         was_busy, self._busy = self._busy, in_flight * self._largest >= self._full
-        if not was_busy or not self._busy or left > max(self._waiting, self._full):
+        if not was_busy or not self._busy or not 0 <= left <= max(self._waiting, self._full):
             self._busy_for = 0.0
         else:
             self._busy_for += now - self._heard_at

@@ -11,7 +11,9 @@
 --       8 epoch      string: which life of this queue it is; another one means that everything before is lost
 --       9 arrival_stream  stream: when requests came, one entry for each call that accepted some (buffer_service/arrival_stream.py);
 --                  all queues of a model that share its slot write the same one
---       10 taken   string: how many members have left in batches
+--       10 taken   string: how many members have left in batches; it never falls while it is kept. A version that does not know of
+--                  it leaves it as it is: while the two serve side by side the rate of service seems lower than it is, and a
+--                  process of this version refuses before it must; what was measured fades within seconds of the other's end
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
@@ -199,10 +201,11 @@ while waiting > 0 and not leaving do
     taken = taken + take
   end
 end
-if taken > 0 then
-  taken = redis.call('INCRBY', KEYS[10], taken)
-else
-  taken = tonumber(redis.call('GET', KEYS[10]) or 0)
+-- No answer hangs on the count, so nothing that is wrong with it may stop the queue: it is begun again.
+local counted = tonumber(taken > 0 and redis.pcall('INCRBY', KEYS[10], taken) or redis.pcall('GET', KEYS[10]))
+if not counted then
+  if taken > 0 then redis.call('SET', KEYS[10], taken) end
+  counted = taken
 end
 
-return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, servers >= 0 and in_flight or 0 }
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, counted, servers >= 0 and in_flight or 0 }

@@ -190,3 +190,31 @@ def test_batches_that_take_longer_than_callers_stay_are_made_smaller(largest):
         admission.worked(end - begin, 1 - len(answered) / max(1, len(batch)))
         admission.heard(now, len(waiting), taken, 1)
     assert sum(at >= 20.0 for at in good) >= 0.9 * 40 * 195
+
+
+def test_a_count_of_who_was_taken_that_falls_is_not_measured():
+    """As of a key that somebody deleted, that Redis evicted, or that was begun again."""
+    served = Served()
+    served.batches(20, BATCH)
+    rate, served.taken = served.admission._rate(), 0
+    served.batches(3, BATCH)
+    assert served.admission._rate() == pytest.approx(rate, rel=0.05)
+    assert served.admission.refuses(served.now, 2 * BATCH, "m") is None
+
+
+def test_batches_that_another_version_took_uncounted_leave_nothing_behind():
+    """Two versions on one queue: the older one does not count whom it takes, so that the rate looks half of what it is."""
+    served = Served()
+    served.batches(20, BATCH)
+    for n in range(100):
+        uncounted = served.taken
+        served.batches(1, 3 * BATCH)
+        if n % 2:
+            served.taken = uncounted
+    assert served.refused and 0 < served.admission._rate() < 0.7 * RATE
+    served.batches(20, BATCH // 2)  # the older one has gone
+    refused = served.refused
+    served.batches(20, BATCH // 2)
+    assert served.refused == refused and not served.admission._overload
+    served.batches(20, BATCH)
+    assert served.refused == refused and served.admission._rate() == pytest.approx(RATE, rel=0.1)

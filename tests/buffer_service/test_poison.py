@@ -83,6 +83,18 @@ async def test_a_batch_in_flight_that_cannot_be_read_is_set_aside_and_its_server
             assert (await buffer.post(f"/models/{model}", b"2"))[::2] == (200, b"2")
 
 
+async def test_a_count_of_the_taken_that_is_no_number_is_begun_again(redis_server, client, function):
+    model, store = uuid.uuid4().hex, RedisStore(redis_server.url, new_process_name())
+    key = f"sluice:{{{model}}}:taken"
+    async with serving(function, ONE_SERVER, store, Plans(plan(ONE_SERVER, model))) as buffer:
+        for body in (b"1", b"2"):
+            assert (await buffer.post(f"/models/{model}", body))[0] == 200
+        await client.set(key, "garbage")
+        async with asyncio.timeout(PATIENCE):
+            assert (await buffer.post(f"/models/{model}", b"3"))[::2] == (200, b"3")
+        assert await client.get(key) == b"1"
+
+
 async def test_garbage_in_a_mailbox_does_not_stop_the_mail(redis_server, client, function, caplog):
     unsendable = msgspec.msgpack.encode([Answer("0123456789abcdef", 99, "text/plain", b"", {"a b": "c"})])
     garbage = [*GARBAGE, FROM_LATER, msgspec.msgpack.encode([{"id": "x"}]), unsendable]
