@@ -26,6 +26,7 @@ from sluice.buffer_service.room import Room
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_WORKERS = 1024  # by which ejections are counted; plans come and go, and name others
 SAMPLE = 100  # values that one line of the embedded metric format may carry
 
 _log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Telemetry:
         self._plan_refused_at = Gauge(name, text, registry=registry)
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
         self._ejections = Counter("sluice_worker_ejections", text, ("worker",), registry=registry)
+        self._ejected: dict[str, None] = {}  # workers, the last that was at the end
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
@@ -99,7 +101,13 @@ class Telemetry:
         self._plan_refused_at.set(self._clock())
 
     def ejected(self, worker: str) -> None:
-        """One of several workers is not asked for a while."""
+        """One of several workers is not asked for a while; of too many, the one of which that was said longest ago is not shown."""
+        self._ejected.pop(worker, None)
+        self._ejected[worker] = None
+        if len(self._ejected) > MOST_WORKERS:
+            gone = next(iter(self._ejected))
+            del self._ejected[gone]
+            self._ejections.remove(gone)
         self._ejections.labels(worker).inc()
 
 
