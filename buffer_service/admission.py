@@ -73,7 +73,7 @@ class Admission:
         self._elastic = policy.servers is None
         self._largest = policy.max_batch_size
         self._full = self._largest * (policy.servers or 1)  # members at work while all servers are
-        self._takes = 0.0  # batches at once, of an elastic function that refused one more
+        self._takes = math.inf  # batches at once, of an elastic function that refused one more
         self._floor = float(self._full)  # members that may always wait
         self._drop_after = policy.drop_after if policy.drop_after is not None and policy.drop_after < patience else None
         self._patience = patience
@@ -105,17 +105,18 @@ class Admission:
 
     def throttled(self, now: float, calls: int, at_work: int) -> None:
         """An elastic function refused a batch for want of concurrency; so many others are at work, of so many members in all."""
-        full = max(self._largest, at_work)
-        self._floor *= full / self._full
-        self._full, self._takes = full, calls
         if not self._waiting and now - self._heard_at > FADES:
             self._forget_the_rate()
-            self._throttled_at = now
+            self._throttled_at, self._takes = now, math.inf
+        if calls <= self._takes:  # else some of these are about to be refused too
+            full = max(self._largest, at_work)
+            self._floor *= full / self._full
+            self._full, self._takes = full, calls
 
     def took(self, calls: int) -> None:
         """An elastic function answered one of so many batches; where it is not known to take more, it may."""
         if calls >= self._takes:
-            self._takes += 1 / max(1.0, self._takes)
+            self._takes += 1 / max(1, self._takes)
 
     def put_off(self, now: float, waiting: int, answered: int) -> None:
         """So many wait as an elastic function is busy, and it has answered so many in all."""

@@ -263,6 +263,7 @@ class RouteState:
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
         self._resting: dict[str, float] = {}  # batches whose function is busy, and when each is looked at again
+        self._look_at = NEVER  # the earliest of these times
         self._put_off = 0  # items of these
         self._calls = self._at_work = 0  # of the function, under way; and their items
         self._computed = 0  # items that the function has answered
@@ -467,7 +468,7 @@ class RouteState:
 
         Without ``may_call`` the next turn, which must come soon, does what only a call can do, and says when to wake.
         """
-        if self._resting:
+        if now >= self._look_at:
             self._wake(now)
         call = None
         if may_call and self._asked is None and (now >= self._ask_at or self.life in ENDING):
@@ -552,8 +553,7 @@ class RouteState:
 
     def _wake_at(self) -> float:
         asks_at = NEVER if self._asked is not None else self._ask_at
-        if self._resting:
-            asks_at = min(asks_at, *self._resting.values())
+        asks_at = min(asks_at, self._look_at)
         return min(asks_at, *(message.due for message in self._messages)) if self._messages else asks_at
 
     # -- what the queue answered
@@ -704,7 +704,7 @@ class RouteState:
         if batch.asked:
             return
         if batch.parts:
-            self._resting[batch_id] = min(batch.parts[-1].due, now + LONGEST_BACKOFF)  # who waits may be gone before it is due
+            self._rest_until(batch_id, min(batch.parts[-1].due, now + LONGEST_BACKOFF))  # who waits may be gone before it is due
             if not self._admission.is_left(now - batch.taken_at):
                 batch.put_off = sum(len(part.items) for part in batch.parts)
                 self._put_off += batch.put_off
@@ -808,8 +808,11 @@ class RouteState:
 
     def _wake(self, now: float) -> None:
         """Go on with the batches that are to be looked at."""
-        for batch_id in [batch_id for batch_id, due in self._resting.items() if due <= now]:
+        looked_at = [batch_id for batch_id, due in self._resting.items() if due <= now]
+        for batch_id in looked_at:
             del self._resting[batch_id]
+        self._look_at = min(self._resting.values(), default=NEVER)
+        for batch_id in looked_at:
             batch = self._batches[batch_id]
             self._put_off_no_more(batch)
             if self.life in RETIRED:
@@ -834,7 +837,7 @@ class RouteState:
             if part.earliest > now:
                 continue
             if not any(self._wanted(item.id) for item in part.items):
-                self._resting[batch_id] = now
+                self._rest_until(batch_id, now)
                 continue
             is_left = self._admission.is_left(now - batch.taken_at)
             if is_left:
@@ -842,7 +845,12 @@ class RouteState:
             if first is None or (is_left, batch.taken_at) < first[:2]:
                 first = is_left, batch.taken_at, batch_id
         if first is not None:
-            self._batches[first[2]].parts[-1].due = self._resting[first[2]] = now
+            self._batches[first[2]].parts[-1].due = now
+            self._rest_until(first[2], now)
+
+    def _rest_until(self, batch_id: str, when: float) -> None:
+        self._resting[batch_id] = when
+        self._look_at = min(self._look_at, when)
 
     def _put_off_no_more(self, batch: BatchState) -> None:
         self._put_off -= batch.put_off
@@ -853,7 +861,7 @@ class RouteState:
         for batch_id in self._resting:
             for part in self._batches[batch_id].parts:
                 part.due = now
-        self._resting = dict.fromkeys(self._resting, now)
+            self._rest_until(batch_id, now)
 
     def _settle(self, batch_id: str, error: StoreUnavailable | None) -> None:
         """One message or move of a batch ended."""

@@ -237,15 +237,17 @@ class Throttle:
             if answered:
                 self.admission.worked(TIME)
             for _ in range(each_round):
-                full = self.admission.has_room(self.slots, 0)
-                if full or self.admission.refuses(self.now, self.waiting, "m") is None:
+                if self.admission.has_room(min(self.slots, self.waiting // BATCH), 0) or not self.admission.refuses(
+                    self.now, max(0, self.waiting - self.slots * BATCH), "m"
+                ):
                     self.waiting += 1
                 else:
                     self.refused += 1
                 longest = max(longest, self.waiting)
-            if self.waiting:
+            put_off = max(0, self.waiting - self.slots * BATCH)
+            if put_off:
                 self.admission.throttled(self.now, self.slots, self.slots * BATCH)
-            self.admission.put_off(self.now, self.waiting, self.answered)
+            self.admission.put_off(self.now, put_off, self.answered)
         return longest
 
 
@@ -304,6 +306,7 @@ def test_a_function_that_answers_as_many_as_it_is_known_to_take_is_tried_with_on
     admission = Admission(constructors.greedy(BATCH, servers=None), PATIENCE, None)
     admission.throttled(1.0, 4, 4 * BATCH)
     admission.put_off(1.0, BATCH, 0)
+    admission.throttled(1.0, 7, 4 * BATCH)  # others that are about to be refused
     assert admission.has_room(3, 0) and not admission.has_room(4, 0) and not admission.has_room(3, BATCH)
     for _ in range(3):
         admission.took(3)
