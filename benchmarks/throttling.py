@@ -1,8 +1,9 @@
 """What comes through to a Lambda function that takes only so many batches at once, when three times as much comes.
 
-A stand-in for Lambda's Invoke API that answers 429 beyond ``--slots``, for good or until ``--until`` seconds after the load has
-grown; a real buffer process, clients over HTTP. 5 s at half of what the slots take, ``--seconds`` at ``--multiple`` times it, then
-10 s at half again. Rows are as of ``benchmarks/overload.py``.
+A stand-in for Lambda's Invoke API that answers 429 beyond ``--slots``; a real buffer process, clients over HTTP. The capacity is
+what a closed loop gets that fills the slots. Then 5 s at half of it, ``--seconds`` at ``--multiple`` times it, 10 s at half again.
+With ``--until`` the stand-in takes whatever comes so many seconds after the load has grown. The rows are those of
+``benchmarks/overload.py``.
 
 ``python -m benchmarks.throttling [--slots 2] [--multiple 3] [--patience 2,60] [--seconds 20] [--until S]``
 """
@@ -21,13 +22,26 @@ from pathlib import Path
 from aiohttp import web
 
 from benchmarks.buffer_throughput import wait_for
-from benchmarks.overload import BATCH_SIZE, CALM, INTERCEPT, PORT, SLOPE, WORKER_PORT, arrivals, child, each_second, row
+from benchmarks.overload import (
+    BATCH_SIZE,
+    CALM,
+    INTERCEPT,
+    PORT,
+    SLOPE,
+    WORKER_PORT,
+    arrivals,
+    child,
+    closed_loop,
+    each_second,
+    row,
+)
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import size_or_timeout
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
 from sluice.local.replay import replay, run
 
 SERVICE_TIME = INTERCEPT + SLOPE * BATCH_SIZE  # s
+CLOSED_LOOP = 6.0  # s that starting and measuring the capacity take, about
 
 
 def main() -> None:
@@ -43,22 +57,25 @@ def main() -> None:
     if options.serve:
         web.run_app(stand_in(options.slots, options.until), port=WORKER_PORT, print=None)
         return
-    capacity = max(1, options.slots) * BATCH_SIZE / SERVICE_TIME
-    print(f"{options.slots} batches at once of up to {BATCH_SIZE} requests, {SERVICE_TIME:g} s: {capacity:.0f}/s")
-    print("times  patience  goodput  refused  p50, p99 of that  p95 before, under, in 1st, 2nd, later s after")
+    print(f"{options.slots} batches at once of up to {BATCH_SIZE} requests, {SERVICE_TIME:g} s")
+    print("capacity  times  patience  goodput  refused  p50, p99 of that  p95 before, under, in 1st, 2nd, later s after")
     for patience in map(float, options.patience.split(",")):
         with serving(options.slots, options.until):
+            capacity = closed_loop(f"http://127.0.0.1:{PORT}/models/throttled", options.slots * BATCH_SIZE)
             times = arrivals(capacity, options.multiple, options.seconds)
             result = run(replay(times, f"http://127.0.0.1:{PORT}/models/throttled", body=b"1", timeout=patience))
         statuses = {int(status): int((result.status == status).sum()) for status in sorted(set(result.status))}
-        print(f"{options.multiple:5g}  {patience:6g} s  {row(result, capacity, options.seconds)}  {statuses}", flush=True)
+        print(
+            f"{capacity:6.0f}/s  {options.multiple:5g}  {patience:6g} s  {row(result, capacity, options.seconds)}  {statuses}",
+            flush=True,
+        )
         print(each_second(result, capacity), flush=True)
 
 
 def stand_in(slots: int, until: float) -> web.Application:
-    """Lambda's Invoke API before a function that echoes; throttled from its start on for ``CALM + until`` s."""
+    """Lambda's Invoke API before a function that echoes; throttled from its start on for so long."""
     at_work = 0
-    ends = time.monotonic() + CALM + until
+    ends = time.monotonic() + CLOSED_LOOP + CALM + until
 
     async def invoke(request: web.Request) -> web.Response:
         nonlocal at_work

@@ -197,7 +197,8 @@ class Instructions(NamedTuple):
 
     ``tell`` are answers for callers here, ``log`` are lines with their level, ``unreadable`` says what was set aside. A turn is due
     again at ``wake_at`` (s; ``inf``: at a fact). ``drained``: nobody waits at the retired route any more; ``closed``: its lease is
-    given up. ``queue_length`` is what the queue said, if it was heard of since the last turn.
+    given up. ``queue_length`` is what the queue said, if it was heard of since the last turn. ``ended`` are batches that were asked
+    for and are under way no more.
     """
 
     call: Call | None
@@ -213,6 +214,7 @@ class Instructions(NamedTuple):
     drained: bool
     closed: bool
     queue_length: int | None
+    ended: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -263,6 +265,7 @@ class RouteState:
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
         self._resting: dict[str, float] = {}  # batches whose function is busy, and when each is looked at again
+        self._ended: list[str] = []
         self._look_at = NEVER  # the earliest of these times
         self._put_off = 0  # items of these
         self._calls = self._at_work = 0  # of the function, under way; and their items
@@ -487,7 +490,10 @@ class RouteState:
             self.life is Life.DRAINED,
             self.life is Life.CLOSED,
             self._queue_length,
+            self._ended,
         )
+        if self._ended:
+            self._ended = []
         if self._invoke or self._tell or self._refuse or self._adopted or self._move or self._log or self._unreadable:
             self._clear()  # else they are empty still
         self._queue_length = None
@@ -874,6 +880,8 @@ class RouteState:
     def _end(self, batch_id: str, batch: BatchState) -> None:
         """A batch is complete, or given up; either way its callers here have their answers."""
         del self._batches[batch_id]
+        if batch.times_asked:
+            self._ended.append(batch_id)
         if not batch.given_up:
             self._completed.append(batch_id)
             self._ask_at = AT_ONCE

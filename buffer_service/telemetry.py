@@ -68,7 +68,12 @@ class Telemetry:
         self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
         self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
         self._unreadable = Seldom(_log.error)
-        self._held = Gauge("sluice_held_bytes", "Requests that wait, answers that are not taken.", ("what",), registry=registry)
+        self._held = Gauge(
+            "sluice_held_bytes",
+            "Requests that wait, answers, and those not taken.",
+            ("what",),
+            registry=registry,
+        )
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
@@ -81,9 +86,9 @@ class Telemetry:
         """The metrics of one model."""
         return ModelTelemetry(self, plan)
 
-    def measure(self, waiting: Room, untaken: Room) -> None:
+    def measure(self, **rooms: Room) -> None:
         """Have a scrape say how full these are."""
-        for what, room in (("waiting", waiting), ("untaken", untaken)):
+        for what, room in rooms.items():
             self._held.labels(what).set_function(partial(getattr, room, "taken"))
 
     def watch(self, name: str, stream: UnblockedStream) -> None:
