@@ -81,7 +81,7 @@ LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bou
 SWEEPS = 3  # in a lease
 IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
-YIELDS = 8  # answers of a busy function to one of which no batch of this process follows at once
+YIELDS, YIELD = 8, 0.01  # answers of a busy function, to one of which a batch follows so many seconds later
 AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
 SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
@@ -831,11 +831,9 @@ class RouteState:
         """The function has answered, and takes one more: the batch that left the queue first is asked for before its time.
 
         What nobody waits for any more ends now, and takes nobody's turn; what callers are about to leave is the last. Other
-        processes see nothing of the answer: now and then the place is theirs.
+        processes see nothing of the answer: now and then they have some time to come first.
         """
         self._places += 1
-        if self._places % YIELDS == 0:
-            return
         first: tuple[bool, float, str] | None = None
         for batch_id in self._resting:
             batch = self._batches[batch_id]
@@ -851,8 +849,9 @@ class RouteState:
             if first is None or (is_left, batch.taken_at) < first[:2]:
                 first = is_left, batch.taken_at, batch_id
         if first is not None:
-            self._batches[first[2]].parts[-1].due = now
-            self._rest_until(first[2], now)
+            part = self._batches[first[2]].parts[-1]
+            part.due = min(part.due, now + (YIELD if self._places % YIELDS == 0 else 0.0))
+            self._rest_until(first[2], min(part.due, self._resting[first[2]]))
 
     def _rest_until(self, batch_id: str, when: float) -> None:
         self._resting[batch_id] = when

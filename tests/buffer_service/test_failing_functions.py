@@ -18,7 +18,7 @@ from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.circuit import RESERVE, STRIKES, UNAVAILABLE_LIMIT
 from sluice.buffer_service.function_state import RESTART, FunctionState
 from sluice.buffer_service.invokers import FunctionBusy, FunctionCrashed, FunctionUnavailable, HttpInvoker
-from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF, TOLD, YIELDS
+from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF, TOLD, YIELD, YIELDS
 from sluice.buffer_service.store import Outcome
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers, encode_metadata
 from tests.buffer_service.conftest import Function, Plans, plan, serving
@@ -298,7 +298,7 @@ def test_when_a_busy_function_has_answered_the_oldest_batch_that_waits_is_asked_
     assert "b1" not in bench.state._batches  # nobody waits for it, and it takes nobody's turn
 
 
-def test_one_place_in_so_many_of_a_busy_function_is_left_to_other_processes():
+def test_one_place_in_so_many_of_a_busy_function_is_left_to_other_processes_for_some_time():
     bench = Bench(constructors.greedy(1, servers=None)).begun()
     batches = {f"b{i}": bench.batch(0.0, 1, f"b{i}")[0] for i in range(2 * YIELDS)}
     for batch_id in list(batches)[YIELDS:]:
@@ -308,6 +308,7 @@ def test_one_place_in_so_many_of_a_busy_function_is_left_to_other_processes():
         bench.state.served(0.001, batch_id, answers(batches[batch_id]))
         asked += len(bench.state.turn(0.001).invoke)
     assert asked == YIELDS - 1
+    assert len(bench.state.turn(0.001 + YIELD).invoke) == 1
 
 
 def test_who_cannot_be_served_before_the_function_wants_to_be_asked_again_is_told_so_now():
