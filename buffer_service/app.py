@@ -64,10 +64,13 @@ class BufferService:
         self.telemetry = telemetry if telemetry is not None else Telemetry()
         self.waiting = Room(settings.max_waiting_bytes)
         self.untaken = Room(settings.max_waiting_bytes)
+        self.answers = Room(settings.max_waiting_bytes)
         self.connections = Connections(_most_connections())
-        self.telemetry.measure(self.waiting, self.untaken, self.connections)
+        self.telemetry.measure(self.connections, waiting=self.waiting, untaken=self.untaken, answers=self.answers)
         self._store = store
-        self._invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected)
+        if invoker is None:
+            invoker = InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected, self.answers)
+        self._invoker = invoker
         source = plans if plans is not None else plan_source(settings.plans)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
@@ -161,7 +164,8 @@ class BufferService:
             await current.follow(plan)
             return
         telemetry = self.telemetry.model(plan)
-        self._models[plan.model] = ServedModel(plan, self._store, self._limits, self._callers, self._invoker, telemetry)
+        parts = self._store, self._limits, self._callers, self._invoker, telemetry, self.answers
+        self._models[plan.model] = ServedModel(plan, *parts)
 
     async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
         """Refuse a plan whose functions do not exist, serve other models, or are silent while those ``in_force`` answer."""

@@ -60,6 +60,18 @@ REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
 RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
 ASIDE_LIFE = 86_400  # seconds that a value of somebody else is kept
+RECEIVE_BYTES = 1024 * 1024  # that the messages of one read have at most, beside the first
+MORE = """
+local taken, size = {}, 0
+while #taken < 99 do
+  local message = redis.call('LINDEX', KEYS[1], 0)
+  size = size + #(message or '')
+  if not message or size > tonumber(ARGV[1]) then break end
+  taken[#taken + 1] = redis.call('LPOP', KEYS[1])
+end
+return taken
+"""
+"""The messages that lie in a list, as many as have so many bytes together."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,8 +117,9 @@ class RedisStore:
 
     async def receive(self) -> list[bytes]:
         key = self._mailbox_key(self.process)
-        [found] = await self._mail(self.process, ("BLMPOP", RECEIVE_WAIT, 1, key, "LEFT", "COUNT", 100), blocks=RECEIVE_WAIT)
-        return cast("list[bytes]", found[1]) if found else []
+        wait: Command = ("BLMPOP", RECEIVE_WAIT, 1, key, "LEFT", "COUNT", 1)
+        found, more = await self._mail(self.process, wait, ("EVAL", MORE, 1, key, RECEIVE_BYTES), blocks=RECEIVE_WAIT)
+        return cast("list[bytes]", [*(found[1] if found else ()), *more])
 
     async def close(self) -> None:
         try:

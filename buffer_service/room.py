@@ -5,6 +5,7 @@ What may live here: counts. A room knows nothing of what fills it; who takes byt
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -19,6 +20,11 @@ class Room:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
+
+    @classmethod
+    def without_end(cls) -> Room:
+        """Room for whatever comes."""
+        return cls(sys.maxsize)
 
     def share(self) -> Share:
         """A part of the room, of no bytes yet."""

@@ -19,6 +19,7 @@ from yarl import URL
 from sluice.batching.errors import FunctionFailed, InvalidInput
 from sluice.buffer_service.invokers.http_client import error_message, open_client, read_answer, retry_after
 from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.room import Room
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 
 LAMBDA_ANSWER_LIMIT = PAYLOAD_LIMIT + 1024  # Lambda's own limit is a little above 6 MB
@@ -44,16 +45,24 @@ class LambdaInvoker:
 
     Endpoint, region and credentials are found as botocore finds them (``AWS_ENDPOINT_URL_LAMBDA``, ``AWS_DEFAULT_REGION``,
     profiles, roles), and the region in ``AWS_REGION`` too, where Lambda, ECS and the other SDKs have it; credentials are asked for
-    at every call, so that a role's are refreshed. ``backoff`` gives the seconds before a lost connection is opened again.
+    at every call, so that a role's are refreshed. ``backoff`` gives the seconds before a lost connection is opened again. Answers
+    take ``room`` while they are read.
     """
 
-    def __init__(self, timeout: float, endpoint_url: str | None = None, backoff: Callable[[int], float] = full_jitter) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        endpoint_url: str | None = None,
+        backoff: Callable[[int], float] = full_jitter,
+        room: Room | None = None,
+    ) -> None:
         self._aws = botocore.session.get_session()
         client = self._aws.create_client("lambda", endpoint_url=endpoint_url, region_name=_region(self._aws))
         self._endpoint = client.meta.endpoint_url.rstrip("/")
         self._region = client.meta.region_name
         self._credentials = self._aws.get_credentials()
         self._timeout = timeout
+        self._room = room if room is not None else Room.without_end()
         self._backoff = backoff
         self._http: aiohttp.ClientSession | None = None
 
@@ -126,7 +135,7 @@ class LambdaInvoker:
         if self._http is None:
             self._http = open_client(self._timeout)
         async with self._http.post(url, data=payload, headers=dict(request.headers), allow_redirects=False) as response:
-            return response.status, response.headers, await read_answer(response, LAMBDA_ANSWER_LIMIT)
+            return response.status, response.headers, await read_answer(response, LAMBDA_ANSWER_LIMIT, self._room)
 
 
 def _region(session: botocore.session.Session) -> str:

@@ -16,9 +16,11 @@ from sluice.buffer_service.invokers.port import (
     FunctionBusy,
     FunctionCrashed,
     FunctionUnavailable,
+    NoRoomForAnswer,
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.worker_health import End, Workers
+from sluice.buffer_service.room import Room
 
 WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory
 
@@ -35,15 +37,20 @@ class HttpInvoker:
     Of several workers a batch goes to the one that ``worker_health.Workers`` chooses; where it cannot be connected to, to the next.
     With as many ``servers`` in the policy as there are workers, and one process of the buffer, each batch therefore finds an idle
     one. A batch that a worker failed is not given to another here: whether that is worth it only the route knows. ``ejected`` is
-    told of each worker that is not asked for a while.
+    told of each worker that is not asked for a while. Answers take ``room`` while they are read.
     """
 
     def __init__(
-        self, timeout: float, ejected: Callable[[str], None] = unobserved, clock: Callable[[], float] = time.monotonic
+        self,
+        timeout: float,
+        ejected: Callable[[str], None] = unobserved,
+        clock: Callable[[], float] = time.monotonic,
+        room: Room | None = None,
     ) -> None:
         self._timeout = timeout
         self._ejected = ejected
         self._clock = clock
+        self._room = room if room is not None else Room.without_end()
         self._workers = Workers()
         self._http: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
@@ -62,6 +69,8 @@ class HttpInvoker:
                 end = End.PASSED
             except FunctionFailed as error:
                 end = _end(error)
+                if isinstance(error, NoRoomForAnswer):
+                    raise
                 if not _is_gone(error):
                     error.worker = address
                     raise
@@ -136,7 +145,7 @@ class HttpInvoker:
     async def _post(self, http: aiohttp.ClientSession, url: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
         headers = {"Content-Type": "application/json"}
         async with http.post(url, data=payload, headers=headers, allow_redirects=False) as response:
-            return response.status, response.headers, await read_answer(response, WORKER_ANSWER_LIMIT)
+            return response.status, response.headers, await read_answer(response, WORKER_ANSWER_LIMIT, self._room)
 
 
 @lru_cache(maxsize=256)

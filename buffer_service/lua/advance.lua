@@ -11,7 +11,9 @@
 --       8 epoch      string: which life of this queue it is; another one means that everything before is lost
 --       9 arrival_stream  stream: when requests came, one entry for each call that accepted some (buffer_service/arrival_stream.py);
 --                  all queues of a model that share its slot write the same one
---       10 taken   string: how many members have left in batches
+--       10 taken   string: how many members have left in batches; it never falls while it is kept. A version that does not know of
+--                  it leaves it as it is: while the two serve side by side the rate of service seems lower than it is, and a
+--                  process of this version refuses before it must; what was measured fades within seconds of the other's end
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)

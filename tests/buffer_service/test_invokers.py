@@ -36,7 +36,9 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.invokers.aws_lambda import BACKOFF, LAMBDA_ANSWER_LIMIT, RETRIES, full_jitter
 from sluice.buffer_service.invokers.http_client import retry_after
+from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
+from sluice.buffer_service.room import Room
 from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
@@ -636,6 +638,41 @@ async def test_a_worker_that_moved_is_unknown_and_its_new_place_named(http):
         assert await refusal(http, UnknownFunction, function=url) == f"function: '{url}' answers 301, it is at https://elsewhere/"
 
 
+async def test_an_answer_that_finds_no_room_is_given_up_and_asked_for_later_and_nobody_else_is_asked():
+    room = Room(300_000)
+    half = asyncio.Event()
+
+    async def slowly(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x" * 200_000)
+        await half.wait()
+        await response.write(b"x" * 50_000)
+        return response
+
+    async def large(request):
+        return web.Response(body=b"x" * 200_000)
+
+    async def too_large(request):
+        return web.Response(body=b"x" * 300_001)
+
+    answers = (slowly, large, large, too_large)
+    async with scripted(*answers) as (url, requests), closing(HttpInvoker(PATIENCE, room=room)) as invoker:
+        first = asyncio.create_task(invoker.invoke(url, b"{}"))
+        async with asyncio.timeout(PATIENCE):
+            while room.taken < 200_000:
+                await asyncio.sleep(0.001)
+        with pytest.raises(NoRoomForAnswer, match="hold 200000 of 300000 bytes") as caught:
+            await invoker.invoke(f"{url},{url}again", b"{}")
+        assert isinstance(caught.value, FunctionBusy) and not caught.value.worker and len(requests) == 2
+        half.set()
+        assert len(await first) == 250_000 and room.taken == 0
+        assert len(await invoker.invoke(url, b"{}")) == 200_000
+        with pytest.raises(BatchTooLarge, match="more than 300000 bytes"):
+            await invoker.invoke(url, b"{}")
+        assert room.taken == 0
+
+
 async def test_a_worker_that_is_away_is_unavailable(http):
     message = await refusal(http, FunctionUnavailable, function="http://127.0.0.1:1")
     assert message.startswith("worker http://127.0.0.1:1 does not answer: Cannot connect to host 127.0.0.1:1")
@@ -842,7 +879,7 @@ async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
         opened = []
         monkeypatch.setattr(
             "sluice.buffer_service.invokers.by_syntax.LambdaInvoker",
-            lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1],
+            lambda timeout, room: opened.append(LambdaInvoker(timeout, room=room)) or opened[-1],
         )
         payloads = await asyncio.gather(*(invoker.invoke("nap:live", encode_batch(MANY)) for _ in range(3)))
         assert all(decode_answers(payload, MANY) for payload in payloads)
