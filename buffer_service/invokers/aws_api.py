@@ -22,6 +22,7 @@ from yarl import URL
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.invokers.http_client import open_client, read_answer
 from sluice.buffer_service.invokers.port import FunctionUnavailable
+from sluice.buffer_service.room import Room
 
 RETRIES = 5  # of a connection that was lost
 BACKOFF = 0.05  # seconds; the n-th retry waits a random part of BACKOFF * 2**n
@@ -37,10 +38,13 @@ class AwsApi:
 
     Endpoint, region and credentials are found as botocore finds them (``AWS_ENDPOINT_URL_LAMBDA``, ``AWS_DEFAULT_REGION``,
     profiles, roles), and the region in ``AWS_REGION`` too, where Lambda, ECS and the other SDKs have it; credentials are asked for
-    at every call, so that a role's are refreshed. ``backoff`` gives the seconds before a lost connection is opened again.
+    at every call, so that a role's are refreshed. ``backoff`` gives the seconds before a lost connection is opened again. Answers
+    take ``room`` while they are read.
     """
 
-    def __init__(self, service: str, timeout: float, endpoint_url: str | None, backoff: Callable[[int], float]) -> None:
+    def __init__(
+        self, service: str, timeout: float, endpoint_url: str | None, backoff: Callable[[int], float], room: Room | None
+    ) -> None:
         self._aws = botocore.session.get_session()
         client = self._aws.create_client(service, endpoint_url=endpoint_url, region_name=_region(self._aws))
         self._signed_for = client.meta.service_model.signing_name
@@ -49,6 +53,7 @@ class AwsApi:
         self._credentials = self._aws.get_credentials()
         self._timeout = timeout
         self._backoff = backoff
+        self._room = room if room is not None else Room.without_end()
         self._http: aiohttp.ClientSession | None = None
 
     async def post(
@@ -97,7 +102,7 @@ class AwsApi:
         if self._http is None:
             self._http = open_client(self._timeout)
         async with self._http.post(url, data=payload, headers=dict(request.headers), allow_redirects=False) as response:
-            return response.status, response.headers, await read_answer(response, answer_limit)
+            return response.status, response.headers, await read_answer(response, answer_limit, self._room)
 
 
 def _region(session: botocore.session.Session) -> str:

@@ -9,6 +9,7 @@ from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.invokers.aws_api import AwsApi, full_jitter
 from sluice.buffer_service.invokers.http_client import error_message, retry_after
 from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.room import Room
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 
 LAMBDA_ANSWER_LIMIT = PAYLOAD_LIMIT + 1024  # Lambda's own limit is a little above 6 MB
@@ -23,10 +24,16 @@ LASTING = frozenset(
 
 
 class LambdaInvoker:
-    """Functions of AWS Lambda; ``endpoint_url`` and ``backoff`` are those of ``AwsApi``."""
+    """Functions of AWS Lambda; ``endpoint_url``, ``backoff`` and ``room`` are those of ``AwsApi``."""
 
-    def __init__(self, timeout: float, endpoint_url: str | None = None, backoff: Callable[[int], float] = full_jitter) -> None:
-        self._api = AwsApi("lambda", timeout, endpoint_url, backoff)
+    def __init__(
+        self,
+        timeout: float,
+        endpoint_url: str | None = None,
+        backoff: Callable[[int], float] = full_jitter,
+        room: Room | None = None,
+    ) -> None:
+        self._api = AwsApi("lambda", timeout, endpoint_url, backoff, room)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if len(payload) > PAYLOAD_LIMIT:

@@ -13,6 +13,7 @@ from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
 from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker
 from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
+from sluice.buffer_service.room import Room
 
 
 def named_functions(function: str) -> Sequence[str]:
@@ -23,14 +24,15 @@ def named_functions(function: str) -> Sequence[str]:
 class InvokerBySyntax:
     """Chooses by what ``function`` looks like; each way is opened when it is first needed.
 
-    ``ejected`` is told of each worker that is not asked for a while.
+    ``ejected`` is told of each worker that is not asked for a while. Answers take ``room`` while they are read.
     """
 
-    def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved) -> None:
+    def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved, room: Room | None = None) -> None:
         self._timeout = timeout
+        self._room = room
         self._aws: dict[type[Invoker], Invoker] = {}
         self._opening = asyncio.Lock()
-        self._http = HttpInvoker(timeout, ejected)
+        self._http = HttpInvoker(timeout, ejected, room=room)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if function.startswith(("http://", "https://")):
@@ -50,6 +52,6 @@ class InvokerBySyntax:
         async with self._opening:
             if way not in self._aws:
                 try:
-                    self._aws[way] = await asyncio.to_thread(way, self._timeout)
+                    self._aws[way] = await asyncio.to_thread(way, self._timeout, room=self._room)
                 except (InvalidInput, BotoCoreError, ValueError) as error:
                     raise FunctionUnavailable(f"{function!r} cannot be invoked: {error}") from error

@@ -10,7 +10,8 @@ import aiohttp
 import msgspec
 
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, NoRoomForAnswer, UnknownFunction
+from sluice.buffer_service.room import Room
 
 CONNECT_TIMEOUT = 5.0  # seconds; who has not taken a connection by then is gone
 LATEST = 3600.0  # seconds that a function may ask to be left alone
@@ -30,16 +31,24 @@ def open_client(timeout: float, fresh: bool = False) -> aiohttp.ClientSession:
     )
 
 
-async def read_answer(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body; raises ``BatchTooLarge`` before it takes more memory than ``limit`` bytes."""
+async def read_answer(response: aiohttp.ClientResponse, limit: int, room: Room) -> bytes:
+    """The body, which takes its part of ``room`` while it is read.
+
+    Raises ``BatchTooLarge`` before it takes more memory than ``limit`` bytes, or than the whole room, and ``NoRoomForAnswer`` where
+    others have left too little of it.
+    """
     chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > limit:
-            raise BatchTooLarge(f"an answer of more than {limit} bytes")
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    most = min(limit, room.limit)
+    with room.share() as share:
+        async for chunk in response.content.iter_any():
+            size = share.size + len(chunk)
+            if size > most:
+                raise BatchTooLarge(f"an answer of more than {most} bytes")
+            if not share.fits(size):
+                raise NoRoomForAnswer(f"no room for an answer: those that this process has hold {room.taken} of {room.limit} bytes")
+            share.resize(size)
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def error_message(body: bytes) -> str:

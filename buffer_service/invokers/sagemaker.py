@@ -16,6 +16,7 @@ from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.invokers.aws_api import AwsApi, full_jitter
 from sluice.buffer_service.invokers.http_client import error_message, refusal, retry_after
 from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.room import Room
 
 ENDPOINT_LIMIT = 25 * 1024 * 1024
 """Bytes that an invocation of a real-time endpoint carries, each way (Amazon SageMaker AI quotas); some accounts have less."""
@@ -24,10 +25,16 @@ PASSING = frozenset({429, 500, 503, 530})
 
 
 class SageMakerInvoker:
-    """Endpoints of Amazon SageMaker; ``endpoint_url`` and ``backoff`` are those of ``AwsApi``."""
+    """Endpoints of Amazon SageMaker; ``endpoint_url``, ``backoff`` and ``room`` are those of ``AwsApi``."""
 
-    def __init__(self, timeout: float, endpoint_url: str | None = None, backoff: Callable[[int], float] = full_jitter) -> None:
-        self._api = AwsApi("sagemaker-runtime", timeout, endpoint_url, backoff)
+    def __init__(
+        self,
+        timeout: float,
+        endpoint_url: str | None = None,
+        backoff: Callable[[int], float] = full_jitter,
+        room: Room | None = None,
+    ) -> None:
+        self._api = AwsApi("sagemaker-runtime", timeout, endpoint_url, backoff, room)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if len(payload) > ENDPOINT_LIMIT:

@@ -27,6 +27,7 @@ SAGEMAKER_SCHEME = "sagemaker://"
 _SAGEMAKER = re.compile(SAGEMAKER_SCHEME + r"{0}(/{0})?".format("[A-Za-z0-9](-*[A-Za-z0-9]){0,62}"))
 """Names of endpoints and of production variants (Amazon SageMaker API reference, CreateEndpoint and ProductionVariant)."""
 MAX_ROUTES = 256
+MAX_WORKERS = 1024  # of a route
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -355,7 +356,9 @@ def _require_function(field: str, function: str) -> None:
     if function.startswith(SAGEMAKER_SCHEME):
         require(_SAGEMAKER.fullmatch(function) is not None, field, function, allowed)
         return
-    for address in function.split(",") if "://" in function else ():
+    addresses = function.split(",") if "://" in function else []
+    require(len(addresses) <= MAX_WORKERS, field, f"{len(addresses)} addresses", f"at most {MAX_WORKERS} workers")
+    for address in addresses:
         require(_is_reachable(address), field, function, allowed)
 
 
@@ -389,16 +392,26 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
             raise InvalidInput(f"{prefix}{where}{cause.field}", cause.value, cause.allowed) from None
         message, _, path_text = str(error).partition(" - at `$")
         path_text = path_text.rstrip("`").lstrip(".")
-        value = _value_at(msgspec.json.decode(data), path_text)
+        try:
+            value = _value_at(msgspec.json.decode(data), path_text)
+        except _UNREADABLE as unreadable:  # what is of another type is also not JSON further on
+            raise _not_json(prefix + kind.__name__, data, unreadable) from None
         raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, message[0].lower() + message[1:]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = data if isinstance(data, str) else data.decode("utf-8", "replace")
-        raise InvalidInput(f"{prefix}{kind.__name__}", text, f"a JSON document ({error})") from None
+    except _UNREADABLE as error:
+        raise _not_json(prefix + kind.__name__, data, error) from None
 
 
 def write(document: object) -> bytes:
     """The JSON of a document, or of plain data and records, indented for people."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _not_json(field: str, data: bytes | str, error: Exception) -> InvalidInput:
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    return InvalidInput(field, text, f"a JSON document ({error})")
 
 
 def _value_at(value: Any, path: str) -> Any:

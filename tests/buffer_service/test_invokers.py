@@ -1,14 +1,17 @@
 """The ways to a function: a Lambda that checks its callers' signatures, the local Lambda runtime, HTTP workers, callables."""
 
 import asyncio
+import errno
 import random
 import re
 import statistics
 import threading
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from urllib.parse import parse_qsl, unquote
 
+import aiohttp
 import botocore.loaders
 import botocore.session
 import msgspec
@@ -35,7 +38,9 @@ from sluice.buffer_service.invokers import (
 from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
 from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
 from sluice.buffer_service.invokers.http_client import retry_after
+from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
+from sluice.buffer_service.room import Room
 from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
@@ -525,6 +530,41 @@ async def test_a_worker_that_moved_is_unknown_and_its_new_place_named(http):
         assert await refusal(http, UnknownFunction, function=url) == f"function: '{url}' answers 301, it is at https://elsewhere/"
 
 
+async def test_an_answer_that_finds_no_room_is_given_up_and_asked_for_later_and_nobody_else_is_asked():
+    room = Room(300_000)
+    half = asyncio.Event()
+
+    async def slowly(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x" * 200_000)
+        await half.wait()
+        await response.write(b"x" * 50_000)
+        return response
+
+    async def large(request):
+        return web.Response(body=b"x" * 200_000)
+
+    async def too_large(request):
+        return web.Response(body=b"x" * 300_001)
+
+    answers = (slowly, large, large, too_large)
+    async with scripted(*answers) as (url, requests), closing(HttpInvoker(PATIENCE, room=room)) as invoker:
+        first = asyncio.create_task(invoker.invoke(url, b"{}"))
+        async with asyncio.timeout(PATIENCE):
+            while room.taken < 200_000:
+                await asyncio.sleep(0.001)
+        with pytest.raises(NoRoomForAnswer, match="hold 200000 of 300000 bytes") as caught:
+            await invoker.invoke(f"{url},{url}again", b"{}")
+        assert isinstance(caught.value, FunctionBusy) and not caught.value.worker and len(requests) == 2
+        half.set()
+        assert len(await first) == 250_000 and room.taken == 0
+        assert len(await invoker.invoke(url, b"{}")) == 200_000
+        with pytest.raises(BatchTooLarge, match="more than 300000 bytes"):
+            await invoker.invoke(url, b"{}")
+        assert room.taken == 0
+
+
 async def test_a_worker_that_is_away_is_unavailable(http):
     message = await refusal(http, FunctionUnavailable, function="http://127.0.0.1:1")
     assert message.startswith("worker http://127.0.0.1:1 does not answer: Cannot connect to host 127.0.0.1:1")
@@ -731,7 +771,7 @@ async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
         opened = []
         monkeypatch.setattr(
             "sluice.buffer_service.invokers.by_syntax.LambdaInvoker",
-            lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1],
+            lambda timeout, room: opened.append(LambdaInvoker(timeout, room=room)) or opened[-1],
         )
         payloads = await asyncio.gather(*(invoker.invoke("nap:live", encode_batch(MANY)) for _ in range(3)))
         assert all(decode_answers(payload, MANY) for payload in payloads)
@@ -749,3 +789,22 @@ async def test_a_worker_needs_no_aws_and_a_lambda_function_without_it_is_unavail
 async def test_closing_what_was_never_used_is_allowed():
     for invoker in (LambdaInvoker(PATIENCE), HttpInvoker(PATIENCE), InvokerBySyntax(PATIENCE)):
         await invoker.close()
+
+
+async def test_a_password_in_the_address_of_a_worker_is_told_nobody(http):
+    async with scripted(status(500, b"x"), status(302), status(404)) as (url, _):
+        secret = url.replace("//", "//user:secret@")
+        for kind in (FunctionFailed, UnknownFunction, UnknownFunction):
+            message = await refusal(http, kind, function=secret)
+            assert "secret" not in message and "//***@" in message
+    assert "secret" not in await refusal(http, FunctionCrashed, function=secret)
+
+
+async def test_a_process_without_descriptors_takes_no_worker_for_gone(http, monkeypatch):
+    async def no_socket(*_, **__):
+        raise aiohttp.ClientConnectorError(key, OSError(errno.EMFILE, "Too many open files"))
+
+    key = SimpleNamespace(host="worker", port=80, ssl=False)
+    monkeypatch.setattr(aiohttp.TCPConnector, "connect", no_socket)
+    message = await refusal(http, FunctionBusy, function="http://worker")
+    assert message == "worker http://worker cannot be connected to: Too many open files"
