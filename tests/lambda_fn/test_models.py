@@ -10,17 +10,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
+from sluice.lambda_fn import TensorSpec
 from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import Answer, Batch, Item
 from sluice.lambda_fn.loading import LoadingError, load_model, threads
 from sluice.lambda_fn.models.onnx import OnnxModel
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.models.tensor_model import TensorModel
-from sluice.lambda_fn.models.tensors import TensorSpec
 
 Array = npt.NDArray[Any]
 Infer = Callable[..., Item]
@@ -82,8 +84,20 @@ def test_a_model_whose_outputs_are_not_per_row_answers_each_item_alone(infer: In
         def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
             return {"y": inputs["x"].sum(keepdims=True)}
 
-    answers = Total().answer([infer("a", np.ones((2, 2))), infer("b", np.ones((3, 2)))])
+    model = Total()
+    assert "parameters" not in model.metadata()
+    answers = model.answer([infer("a", np.ones((2, 2))), infer("b", np.ones((3, 2)))])
     assert [output(a).tolist() for a in answers] == [[[4.0]], [[6.0]]]
+    assert model.metadata()["parameters"]["one_by_one"] == (
+        "a batch of 2 requests failed, and each of them alone did not: "
+        "ValueError: output y: shape (1, 1) cannot be split among 5 rows"
+    )
+
+
+def test_a_poisonous_item_is_no_reason_to_say_that_the_model_takes_no_batches(infer: Infer) -> None:
+    model = Doubler()
+    model.answer([infer("a", np.ones((1, 1))), infer("b", np.full((1, 1), 13))])
+    assert "parameters" not in model.metadata()
 
 
 def test_a_batch_for_another_model_is_not_answered(infer: Infer) -> None:
@@ -110,6 +124,45 @@ def test_onnx_metadata_is_that_of_the_open_inference_protocol(network: Path) -> 
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
     }
+
+
+def one_node(path: Path, node: onnx.NodeProto, kind: int, *shape: int | str) -> Path:
+    """A network of one node from ``x`` to ``y``, tensors of one kind and shape."""
+    x, y = (helper.make_tensor_value_info(name, kind, shape) for name in "xy")
+    graph = helper.make_graph([node], "one", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_a_network_of_a_fixed_batch_says_so_and_is_never_asked_for_another(tmp_path: Path, infer: Infer, output: Output) -> None:
+    class Watched(OnnxModel):
+        rows: list[int] = []
+
+        def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+            self.rows.append(len(inputs["x"]))
+            return super().compute(inputs)
+
+    model = Watched(
+        "fixed", str(one_node(tmp_path / "fixed.onnx", helper.make_node("Relu", ["x"], ["y"]), TensorProto.FLOAT, 1, 2))
+    )
+    assert model.metadata()["parameters"] == {"one_by_one": "the batch dimension of input 'x' is fixed: 1"}
+    first, two, last = model.answer([infer("a", np.ones((1, 2))), infer("b", np.ones((2, 2))), infer("c", -np.ones((1, 2)))])
+    assert (output(first).tolist(), output(last).tolist()) == ([[1, 1]], [[0, 0]])
+    assert (two.status, model.rows) == (400, [1, 1])
+    assert "inputs[x].shape: [2, 2] is not allowed; allowed: [1, 2]" in msgspec.json.decode(two.body)["detail"]
+
+
+def test_a_network_of_strings_takes_and_gives_bytes_that_are_text(tmp_path: Path) -> None:
+    path = one_node(tmp_path / "text.onnx", helper.make_node("Identity", ["x"], ["y"]), TensorProto.STRING, "batch", 1)
+    model = OnnxModel("text", str(path))
+    assert model.metadata()["inputs"] == [{"name": "x", "datatype": "BYTES", "shape": [-1, 1]}]
+    tensor = {"name": "x", "shape": [1, 1], "datatype": "BYTES"}
+    bodies = [msgspec.json.encode({"inputs": [{**tensor, "data": [text]}]}) for text in ("a", "é")]
+    head = msgspec.json.encode({"inputs": [{**tensor, "parameters": {"binary_data_size": 5}}]})
+    garbage = Item("c", "application/octet-stream", head + b"\1\0\0\0\xff", {"inference-header-content-length": str(len(head))})
+    *good, bad = model.answer([*(Item(str(i), "application/json", body) for i, body in enumerate(bodies)), garbage])
+    assert [msgspec.json.decode(a.body)["outputs"][0]["data"] for a in good] == [["a"], ["é"]]
+    assert bad.status == 400 and "inputs[x]: bytes that are no text" in msgspec.json.decode(bad.body)["detail"]
 
 
 def test_the_sleeper_takes_its_time_and_no_less() -> None:
