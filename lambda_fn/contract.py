@@ -32,6 +32,8 @@ INFERENCE_HEADER = "inference-header-content-length"
 """Where the JSON ends in a body of the Open Inference Protocol's binary tensor extension; in lower case, as an item carries it."""
 ONE_BY_ONE = "one_by_one"
 """The parameter of a model's metadata that says why it computes a batch one by one; not there where it computes it together."""
+INPUT = "input"
+"""The parameter of a model's metadata that says what one request is, where that is not tensors alone."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 

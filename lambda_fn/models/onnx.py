@@ -13,8 +13,9 @@ import numpy as np
 import onnxruntime
 
 from ..interface import TensorSpec
+from .base import BadRequest
 from .tensor_model import TensorModel
-from .tensors import BYTES, Array, BadRequest
+from .tensors import BYTES, Array
 
 DATATYPES = {
     "tensor(bool)": "BOOL",

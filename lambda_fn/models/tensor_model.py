@@ -13,7 +13,8 @@ import numpy as np
 
 from ..contract import ONE_BY_ONE, Answer, Item, failed
 from ..interface import TensorSpec
-from .tensors import Array, BadRequest, TensorRequest, count_rows, read_request, write_answer
+from .base import BadRequest
+from .tensors import Array, TensorRequest, count_rows, read_request, write_answer
 
 LONGEST_REASON = 500
 """Characters of an error that the metadata repeat."""

@@ -22,8 +22,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..contract import INFERENCE_HEADER, JSON, UNREADABLE, Answer, Item, is_json
+from ..contract import INFERENCE_HEADER, JSON, UNREADABLE, Answer, Item
 from ..interface import TensorSpec
+from .base import BadRequest
 
 Array = npt.NDArray[Any]
 
@@ -46,10 +47,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<I")
-
-
-class BadRequest(ValueError):
-    """A body that is not what the model takes; the message names the field, its value and what is allowed."""
 
 
 class _Parameters(msgspec.Struct, frozen=True):
@@ -81,18 +78,7 @@ class _Request(msgspec.Struct):
     parameters: _Parameters = _NO_PARAMETERS
 
 
-class _Named(msgspec.Struct):
-    name: str
-    shape: list[int]
-    datatype: str
-
-
-class _Shape(msgspec.Struct):
-    inputs: list[_Named]
-
-
 _decode = msgspec.json.Decoder(_Request).decode
-_decode_shape = msgspec.json.Decoder(_Shape).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -106,18 +92,6 @@ class TensorRequest:
     """What is asked for, in order: the name, and whether in binary. Empty: all that the model gives."""
     binary: bool
     """Whether outputs come in binary of which nothing is said."""
-
-
-def is_tensor_request(item: Item) -> bool:
-    """Whether a request is of the Open Inference Protocol: it has the header, or its JSON the fields of one."""
-    if any(name.lower() == INFERENCE_HEADER for name in item.headers):
-        return True
-    if not is_json(item.content_type):
-        return False
-    try:
-        return bool(_decode_shape(item.body).inputs)
-    except UNREADABLE:
-        return False
 
 
 def read_request(item: Item, takes: Sequence[TensorSpec] | None, gives: Sequence[TensorSpec] | None) -> TensorRequest:
@@ -138,6 +112,17 @@ def count_rows(inputs: Mapping[str, Array]) -> int:
     if len(set(rows.values())) > 1:
         raise BadRequest(f"inputs: first dimensions {rows} differ; allowed: one batch dimension for all inputs")
     return next(iter(rows.values()))
+
+
+def check_outputs(outputs: Mapping[str, Array], gives: Sequence[TensorSpec]) -> None:
+    """Raise ``ValueError`` unless the outputs are those that the model said it gives."""
+    for spec in gives:
+        if spec.name not in outputs:
+            raise ValueError(f"output {spec.name!r}: missing; the model gives {', '.join(s.name for s in gives)}")
+        array, datatype = _typed(spec.name, outputs[spec.name])
+        if datatype != spec.datatype or not _fits(array.shape, spec.shape):
+            got = f"{datatype} of shape {list(array.shape)}"
+            raise ValueError(f"output {spec.name!r}: {got} is not allowed; allowed: {spec.datatype} of shape {list(spec.shape)}")
 
 
 def write_answer(item_id: str, model: str, request: TensorRequest, outputs: Mapping[str, Array]) -> Answer:
@@ -251,12 +236,15 @@ def _check_input(tensor: _Input, spec: TensorSpec | None) -> None:
         allowed = ", ".join(map(repr, datatypes))
         raise BadRequest(f"inputs[{tensor.name}].datatype: {tensor.datatype!r} is not allowed; allowed: {allowed}")
     shape = spec.shape if spec is not None else (-1,) * max(1, len(tensor.shape))
-    if len(tensor.shape) != len(shape) or any(
-        got < 1 or want not in (-1, got) for got, want in zip(tensor.shape, shape, strict=True)
-    ):
+    if not _fits(tensor.shape, shape):
         raise BadRequest(
             f"inputs[{tensor.name}].shape: {tensor.shape} is not allowed; allowed: {list(shape)}, where -1 is any length >= 1"
         )
+
+
+def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
+    """Whether a shape is one of those allowed, where -1 is any length >= 1."""
+    return len(shape) == len(allowed) and all(got >= 1 and want in (-1, got) for got, want in zip(shape, allowed, strict=True))
 
 
 def _from_json(tensor: _Input) -> Array:

@@ -25,7 +25,7 @@ def sluice(exit_of, monkeypatch, tmp_path):
 
 @pytest.fixture
 async def runtime(monkeypatch):
-    ruler = {"SLUICE_MODEL": "ruler", "SLUICE_SLEEPER_INTERCEPT": "0.005", "SLUICE_SLEEPER_SLOPE": "0.001"}
+    ruler = {"SLUICE_MODEL_NAME": "ruler", "SLUICE_SLEEPER_INTERCEPT": "0.005", "SLUICE_SLEEPER_SLOPE": "0.001"}
     functions = [Function(name=f"ruler-{memory_mb}", memory_mb=memory_mb, environment=ruler) for memory_mb in (1769, 3008)]
     async with LambdaRuntime(functions) as runtime:
         monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", runtime.url)
@@ -52,7 +52,7 @@ async def test_a_network_of_a_fixed_batch_is_told_with_a_warning(monkeypatch, sl
     network = make_mlp(widths=(4, 3))
     network.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     (tmp_path / "fixed.onnx").write_bytes(network.SerializeToString())
-    environment = {"SLUICE_MODEL": "fixed", "SLUICE_MODEL_FILE": str(tmp_path / "fixed.onnx")}
+    environment = {"SLUICE_MODEL": str(tmp_path / "fixed.onnx")}
     async with LambdaRuntime([Function(name="fixed-1769", environment=environment)]) as runtime:
         monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", runtime.url)
         code, out, err = await asyncio.to_thread(sluice, "profile fixed-1769 --memory 1769 --batch-size 1,2 --max-runs 20")

@@ -186,18 +186,25 @@ def test_a_sleeper_of_negative_time_is_refused() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({}, "SLUICE_MODEL: not set; allowed: the model's name"),
-        ({"SLUICE_MODEL": "m"}, "no model: set SLUICE_MODEL_FILE, or SLUICE_SLEEPER_INTERCEPT and SLUICE_SLEEPER_SLOPE"),
+        ({}, "SLUICE_MODEL: not set; allowed: package.module:Class, file.py:Class or network.onnx"),
         (
-            {"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": "f", "SLUICE_SLEEPER_SLOPE": "1"},
-            "SLUICE_MODEL_FILE and SLUICE_SLEEPER_SLOPE",
+            {"SLUICE_MODEL": "mlp"},
+            "SLUICE_MODEL: 'mlp' is not allowed; allowed: package.module:Class, file.py:Class or network.onnx",
         ),
+        ({"SLUICE_MODEL": "m:"}, "SLUICE_MODEL: 'm:' is not allowed"),
         (
-            {"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": "no.onnx", "LAMBDA_TASK_ROOT": "/x"},
-            "SLUICE_MODEL_FILE: '/x/no.onnx' is not a file",
+            {"SLUICE_MODEL": "mlp", "SLUICE_MODEL_FILE": "mlp.onnx"},
+            "SLUICE_MODEL_FILE: no longer read; set SLUICE_MODEL=mlp.onnx and SLUICE_MODEL_NAME=mlp",
         ),
-        ({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "1 s"}, "SLUICE_SLEEPER_SLOPE: '1 s' is not allowed; allowed: seconds >= 0"),
-        ({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "inf"}, "SLUICE_SLEEPER_SLOPE: 'inf' is not allowed"),
+        ({"SLUICE_MODEL": "f.onnx", "SLUICE_SLEEPER_SLOPE": "1"}, "SLUICE_MODEL and SLUICE_SLEEPER_SLOPE are both set"),
+        ({"SLUICE_SLEEPER_SLOPE": "1"}, "SLUICE_MODEL_NAME: not set is not allowed; allowed: 1 to 128 of A-Z a-z 0-9 . _ -"),
+        ({"SLUICE_MODEL_NAME": "a b", "SLUICE_SLEEPER_SLOPE": "1"}, "SLUICE_MODEL_NAME: 'a b' is not allowed"),
+        ({"SLUICE_MODEL": "no.onnx", "LAMBDA_TASK_ROOT": "/x"}, "SLUICE_MODEL: '/x/no.onnx' is not a file"),
+        (
+            {"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "1 s"},
+            "SLUICE_SLEEPER_SLOPE: '1 s' is not allowed; allowed: seconds >= 0",
+        ),
+        ({"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "inf"}, "SLUICE_SLEEPER_SLOPE: 'inf' is not allowed"),
     ],
 )
 def test_an_environment_that_describes_no_model_is_refused_by_variable(environment: dict[str, str], message: str) -> None:
@@ -207,10 +214,17 @@ def test_an_environment_that_describes_no_model_is_refused_by_variable(environme
 
 
 def test_an_environment_describes_a_network_or_a_sleeper(network: Path) -> None:
-    model = load_model({"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": network.name, "LAMBDA_TASK_ROOT": str(network.parent)})
-    assert isinstance(model, OnnxModel) and model.name == "m"
-    sleeper = load_model({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "0.5"})
+    environment = {"SLUICE_MODEL": network.name, "LAMBDA_TASK_ROOT": str(network.parent)}
+    model, named = load_model(environment), load_model({**environment, "SLUICE_MODEL_NAME": "m"})
+    assert isinstance(model, OnnxModel) and (model.name, named.name) == ("small", "m")
+    sleeper = load_model({"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "0.5"})
     assert isinstance(sleeper, Sleeper) and sleeper.service_time(3) == 1.5
+
+
+def test_a_file_that_is_no_network_is_told_with_what_the_runtime_says(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"not a network")
+    with pytest.raises(LoadingError, match=r"SLUICE_MODEL: '.*broken\.onnx' cannot be loaded: InvalidProtobuf"):
+        load_model({"SLUICE_MODEL": str(tmp_path / "broken.onnx")})
 
 
 @pytest.mark.parametrize(("memory_mb", "expected"), [(128, 1), (1769, 1), (3008, 2), (5307, 3), (10240, 6)])

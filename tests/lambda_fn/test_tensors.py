@@ -16,14 +16,14 @@ from hypothesis.extra import numpy as arrays
 from sluice.lambda_fn import TensorSpec
 from sluice.lambda_fn.contract import INFERENCE_HEADER, Answer, Item
 from sluice.lambda_fn.interface import DATATYPES
+from sluice.lambda_fn.models.base import BadRequest
+from sluice.lambda_fn.models.inputs import is_tensor_request
 from sluice.lambda_fn.models.tensors import (
     BINARY,
     BYTES,
     DTYPES,
-    BadRequest,
     TensorRequest,
     count_rows,
-    is_tensor_request,
     read_request,
     write_answer,
 )
