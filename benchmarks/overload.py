@@ -115,7 +115,7 @@ def serving(url: str, slo: float | None) -> Iterator[subprocess.Popen[bytes]]:
         plan: dict[str, Any] = {} if slo is None else {"slo": {"latency": slo}}
         document = Plan(model="sleeper", function=f"http://127.0.0.1:{WORKER_PORT}/", policy=policy, **plan)
         (directory / "plan.json").write_bytes(write(document))
-        model = {"SLUICE_MODEL": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
+        model = {"SLUICE_MODEL_NAME": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
         worker = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(WORKER_PORT)]
         stack.enter_context(child(worker, model))
         wait_for(WORKER_PORT)

@@ -5,7 +5,7 @@
 
 One execution at a time (``servers=1`` of a policy), in a thread, so that health is answered meanwhile; later batches wait in order.
 
-    SLUICE_MODEL=mlp SLUICE_MODEL_FILE=mlp.onnx python -m sluice.lambda_fn.worker --port 8500
+    SLUICE_MODEL=mlp.onnx python -m sluice.lambda_fn.worker --port 8500
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import socket
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -99,6 +100,8 @@ def main() -> None:
     try:
         model = load_model()
     except LoadingError as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         print(f"sluice.lambda_fn.worker: {error}", file=sys.stderr)
         sys.exit(2)
     config = uvicorn.Config(

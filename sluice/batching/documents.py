@@ -170,7 +170,8 @@ class LinearServiceTime(_Part, frozen=True):
 class ServiceProfile(Document, frozen=True, kw_only=True):
     """Service times of a function: measured ``points``, or a linear law in ``service_time`` that holds at every memory size.
 
-    ``init`` is the cold start's INIT duration by memory size in MB.
+    ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one`` says why the function computes the requests of
+    a batch one by one, ``None`` where it did not say that it does.
     """
 
     function: str
@@ -179,6 +180,7 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
     init: dict[int, ServiceTime] = {}
     max_batch_size: int | None = None
     measured_at: str | None = None
+    one_by_one: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

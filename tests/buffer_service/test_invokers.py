@@ -146,7 +146,7 @@ async def either(request, fake, tmp_path):
         url, runtime = fake.url, None
     else:
         (tmp_path / "failing.py").write_text("def fail(event, context):\n    raise ValueError('no such thing')\n")
-        sleeper = {"SLUICE_MODEL": "nap", "SLUICE_SLEEPER_INTERCEPT": "0", "SLUICE_SLEEPER_SLOPE": "0"}
+        sleeper = {"SLUICE_MODEL_NAME": "nap", "SLUICE_SLEEPER_INTERCEPT": "0", "SLUICE_SLEEPER_SLOPE": "0"}
         functions = [
             Function(name="nap", environment=sleeper),
             Function(name="fail", handler="failing.fail", working_directory=str(tmp_path)),

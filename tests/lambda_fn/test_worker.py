@@ -124,7 +124,7 @@ async def test_one_execution_at_a_time_and_health_is_answered_meanwhile() -> Non
 
 @pytest.fixture
 def started(network: Path) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "SLUICE_MODEL": "small", "SLUICE_MODEL_FILE": str(network)}
+    environment = {**os.environ, "SLUICE_MODEL": str(network)}
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     yield worker
@@ -147,4 +147,7 @@ def test_started_without_a_model_it_says_which_variable_is_missing() -> None:
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "sluice.lambda_fn.worker: SLUICE_MODEL: not set; allowed: the model's name\n"
+    assert (
+        done.stderr
+        == "sluice.lambda_fn.worker: SLUICE_MODEL: not set; allowed: package.module:Class, file.py:Class or network.onnx\n"
+    )
