@@ -144,12 +144,40 @@ def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(t
     assert all(":parameter/sluice/plans" in resource for resource in follow["Resource"])
 
 
-def test_a_sagemaker_backend_adds_one_permission(template: AnyTemplate) -> None:
-    filled = template(GpuBackend="sagemaker", GpuEndpoint="encoder-gpu")
+@pytest.mark.parametrize(
+    ("given", "endpoint"),
+    [({"GpuEndpoint": "encoder-gpu"}, "encoder-gpu"), ({"GpuImage": "worker"}, "<GpuDeployedEndpoint.EndpointName>")],
+)
+def test_a_sagemaker_backend_adds_one_permission_and_is_where_the_first_plan_points(
+    template: AnyTemplate, given: dict[str, str], endpoint: str
+) -> None:
+    filled = template(GpuBackend="sagemaker", **given)
     (policy,) = filled.resource("BufferRole")["Policies"]
     *_, added = policy["PolicyDocument"]["Statement"]
     assert len(policy["PolicyDocument"]["Statement"]) == 3
-    assert added["Action"] == "sagemaker:InvokeEndpoint" and added["Resource"].endswith(":endpoint/encoder-gpu")
+    assert added["Action"] == "sagemaker:InvokeEndpoint" and added["Resource"].endswith(f":endpoint/{endpoint}")
+    value = filled.resource("Plan")["Value"].replace(endpoint, "encoder-gpu")
+    assert read(Plan, value).function == "sagemaker://encoder-gpu"
+
+
+def test_an_endpoint_is_deployed_where_none_is_named(template: AnyTemplate) -> None:
+    kinds = [f"AWS::SageMaker::{kind}" for kind in ("Model", "EndpointConfig", "Endpoint")]
+    for parameters in ({}, {"GpuBackend": "sagemaker", "GpuEndpoint": "encoder-gpu"}):
+        assert not any(template(**parameters).of_type(kind) for kind in kinds)
+    filled = template(
+        GpuBackend="sagemaker", GpuImage="worker:1", GpuInstanceType="ml.g5.xlarge", GpuInstances="2", ModelName="encoder"
+    )
+    model, configuration, _ = (next(iter(filled.of_type(kind).values())) for kind in kinds)
+    assert model["PrimaryContainer"] == {"Image": "worker:1", "Environment": {"SLUICE_MODEL_NAME": "encoder"}}
+    (variant,) = configuration["ProductionVariants"]
+    assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.g5.xlarge", "2")
+    (policy,) = filled.resource("GpuRole")["Policies"]
+    actions = {
+        action
+        for statement in policy["PolicyDocument"]["Statement"]
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    }
+    assert {action.partition(":")[0] for action in actions} == {"ecr", "logs"}
 
 
 def test_no_role_may_do_anything_to_everything(template: AnyTemplate) -> None:
