@@ -54,7 +54,7 @@ def main() -> None:
                 url = stack.enter_context(RedisServer()).url if options.redis else "memory://"
                 server = stack.enter_context(serving(url, options.slo))
                 url = f"http://127.0.0.1:{PORT}/models/sleeper"
-                capacity = closed_loop(url)
+                capacity = closed_loop(url, 3 * BATCH_SIZE)  # two batches more than are at work
                 times = arrivals(capacity, multiple, options.seconds)
                 before = cpu(server.pid)
                 result = run(replay(times, url, body=b"1", timeout=patience))
@@ -65,9 +65,9 @@ def main() -> None:
                 print(each_second(result, capacity), flush=True)
 
 
-def closed_loop(url: str) -> float:
-    """Requests/s while there are always two batches more than are at work."""
-    command = [sys.executable, "-m", "benchmarks.closed_loop", url, "--connections", str(3 * BATCH_SIZE), "--seconds", "4"]
+def closed_loop(url: str, connections: int) -> float:
+    """Requests/s while so many are under way at all times."""
+    command = [sys.executable, "-m", "benchmarks.closed_loop", url, "--connections", str(connections), "--seconds", "4"]
     result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert not result["failures"], result["first_failure"]
     return float(result["requests_per_second"])
@@ -115,7 +115,7 @@ def serving(url: str, slo: float | None) -> Iterator[subprocess.Popen[bytes]]:
         plan: dict[str, Any] = {} if slo is None else {"slo": {"latency": slo}}
         document = Plan(model="sleeper", function=f"http://127.0.0.1:{WORKER_PORT}/", policy=policy, **plan)
         (directory / "plan.json").write_bytes(write(document))
-        model = {"SLUICE_MODEL": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
+        model = {"SLUICE_MODEL_NAME": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
         worker = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(WORKER_PORT)]
         stack.enter_context(child(worker, model))
         wait_for(WORKER_PORT)

@@ -308,7 +308,7 @@ def part(times: Array, counted: slice, replayed: Replay, record: dict[str, Any])
 def worker(scale: float) -> Iterator[str]:
     """A worker of the scenario; its address."""
     sleeper = {
-        "SLUICE_MODEL": MODEL,
+        "SLUICE_MODEL_NAME": MODEL,
         "SLUICE_SLEEPER_INTERCEPT": repr(scale * INTERCEPT),
         "SLUICE_SLEEPER_SLOPE": repr(scale * SLOPE),
     }

@@ -115,7 +115,7 @@ class System:
         os.kill(pid, signal.SIGCONT)
 
     def _worker(self, port: int) -> subprocess.Popen[bytes]:
-        model = {"SLUICE_MODEL": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
+        model = {"SLUICE_MODEL_NAME": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
         return _start([sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(port)], model)
 
     def _buffer(self, port: int) -> subprocess.Popen[bytes]:

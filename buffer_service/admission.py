@@ -1,8 +1,7 @@
 """Whether one more request may wait at a queue: the wait is bounded, not the count.
 
 What may live here: the measured rate of service, whether more comes than is served, how long callers have waited before they left.
-What may not: a clock, I/O, the queue itself. Times are seconds on the clock of the process. An elastic function has no queue that
-lasts, and nobody is refused before it.
+What may not: a clock, I/O, the queue itself. Times are seconds on the clock of the process.
 
     measured                    from
     --------                    ----
@@ -10,6 +9,15 @@ lasts, and nobody is refused before it.
                                 no more left than one batch on every server, or than had waited
     before there is one         the largest batch on every server in the time that the last batch took here; more than the truth
     the wait of a newcomer      the members before him by that rate
+
+Before an elastic function nobody waits but for what it refuses for want of concurrency, and nobody is refused while nothing of this
+process is put off for that. While something is, the function is servers: as many as had a batch of this process when it refused one
+last. Then this is measured instead:
+
+    the rate of service         members that were answered while something was put off
+    before there is one         none: what has lasted for so long is taken to last for as long again, and nobody waits longer
+    the wait of a newcomer      the members that are put off by that rate; where fewer batches are at work than there are servers,
+                                nobody is refused
 
 A newcomer is refused where he would wait for longer than a bound. As many as are in one batch on every server may always wait, so
 that no server is idle for it; but where half of a batch's callers left before it ended, under overload only half as many may, and
@@ -39,6 +47,8 @@ from sluice.batching.errors import Overloaded
 
 STANDING = 0.25  # s that a queue may stand under overload
 BURST = 0.1  # s; what comes in less is let in whole
+THROTTLE, OF_PATIENCE = 5.0, 0.25  # s, and part of the time that callers have: so long an elastic function may refuse batches
+SETTLES = 0.5  # s for which the rate of an elastic function is measured before it counts
 DEVIATIONS = 3.0
 FADES = 1.0  # s after which what was measured counts for 1/e, at least five batches
 MARGIN = 1.25  # times its measured time that a batch may take
@@ -62,19 +72,23 @@ class Admission:
         """Another table, function or promise is in force; what was measured says nothing of it."""
         self._elastic = policy.servers is None
         self._largest = policy.max_batch_size
-        self._full = self._largest * (policy.servers or 0)  # members at work while all servers are
+        self._full = self._largest * (policy.servers or 1)  # members at work while all servers are
+        self._takes = math.inf  # batches at once, of an elastic function that refused one more
         self._floor = float(self._full)  # members that may always wait
         self._drop_after = policy.drop_after if policy.drop_after is not None and policy.drop_after < patience else None
         self._patience = patience
         self._promise = patience if slo is None else min(slo, patience)
         self._batch_time = 0.0
+        self._forget_the_rate()
+        self.lost()
+
+    def _forget_the_rate(self) -> None:
         self._taken_in = self._time_in = 0.0  # members and seconds while all servers were busy, faded
         self._measured = False
-        self.lost()
 
     def lost(self) -> None:
         """The queue begins anew, or is another."""
-        self._heard_at = self._busy_for = 0.0
+        self._heard_at = self._busy_for = self._throttled_at = 0.0
         self._waiting = self._taken = 0
         self._left = 0  # callers
         self._busy = False  # all servers, when the queue was heard of last
@@ -86,11 +100,45 @@ class Admission:
 
     def heard(self, now: float, waiting: int, taken: int, in_flight: int) -> None:
         """The queue said that so many wait, how many have left it in batches in all, and how many batches are in flight."""
-        if self._elastic:
-            return
+        if not self._elastic:
+            self._note(now, waiting, taken, in_flight * self._largest >= self._full)
+
+    def throttled(self, now: float, calls: int, at_work: int) -> None:
+        """An elastic function refused a batch for want of concurrency; so many others are at work, of so many members in all."""
+        if not self._waiting and now - self._heard_at > FADES:
+            self._forget_the_rate()
+            self._throttled_at, self._takes = now, math.inf
+        if calls <= self._takes:  # else some of these are about to be refused too
+            full = max(self._largest, at_work)
+            self._floor *= full / self._full
+            self._full, self._takes = full, calls
+
+    def took(self, calls: int) -> None:
+        """An elastic function answered one of so many batches; where it is not known to take more, it may."""
+        if calls >= self._takes:
+            self._takes += 1 / max(1, self._takes)
+
+    def put_off(self, now: float, waiting: int, answered: int) -> None:
+        """So many wait as an elastic function is busy, and it has answered so many in all."""
+        if self._takes < math.inf and (waiting or self._waiting):  # else it is a worker that crashed that they wait for
+            self._note(now, waiting, answered, waiting > 0)
+
+    def has_room(self, calls: int, coming: int) -> bool:
+        """Whether an elastic function that has so many batches, and so many members coming, is known to take more."""
+        return not self._waiting or (calls < self._takes and coming < self._largest)
+
+    def backoff(self, shortest: float) -> float:
+        """Seconds within which what an elastic function refused is asked for again: about as many ask in vain as are answered."""
+        return max(shortest, 2 * self._wait(self._waiting)) if self._elastic and self._measured else math.inf
+
+    def is_left(self, age: float) -> bool:
+        """Whether the callers of so old a batch (s) will hardly stay until it is answered."""
+        return age + MARGIN * self._batch_time > self._stay
+
+    def _note(self, now: float, waiting: int, taken: int, busy: bool) -> None:
         left = taken - self._taken
-        was_busy, self._busy = self._busy, in_flight * self._largest >= self._full
-        if not was_busy or not self._busy or left > max(self._waiting, self._full):
+        was_busy, self._busy = self._busy, busy
+        if not was_busy or not self._busy or not 0 <= left <= max(self._waiting, self._full):
             self._busy_for = 0.0
         else:
             self._busy_for += now - self._heard_at
@@ -128,13 +176,13 @@ class Admission:
 
     def stale(self, now: float) -> bool:
         """Whether the queue should be asked how many wait, as it was not heard of for a while."""
-        return now - self._heard_at > FRESH
+        return not self._elastic and now - self._heard_at > FRESH
 
     # -- the answer
 
     def refuses(self, now: float, waiting: int, model: str) -> Overloaded | None:
         """Why one more must not wait behind so many, or ``None``."""
-        if self._elastic or waiting < (self._floor if self._overload else self._full):
+        if waiting < (self._floor if self._overload else self._full):
             return None
         wait = self._wait(waiting)
         bound = (
@@ -153,7 +201,7 @@ class Admission:
         since, were, had_been_taken = self._grows_since
         grown = waiting + self._left - were
         came = grown + taken - had_been_taken
-        return now - since >= BURST and grown > self._floor + DEVIATIONS * math.sqrt(max(0, came))
+        return now - since >= self._burst() and grown > self._floor + DEVIATIONS * math.sqrt(max(0, came))
 
     def _measure(self, seconds: float, taken: int) -> None:
         a_batch = self._full / self._settled_rate()
@@ -162,7 +210,8 @@ class Admission:
         fade = math.exp(-seconds / max(FADES, 5 * a_batch))
         self._taken_in = fade * self._taken_in + taken
         self._time_in = fade * self._time_in + seconds
-        self._measured = self._measured or self._taken_in >= 2 * self._full
+        settled = self._taken_in >= 2 * self._full and (not self._elastic or self._time_in >= SETTLES)
+        self._measured = self._measured or settled
 
     def _settled_rate(self) -> float:
         """Members a second, when something left the queue last."""
@@ -176,7 +225,15 @@ class Admission:
         hangs_for = max(0.0, self._busy_for - 2 * self._full / rate)
         return self._taken_in / (self._time_in + hangs_for) if self._measured and hangs_for else rate
 
+    def _burst(self) -> float:
+        """Seconds for which more may come than is served."""
+        if not self._elastic:
+            return BURST
+        return max(BURST, min(THROTTLE, OF_PATIENCE * min(self._patience, self._stay)))
+
     def _wait(self, waiting: float) -> float:
+        if self._elastic and not self._measured:
+            return self._heard_at - self._throttled_at
         rate = self._rate()
         return waiting / rate if rate > 0 else math.inf
 

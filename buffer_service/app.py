@@ -28,7 +28,7 @@ from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.routes import Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
@@ -64,9 +64,13 @@ class BufferService:
         self.telemetry = telemetry if telemetry is not None else Telemetry()
         self.waiting = Room(settings.max_waiting_bytes)
         self.untaken = Room(settings.max_waiting_bytes)
-        self.telemetry.measure(self.waiting, self.untaken)
+        self.answers = Room(settings.max_waiting_bytes)
+        self.connections = Connections(_most_connections())
+        self.telemetry.measure(self.connections, waiting=self.waiting, untaken=self.untaken, answers=self.answers)
         self._store = store
-        self._invoker = invoker if invoker is not None else InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected)
+        if invoker is None:
+            invoker = InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected, self.answers)
+        self._invoker = invoker
         source = plans if plans is not None else plan_source(settings.plans)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
@@ -160,7 +164,8 @@ class BufferService:
             await current.follow(plan)
             return
         telemetry = self.telemetry.model(plan)
-        self._models[plan.model] = ServedModel(plan, self._store, self._limits, self._callers, self._invoker, telemetry)
+        parts = self._store, self._limits, self._callers, self._invoker, telemetry, self.answers
+        self._models[plan.model] = ServedModel(plan, *parts)
 
     async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
         """Refuse a plan whose functions do not exist, serve other models, or are silent while those ``in_force`` answer."""
@@ -194,7 +199,9 @@ class BufferService:
             raise
         except Exception as error:
             reason = error if str(error) else type(error).__name__
-            self._silent.say(function, f"{model}: function {function} could not be asked about its model: {reason}")
+            self._silent.say(
+                function, f"{model}: function {without_password(function)} could not be asked about its model: {reason}"
+            )
             return not isinstance(error, (FunctionUnavailable, TimeoutError))
         if served != expected:
             raise InvalidInput(field, expected, f"the model that {function} serves, {served!r}")
@@ -277,6 +284,12 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def _most_connections() -> int:
+    """Of clients: what is left of the descriptors is for workers, the store, plans and logs."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most * 3 // 4 if most != resource.RLIM_INFINITY else sys.maxsize
+
+
 def _leave_delay(settings: Settings) -> float:
     """Half of the drain at the most (s): who waits for an answer comes before who might still come."""
     return min(settings.leave_delay, settings.drain_timeout / 2)
@@ -289,7 +302,9 @@ def server(service: BufferService) -> Server:
         Application(service),
         host=settings.host,
         port=settings.port,
-        http=limited_protocol(settings.header_timeout, settings.body_timeout, service.waiting, service.untaken),
+        http=limited_protocol(
+            settings.header_timeout, settings.body_timeout, service.waiting, service.untaken, service.connections
+        ),
         ws="none",
         lifespan="on",
         access_log=False,

@@ -64,7 +64,9 @@ class Part:
     function: str = ""  # that was asked
     failed: Failure | None = None  # what came of it where it was asked first
     refused: int = 0  # times, for now
-    due: float = -math.inf  # s
+    earliest: float = -math.inf  # s, from when on the function wants to be asked again
+    due: float = -math.inf  # s, when it is asked again whatever else happens
+    asked_at: float = -math.inf  # s, the last time
 
 
 class BatchState:
@@ -72,7 +74,7 @@ class BatchState:
 
     __slots__ = (
         *("answers", "asked", "epoch", "failed_alone", "given_up", "members", "moving", "outstanding", "parts"),
-        *("passed", "split", "taken_at", "times_asked"),
+        *("passed", "put_off", "split", "taken_at", "times_asked"),
     )
 
     def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, taken_at: float) -> None:
@@ -86,6 +88,7 @@ class BatchState:
         self.failed_alone: list[Part] = []  # of one item each, but for suspects where others are left
         self.split = False
         self.answers: list[Answer] = []
+        self.put_off = 0  # items that wait for a busy function
         self.moving: list[bytes] = []  # members for other routes
         self.outstanding = 0  # messages and moves under way
         self.given_up = 0  # of these, those that failed
@@ -104,10 +107,10 @@ class BatchState:
                 return part
         return None
 
-    def ask(self, part: Part, function: str) -> int:
+    def ask(self, now: float, part: Part, function: str) -> int:
         """The part is under way, by this number."""
         self.times_asked += 1
-        part.function = function
+        part.function, part.asked_at = function, now
         self.asked[self.times_asked] = part
         return self.times_asked
 

@@ -28,6 +28,7 @@ from sluice.buffer_service.invokers import (
 from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
+from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.route_state import (
     BACKOFF,
     NEVER,
@@ -93,7 +94,7 @@ class Dispatcher:
 
     ``elsewhere`` moves members to the other routes; ``drained`` is called when nobody waits at the retired route any more, perhaps
     again and again until the dispatcher is closed; ``left`` tells all routes that a caller waits no more: his request may have
-    moved. ``slo`` (s) is what the plan promises.
+    moved. What the function answered takes ``room`` until its batch has ended. ``slo`` (s) is what the plan promises.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Dispatcher:
         elsewhere: Callable[[list[bytes]], Awaitable[None]],
         drained: Callable[[], None],
         left: Callable[[Caller], None],
+        room: Room,
         slo: float | None = None,
     ) -> None:
         self._state = RouteState(model, route, limits, callers.process, callers.waiting, callers.request_timeout, slo)
@@ -120,6 +122,8 @@ class Dispatcher:
         self._elsewhere = elsewhere
         self._drained = drained
         self._left = left
+        self._room = room
+        self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._closed = asyncio.Event()
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -254,6 +258,8 @@ class Dispatcher:
             self._spawn(self._send(instructions.send))
         for move in instructions.move:
             self._spawn(self._move(move))
+        for batch_id in instructions.ended:
+            self._held.pop(batch_id).resize(0)
         for adopted in instructions.adopted:
             self._settle(adopted)
         for request_id, error in instructions.refuse:
@@ -295,12 +301,14 @@ class Dispatcher:
 
     async def _answers(self, invocation: Invocation) -> list[Answer] | Failure:
         batch = Batch(invocation.model, invocation.items)
+        held = self._held.setdefault(invocation.batch_id, self._room.share())
         self._telemetry.sent(len(batch.items))
         if invocation.again:
             self._telemetry.asked_again()
         started = self._clock()
         try:
             payload = await self._invoker.invoke(invocation.function, encode_batch(batch), invocation.avoid)
+            held.resize(held.size + len(payload))  # in one breath with its end as what is being read
             answers = decode_answers(payload, batch)
         except (FunctionFailed, WireError) as error:
             self._telemetry.failed(type(error).__name__)

@@ -13,8 +13,9 @@ it crashed, and which remedy a failure has. What may not: a clock, I/O, who wait
     NONE         everything else
 
 What is asked for elsewhere in vain is what it was before: a batch that was computed and failed is halved although no other worker
-could be reached. What another worker makes good says nothing of the function. What fails alone again is the payload's fault where
-the function answered something since, and else counts as the function's.
+could be reached. Where one worker cannot be reached and another is busy, whichever was asked first, the function is busy. What
+another worker makes good says nothing of the function. What fails alone again is the payload's fault where the function answered
+something since, and else counts as the function's.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class FunctionState:
             self._crashed_at = now
         if part.failed is None and self._helps_elsewhere(batch, part, failure) and self._elsewhere_is_paid_for(failure):
             return Remedy.ELSEWHERE, failure
-        if part.failed is not None and failure.cause in (Cause.UNAVAILABLE, Cause.BUSY):
+        if part.failed is not None and failure.cause in _says_less_than(part.failed.cause):
             failure = part.failed
         self._note(now, batch, part, failure.cause)
         if failure.cause is Cause.BUSY or (failure.cause is Cause.UNAVAILABLE and self._restarts(now)):
@@ -138,3 +139,8 @@ class FunctionState:
 
     def _restarts(self, now: float) -> bool:
         return now < self._crashed_at + RESTART
+
+
+def _says_less_than(first: Cause) -> tuple[Cause, ...]:
+    """What came of asking elsewhere that says less of a part than what came of asking ``first``."""
+    return (Cause.UNAVAILABLE,) if first is Cause.UNAVAILABLE else (Cause.UNAVAILABLE, Cause.BUSY)

@@ -9,7 +9,8 @@ are requests already. Nothing more is read than ``AHEAD`` bytes behind it: so ma
 reading. Nor is anything read, or the next request begun, while the client leaves more of an answer untaken than the transport
 buffers. All connections together hold what rooms (room.py) allow: of bytes that are read and no request yet, of answers that are
 written and not taken. Beyond that it is the connection that brings the bytes, or the one that has not taken its answer for the
-longest, that is given up.
+longest, that is given up. Connections themselves are bounded too, so that descriptors are left for the ways to functions and to the
+store: one more is told 503 as soon as it is taken.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.routes import CONNECTION, Connection
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -30,19 +31,22 @@ LINES = 40  # that are parsed at once in the same way; a request has 2 at least
 AHEAD = 64 * 1024  # bytes that are read while a request waits for its turn
 _HEAD_ENDS = b"\r\n\r\n"
 _REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_BAD_REQUEST = b"400 Bad Request"
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 _TOO_SLOW = b"408 Request Timeout"
 _NO_ROOM = b"503 Service Unavailable"
 
 
-def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room, untaken: Room) -> type[asyncio.Protocol]:
+def limited_protocol(
+    header_timeout: float, body_timeout: float, unparsed: Room, untaken: Room, connections: Connections
+) -> type[asyncio.Protocol]:
     """The protocol class.
 
     A connection whose request line and headers are not complete ``header_timeout`` seconds after it was opened, or after its next
     request began, is answered 408 and closed; one whose headers are larger than ``MAX_HEADER_BYTES`` 431; one whose body is not
     complete ``body_timeout`` seconds after its headers 408. Where earlier requests of the connection are still being answered, it
     is closed behind their answers instead. A client that takes nothing of its answer for ``body_timeout`` seconds is cut off.
-    ``unparsed`` and ``untaken`` bound the bytes of all connections.
+    ``unparsed`` and ``untaken`` bound the bytes of all connections, ``connections`` their number.
     """
     slow_readers: dict[LimitedProtocol, None] = {}  # whose answers are not taken, the longest first
 
@@ -62,12 +66,18 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            connections.open += 1
             self.flow = _Flow(self)
             self._connection = Connection()
             self._unparsed, self._head, self._untaken = unparsed.share(), unparsed.share(), untaken.share()
+            if connections.open > connections.most:
+                connections.refused += 1
+                self._refuse(_NO_ROOM)
+                return
             self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
         def connection_lost(self, exc: Exception | None) -> None:
+            connections.open -= 1
             self._disarm()
             self._drop_rest()
             self._head.resize(0)
@@ -160,7 +170,10 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             except httptools.HttpParserError as error:
                 if not isinstance(error.__context__, _Refused):
                     self.logger.warning("Invalid HTTP request received.")
-                self.send_400_response("Invalid HTTP request received.")
+                if self._in_body:
+                    self._give_up_request()
+                else:
+                    self.send_400_response("Invalid HTTP request received.")
             if self._in_body and self._body_bytes == body_bytes:
                 self._other_bytes += len(data)
                 if self._other_bytes > MAX_HEADER_BYTES:
@@ -168,6 +181,8 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
 
         def _has_read(self, size: int) -> None:
             """So many bytes were read, and parsed but for those that are held: what is half-sent must come to its end in time."""
+            if self.transport.is_closing():
+                return
             if not self._in_headers:
                 if self.timeout_keep_alive_task is None and self.cycle.response_complete and not self._answered:
                     # The rest of a body that was answered early, or empty lines: uvicorn has disarmed its timer for good.
@@ -190,6 +205,17 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
             if self._due is None:
                 self._due = self.loop.call_later(header_timeout, self._give_up_headers)
 
+        def _give_up_request(self) -> None:
+            """The body that comes is none. Its request, where it waits for its turn, is as if it had not come."""
+            if not self.pipeline:
+                self._cut_off(_BAD_REQUEST)
+                return
+            self._disarm()
+            self._drop_rest()
+            self.pipeline.popleft()
+            self._before.keep_alive = False
+            self.flow.pause_reading()
+
         def on_message_begin(self) -> None:
             super().on_message_begin()
             self._in_headers = True
@@ -203,10 +229,11 @@ def limited_protocol(header_timeout: float, body_timeout: float, unparsed: Room,
                     raise _Refused  # stops the parser
             if self._head.size:
                 self._head.resize(0)
-            self._in_headers, self._in_body = False, True
             self._body_bytes = self._other_bytes = 0
             self._disarm()
+            self._before = self.cycle
             super().on_headers_complete()
+            self._in_headers, self._in_body = False, True
             if self.scope["method"] != "HEAD":
                 self.cycle.transport = cast(asyncio.Transport, _Joined(self.transport, self.cycle))
             scope: Any = self.cycle.scope

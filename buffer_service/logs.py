@@ -17,6 +17,7 @@ from typing import Protocol, TextIO
 LONGEST_LINE = 16 * 1024  # characters; what is longer is cut, but for a line of metrics, which is a document
 PENDING = 1024 * 1024  # bytes that wait to be written, at most
 SELDOM = 10.0  # seconds between two lines of one kind
+MOST_KINDS = 256  # of lines that are counted
 
 
 class UnblockedStream:
@@ -92,13 +93,16 @@ class Stream(Protocol):
 
 
 class Seldom:
-    """A line of each kind once in ``interval`` seconds; the next one says how many were left out."""
+    """A line of each kind once in ``interval`` seconds; the next one says how many were left out.
+
+    Of more than ``MOST_KINDS`` the one of which a line was written longest ago is forgotten.
+    """
 
     def __init__(self, log: Callable[[str], None], interval: float = SELDOM, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._interval = interval
         self._clock = clock
-        self._said: dict[str, float] = {}
+        self._said: dict[str, float] = {}  # when, the last at the end
         self._left_out: dict[str, int] = {}
 
     def say(self, kind: str, line: str) -> None:
@@ -108,7 +112,11 @@ class Seldom:
             self._left_out[kind] += 1
             return
         left_out = self._left_out.get(kind, 0)
+        self._said.pop(kind, None)
         self._said[kind], self._left_out[kind] = now, 0
+        if len(self._said) > MOST_KINDS:
+            forgotten = next(iter(self._said))
+            del self._said[forgotten], self._left_out[forgotten]
         self._log(line + (f" ({left_out} more like it since the last such line)" if left_out else ""))
 
 

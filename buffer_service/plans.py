@@ -2,8 +2,9 @@
 
 A plan that cannot work is refused with an error that names the field and the value; the one in force goes on. These cannot:
 
-    what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``
-    what callers do not wait    a finite hold beyond their ``request_timeout``
+    what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``;
+                                a folder, a pipe or a device where a file should be, a link to nothing
+    what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``
     an unknown function         one that does not exist, or serves another model
     a silent function           a route that is new and of whose workers none answers, while one of the plan in force does; in the
                                 first plan of a model it is taken, as it may come, and there is nothing better
@@ -16,9 +17,11 @@ is served on: to stop serving is not what a lost file should do.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
-from collections.abc import Awaitable, Callable
+import stat
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -39,11 +42,15 @@ class SilentFunction(InvalidInput):
     """Nobody answers for a function that is new, while those of the plan in force answer."""
 
 
+Found = bytes | InvalidInput
+"""A document, or why what is there could not be read."""
+
+
 class PlanSource(Protocol):
     """Where plans are written."""
 
-    def documents(self) -> dict[str, bytes]:
-        """The documents found, by the name of their place; may block. Raises ``InvalidInput`` where the place is not readable."""
+    def documents(self) -> Mapping[str, Found]:
+        """What was found, by the name of its place; may block. Raises ``InvalidInput`` where nothing can be looked for."""
 
 
 class FilePlans:
@@ -52,21 +59,38 @@ class FilePlans:
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
-    def documents(self) -> dict[str, bytes]:
+    def documents(self) -> Mapping[str, Found]:
         try:
-            paths = [self._path]
             if self._path.is_dir():
                 paths = sorted(path for path in self._path.glob("*.json") if not path.name.startswith("."))
-            return {str(path): _read(path) for path in paths}
+                return {str(path): _read_one_of_several(path) for path in paths}
+            return {str(self._path): _read(self._path)}
         except OSError as error:
             place = str(error.filename or self._path)
             raise InvalidInput("SLUICE_PLANS", place, f"a readable file or folder ({error.strerror})") from None
 
 
+def _read_one_of_several(path: Path) -> Found:
+    """One that cannot be read must not keep the others from being followed."""
+    try:
+        return _read(path)
+    except OSError as error:
+        return InvalidInput("document", error.strerror, "a file that can be read")
+
+
 def _read(path: Path) -> bytes:
-    """A file, or so much of it that it is seen to be too large."""
-    with path.open("rb") as file:
+    """A file, or so much of it that it is seen to be too large.
+
+    Nothing else is read: who opens a pipe that nobody writes into, or reads a terminal, waits for ever.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         return file.read(MAX_PLAN_BYTES + 1)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class SsmPlans:
@@ -157,6 +181,9 @@ class PlanFollower:
             if place in self._in_force and self._in_force[place].document == document:
                 self._refusals.pop(place, None)
                 continue
+            if isinstance(document, InvalidInput):
+                self._refuse(place, b"", self._model_of(place, b""), "", document)
+                continue
             refused = self._refusals.get(place)
             if refused is not None and refused.final and refused.document == document:
                 continue
@@ -239,6 +266,9 @@ def check_waits(plan: Plan, request_timeout: float) -> None:
     """Whether callers wait as long as a plan would have them; raises ``InvalidInput``."""
     for route in plan.all_routes:
         field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
+        longest, why = request_timeout, "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
+        drop_after = route.policy.drop_after
+        if drop_after is not None and drop_after < longest:
+            longest, why = drop_after, "after which the table gives up who waits (drop_after)"
         for q, hold in enumerate(route.policy.hold):
-            allowed = f"at most {request_timeout:g} s, after which callers get 504 (SLUICE_REQUEST_TIMEOUT), or null"
-            require(hold is None or hold <= request_timeout, f"{field}[{q}]", hold, allowed)
+            require(hold is None or hold <= longest, f"{field}[{q}]", hold, f"at most {longest:g} s, {why}, or null")

@@ -6,14 +6,18 @@ a server says teaches the rest; nobody tells whether it is a cluster.
     MOVED           another server has the slot: it is asked, and from now on first
     ASK             the slot is moving there and the keys have arrived: it is asked this once
     TRYAGAIN        some of the keys have arrived and some not: asked again in ``TRY_AGAIN`` seconds
+    not served      nobody has the slot, as far as this server knows: the next call asks another, and the others' slots lose nothing
     READONLY, ...   a replica, or a primary that may not write: as if it were gone
     gone, silent    the next call asks another server that is known, over a new connection to an address that is looked up anew
 
-A server that says one of the first four has executed nothing, so the command is sent again within the same call; after a connection
-that broke, or an answer that did not come within ``COMMAND_TIMEOUT``, nobody knows, and nothing is sent twice.
+A server that says one of the first three has executed nothing, so the command is sent again within the same call; after a
+connection that broke, or an answer that did not come within ``COMMAND_TIMEOUT``, nobody knows, and nothing is sent twice.
+
+Who is in the cluster is asked beside the calls: with the first of them, when a server was silent or a slot had moved, and after
+``LOOK_ANYWAY``; at most once in ``LOOK_INTERVAL``, and until somebody says. ``redis_topology.py`` has what follows from all that.
 
 A replica that takes over may not have seen the last writes. Each connection begins by asking for the replication id, which is
-another one then: ``successions`` counts that, and each slot that was found at another server after its own had gone.
+another one then: ``Server.successions`` counts that.
 
 Connections are opened without a socket timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on Python 3.11 may
 swallow a cancellation; the limit of the whole call holds instead.
@@ -22,13 +26,13 @@ swallow a cancellation; the limit of the whole call holds instead.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain
+from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
@@ -46,10 +50,17 @@ from redis.exceptions import (
 from redis.utils import str_if_bytes
 
 from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service.redis_topology import Topology, addresses
 
 COMMAND_TIMEOUT = 1.0  # seconds after which a server counts as gone: a script takes milliseconds
 TRY_AGAIN = 0.01  # seconds
+AT_ONCE = 4  # redirections of a call that are followed at once, each after that in ``TRY_AGAIN`` seconds
+LOOK_INTERVAL = 1.0  # seconds between two times that the servers are asked who is in the cluster
+LOOK_ANYWAY = (
+    30.0  # seconds until they are asked though nothing has happened: all servers may be replaced while nothing is asked of them
+)
 MOST_CONNECTIONS = 10_000  # one for each call under way: a queue has one at a time, and redis-py allows a hundred
+FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")  # options of a URL that name one
 Command = Sequence[Any]
 
 
@@ -67,13 +78,14 @@ class Away(StoreUnavailable):
 class Server:
     """One address, and a client whose connections are to whatever is there now."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, closing: set[asyncio.Task[None]]) -> None:
         self.url = url
-        self.successions = 0
+        self.successions = 0  # times that another server was found here
+        self.connected = False  # ever
         self._history = ""
         self.client = self._open()
         self._blocked: set[asyncio.Timeout] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = closing  # of connections that were dropped
 
     async def exchange(self, client: redis.Redis, commands: Sequence[Command], asking: bool) -> list[Any]:
         """The answers, in order; those that are errors as values."""
@@ -120,6 +132,7 @@ class Server:
 
     async def _greet(self, connection: Any) -> None:
         """Begin a connection, and see whether the one at the other end goes on where the last one was."""
+        self.connected = True
         await connection.on_connect()
         await connection.send_command("INFO", "replication", check_health=False)
         try:
@@ -130,23 +143,18 @@ class Server:
             self.successions += self._history not in ("", found[1])
             self._history = found[1]
 
-    async def close(self) -> None:
-        for task in self._closing:
-            task.cancel()
-        await asyncio.gather(*self._closing, return_exceptions=True)
-        await self.client.aclose()
-
 
 class Servers:
-    """All servers that are known, from one address on."""
+    """All servers that are known, from one address on; connections to those that are asked."""
 
     def __init__(self, url: str) -> None:
-        self._first = Server(url)
-        self._known = {url: self._first}
-        self._owners: dict[int, Server] = {}  # by slot, where that is not the first
-        self._asked_for_others = False
-        self._bereft: set[int] = set()  # slots whose server has gone
-        self._inherited: Counter[int] = Counter()  # by slot
+        self._seed = url
+        self._topology = Topology(url)
+        self._servers: dict[str, Server] = {}  # of those that are known, who was asked
+        self._closing: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._in_doubt = True  # who is in the cluster
+        self._look_at = self._look_anyway_at = -math.inf
 
     async def call(self, slot: int, *commands: Command, blocks: float = 0.0, within: float | None = None) -> list[Any]:
         """Have the server of a slot execute these ``within`` so many seconds, and return the answers.
@@ -155,71 +163,104 @@ class Servers:
         refused for what it is; commands before it were then executed.
         """
         answers: list[Any] = []
-        server, asking = self._owners.get(slot, self._first), False
-        client, redirected = server.client, None
+        server, asking = self._server(self._topology.owner(slot)), False
+        client, redirected, redirections = server.client, None, 0
         try:
             async with asyncio.timeout(blocks + (COMMAND_TIMEOUT if within is None else within)) as timeout:
-                await self._find_others()
                 while True:
                     client = server.client
                     with server.until_dropped(timeout) if blocks else nullcontext():
                         answers += await server.exchange(client, commands[len(answers) :], asking)
                     redirected = _cut_at_redirection(answers)
                     if redirected is None:
+                        if not asking:
+                            self._topology.served(slot, server.url, server.successions)
+                        self._look_if_due()
                         return answers
+                    redirections += 1
+                    if redirections > AT_ONCE:
+                        await asyncio.sleep(TRY_AGAIN)
                     server, asking = await self._follow(slot, server, redirected)
         except (RedisError, OSError, TimeoutError) as error:
             if isinstance(error, ResponseError) and not _cannot_write(error):
                 raise
-            self._give_up(slot, server, client)
-            raise Away(f"Redis does not answer: {_reason(error, redirected)}") from error
+            if _nobody_has_it(error):
+                self._topology.turned(slot, server.url)
+                raise Away(f"no server of the Redis cluster has slot {slot} (CLUSTERDOWN {error})") from error
+            server.drop(client)
+            self._topology.silent(slot, server.url)
+            self._in_doubt = True
+            self._look_if_due()
+            raise Away(f"Redis does not answer: {_reason(error, redirected, server)}") from error
 
     def successions(self, slot: int) -> int:
         """How often the server of a slot may have changed to one that has not seen the last writes."""
-        return self._inherited[slot] + sum(server.successions for server in self._known.values())
+        return self._topology.successions(slot)
 
     async def close(self) -> None:
         """Close all connections."""
-        await asyncio.gather(*(server.close() for server in self._known.values()))
+        ending = [*self._closing, *([self._looking] if self._looking is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*(server.client.aclose() for server in self._servers.values()))
 
     async def _follow(self, slot: int, server: Server, redirected: ResponseError) -> tuple[Server, bool]:
         """Whom to ask next, and whether as a guest."""
         if not isinstance(redirected, AskError):
             await asyncio.sleep(TRY_AGAIN)
             return server, False
-        there = self._server(server, redirected.host, redirected.port)
-        if isinstance(redirected, MovedError):
-            self._owners[slot] = there
-            self._inherited[slot] += slot in self._bereft
-            self._bereft.discard(slot)
-        if there is server:  # two servers that do not agree yet
+        url, moved = url_at(server.url, redirected.host, redirected.port), isinstance(redirected, MovedError)
+        self._close(self._topology.moved(slot, url) if moved else self._topology.named(url))
+        self._in_doubt |= moved
+        if url == server.url:  # two servers that do not agree yet
             await asyncio.sleep(TRY_AGAIN)
-        return there, not isinstance(redirected, MovedError)
+        return self._server(url), not moved
 
-    def _give_up(self, slot: int, server: Server, client: redis.Redis) -> None:
-        """The next call for this slot asks the next server that is known; a cluster's tells who has the slot now."""
-        server.drop(client)
-        known = list(self._known.values())
-        if len(known) > 1:
-            self._bereft.add(slot)
-        self._owners[slot] = known[(known.index(server) + 1) % len(known)]
+    def _server(self, url: str) -> Server:
+        if url not in self._servers:
+            self._servers[url] = Server(url, self._closing)
+        return self._servers[url]
 
-    def _server(self, told_by: Server, host: str, port: int) -> Server:
-        url = url_at(told_by.url, host, port)
-        if url not in self._known:
-            self._known[url] = Server(url)
-        return self._known[url]
+    def _close(self, forgotten: Iterable[str]) -> None:
+        """The connections of those who are known no more, when the calls that go through them have ended."""
+        for server in [self._servers.pop(url) for url in forgotten if url in self._servers]:
+            server.drop(server.client)
 
-    async def _find_others(self) -> None:
-        """Once, learn who else may be asked should the first be gone; who has which slot they say when they are asked."""
-        if self._asked_for_others:
-            return
-        [slots] = await self._first.exchange(self._first.client, [("CLUSTER", "SLOTS")], False)
-        self._asked_for_others = True
-        if isinstance(slots, ResponseError):
-            return  # not a cluster, or this user may not ask
-        for address in chain.from_iterable(entry[2:] for entry in slots):
-            self._server(self._first, (address[0] or b"").decode(), address[1])
+    # -- who is in the cluster
+
+    def _look_if_due(self) -> None:
+        due = self._in_doubt or asyncio.get_running_loop().time() >= self._look_anyway_at
+        if due and (self._looking is None or self._looking.done()):
+            self._in_doubt = True
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        """Ask until somebody says."""
+        now = asyncio.get_running_loop().time
+        attempt = 0
+        while self._in_doubt:
+            await asyncio.sleep(self._look_at - now())
+            self._in_doubt, self._look_at = False, now() + LOOK_INTERVAL
+            answers = await asyncio.gather(*(self._members(url) for url in self._topology.to_ask(attempt)))
+            heard = [members for members in answers if members is not None]
+            self._in_doubt |= not heard
+            members = set().union(*heard)
+            self._close(self._topology.told(members))
+            self._look_anyway_at = now() + LOOK_ANYWAY if members else math.inf
+            attempt += 1
+
+    async def _members(self, url: str) -> set[str] | None:
+        """Who is in the cluster, as one server has it: nobody where it has none, or may not be asked; ``None``: it does not say."""
+        server = self._server(url)
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT):
+                [answer] = await server.exchange(server.client, [("CLUSTER", "SLOTS")], False)
+        except (RedisError, OSError, TimeoutError):
+            return None
+        if isinstance(answer, ResponseError):
+            return set()
+        return {url_at(url, host, port) for host, port in addresses(answer)} or None
 
 
 async def _close_late(client: redis.Redis) -> None:
@@ -248,12 +289,30 @@ def _cannot_write(error: ResponseError) -> bool:
     return str(error).startswith(("UNBLOCKED", "NOREPLICAS"))
 
 
-def _reason(error: Exception, redirected: ResponseError | None) -> str:
+def _nobody_has_it(error: Exception) -> bool:
+    """Whether a server of a cluster said that nobody has a slot; it is well itself."""
+    return isinstance(error, ClusterDownError) and str(error).startswith("Hash slot not served")
+
+
+def _reason(error: Exception, redirected: ResponseError | None, server: Server) -> str:
     if isinstance(error, TimeoutError) and redirected is not None:
         return f"its keys are on their way to another server ({redirected})"
+    if isinstance(error, TimeoutError) and server.url.startswith("rediss:") and not server.connected:
+        return "no answer in time, and never a TLS connection; does it speak TLS at this port?"
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(error) or type(error).__name__
+
+
+def check_url(url: str) -> None:
+    """Raise ``ValueError``, ``TypeError`` or ``OSError`` where a URL has no form, unknown options or files that cannot be read."""
+    for option, path in parse_qsl(urlsplit(url).query):
+        if option in FILES:
+            Path(path).read_bytes()
+    pool: Any = redis.Redis.from_url(url).connection_pool
+    connection = pool.make_connection()
+    if isinstance(connection, redis.SSLConnection):
+        connection.ssl_context.get()
 
 
 def url_at(url: str, host: str, port: int) -> str:

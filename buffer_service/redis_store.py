@@ -7,6 +7,11 @@ messages to a process is a key of its own. ``redis_servers.py`` knows who has a 
 
 While the server of a slot is away (``breaker.py``), calls are refused at once, and ``PROBE`` is tried in the background.
 
+A value under one of these keys that the buffer did not write, of another type or without its form, is set aside by
+``lua/set_aside.lua`` when a call stumbles over it: renamed to the key with ``:aside`` behind it (of a mailbox
+``NAMESPACE:aside:{KEY}``, in its slot), where the last one is kept for ``ASIDE_LIFE``. The queue then begins a new life, in which
+all processes submit again what waits.
+
 A replica that took over may not have seen the last writes: the queue counts as another one then, and what waits is submitted again
 by the process it waits at. What the replica had seen all the same is computed twice, and answered once.
 """
@@ -16,9 +21,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import secrets
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any, cast
 
@@ -35,12 +42,36 @@ from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLos
 
 ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
 ADVANCE_SHA = hashlib.sha1(ADVANCE.encode(), usedforsecurity=False).hexdigest()
+SET_ASIDE = files("sluice.buffer_service").joinpath("lua/set_aside.lua").read_text()
 PROBE = "return redis.call('SET', KEYS[1], ARGV[1], 'EX', 10)"
 """A script that writes: a replica answers PING, and runs scripts that only read."""
-KEYS = ("policy", "arrived", "members", "in_flight", "processes", "attempts", "dead", "epoch")
+SHAPES = {
+    "policy": "table",
+    "arrived": "list",
+    "members": "list",
+    "in_flight": "hash",
+    "processes": "zset",
+    "attempts": "integers",
+    "dead": "list",
+    "epoch": "string",
+}
+"""The keys of a queue in the order of the script, and what the value of each must be, in the words of ``lua/set_aside.lua``."""
 REPLY_LIFE = 300  # seconds a message waits for a process that may be gone
 TRIAL_TIMEOUT = 0.5  # seconds; shorter than a call's, so that a network that is back is noticed within one
 RECEIVE_WAIT = 5.0  # seconds one blocking read lasts
+ASIDE_LIFE = 86_400  # seconds that a value of somebody else is kept
+RECEIVE_BYTES = 1024 * 1024  # that the messages of one read have at most, beside the first
+MORE = """
+local taken, size = {}, 0
+while #taken < 99 do
+  local message = redis.call('LINDEX', KEYS[1], 0)
+  size = size + #(message or '')
+  if not message or size > tonumber(ARGV[1]) then break end
+  taken[#taken + 1] = redis.call('LPOP', KEYS[1])
+end
+return taken
+"""
+"""The messages that lie in a list, as many as have so many bytes together."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,9 +98,13 @@ class RedisStore:
         spread = route if self._spread_routes else ""
         tag = queue_name(model, spread)
         prefix = f"{self._namespace}:{{{tag}}}:" + (f"{route}:" if route and not spread else "")
-        keys = [*(prefix + name for name in KEYS), stream_key(model, self._namespace, spread), prefix + "taken"]
-        announce = (self._gate(model), ("SADD", routes_key(model, self._namespace), route)) if spread else None
-        return RedisQueue(self._gate(tag), self.process, keys, limits, announce)
+        stream, taken = stream_key(model, self._namespace, spread), prefix + "taken"
+        shapes = {prefix + name: shape for name, shape in SHAPES.items()} | {stream: "stream", taken: "integer"}
+        announce = None
+        if spread:
+            routes = routes_key(model, self._namespace)
+            announce = partial(_ask, self._gate(model).call, _set_aside({routes: "set"}), ("SADD", routes, route))
+        return RedisQueue(self._gate(tag), self.process, shapes, limits, announce)
 
     def _gate(self, tag: str) -> Gate:
         probe = f"{self._namespace}:{{{tag}}}:probe"
@@ -78,24 +113,30 @@ class RedisStore:
 
     async def send(self, process: str, message: bytes) -> None:
         key = self._mailbox_key(process)
-        await self._mail(key, ("RPUSH", key, message), ("EXPIRE", key, REPLY_LIFE))
+        await self._mail(process, ("RPUSH", key, message), ("EXPIRE", key, REPLY_LIFE))
 
     async def receive(self) -> list[bytes]:
         key = self._mailbox_key(self.process)
-        [found] = await self._mail(key, ("BLMPOP", RECEIVE_WAIT, 1, key, "LEFT", "COUNT", 100), blocks=RECEIVE_WAIT)
-        return cast("list[bytes]", found[1]) if found else []
+        wait: Command = ("BLMPOP", RECEIVE_WAIT, 1, key, "LEFT", "COUNT", 1)
+        found, more = await self._mail(self.process, wait, ("EVAL", MORE, 1, key, RECEIVE_BYTES), blocks=RECEIVE_WAIT)
+        return cast("list[bytes]", [*(found[1] if found else ()), *more])
 
     async def close(self) -> None:
         try:
             key = self._mailbox_key(self.process)
-            await self._mail(key, ("DEL", key))
+            await self._mail(self.process, ("DEL", key))
         finally:
             for gate in self._gates.values():
                 await gate.close()
             await self._servers.close()
 
-    async def _mail(self, key: str, *commands: Command, blocks: float = 0.0) -> list[Any]:
-        return await _in_words(self._servers.call(key_slot(key.encode()), *commands, blocks=blocks))
+    async def _mail(self, process: str, *commands: Command, blocks: float = 0.0) -> list[Any]:
+        call = partial(self._servers.call, key_slot(self._mailbox_key(process).encode()))
+        return await _ask(call, self._set_aside_mailbox(process), *commands, blocks=blocks)
+
+    def _set_aside_mailbox(self, process: str) -> Command:
+        key = self._mailbox_key(process)
+        return _set_aside({key: "list"}, f"{self._namespace}:aside:{{{key}}}")
 
     def _mailbox_key(self, process: str) -> str:
         return f"{self._namespace}:replies:{process}"
@@ -130,7 +171,7 @@ class Gate:
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a script that writes can be run."""
-        await _in_words(self.call(self._probe))
+        await _ask(self.call, None, self._probe)
 
     async def close(self) -> None:
         """Try no more."""
@@ -156,27 +197,35 @@ class Gate:
 
 
 class RedisQueue:
-    """The queue of one route in Redis; ``announce`` is what tells the readers of its record that it has one of its own."""
+    """The queue of one route in Redis; ``announce`` tells the readers of its record that it has one of its own."""
 
     def __init__(
-        self, gate: Gate, process: str, keys: list[str], limits: Limits, announce: tuple[Gate, Command] | None = None
+        self,
+        gate: Gate,
+        process: str,
+        shapes: Mapping[str, str],
+        limits: Limits,
+        announce: Callable[[], Awaitable[Any]] | None = None,
     ) -> None:
         self._gate = gate
         self._process = process
         self._serial = 0
-        self.keys = keys
+        self.keys = list(shapes)
+        self._set_aside = _set_aside(shapes, begins_anew=(self.keys[1], self.keys[2], self.keys[7]))
         self._announce = announce
+        self._refused: StoreUnavailable | None = None
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
         self._arrivals_kept = limits.arrivals_kept
 
     async def install(self, policy: Policy) -> None:
         if self._announce is not None:
-            gate, command = self._announce
-            await _in_words(gate.call(command))
+            await self._announce()
         await self._call(("SET", self.keys[7], secrets.token_hex(8), "NX"), ("SET", self.keys[0], pack_policy(policy)))
 
     async def check(self) -> None:
         await self._gate.check()
+        if self._refused is not None:
+            raise self._refused
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         self._serial += 1
@@ -199,7 +248,7 @@ class RedisQueue:
             waiting,
             taken,
             busy,
-            f"{epoch.decode()}.{self._gate.successions}",
+            f"{epoch.decode(errors='replace')}.{self._gate.successions}",
         )
 
     async def _run(self, arguments: list[Any]) -> Any:
@@ -211,16 +260,53 @@ class RedisQueue:
         return answer
 
     async def _call(self, *commands: Command) -> list[Any]:
-        return await _in_words(self._gate.call(*commands))
+        try:
+            answers = await _ask(self._gate.call, self._set_aside, *commands)
+        except StoreUnavailable as error:
+            self._refused = error if not isinstance(error, Away) else None  # whether it is away the gate knows
+            raise
+        self._refused = None
+        return answers
 
 
-async def _in_words(answer: Awaitable[list[Any]]) -> list[Any]:
-    """What Redis answers, in the vocabulary of the port."""
+def _set_aside(shapes: Mapping[str, str], aside: str | None = None, begins_anew: tuple[str, ...] = ()) -> Command:
+    """What sets aside those of these keys, of one slot, whose values have not the shapes that they must have."""
+    keys = [*shapes, *([aside] if aside is not None else [key + ":aside" for key in shapes]), *begins_anew]
+    return ("EVAL", SET_ASIDE, len(keys), *keys, len(shapes), ASIDE_LIFE, *shapes.values())
+
+
+async def _ask(
+    call: Callable[..., Awaitable[list[Any]]], set_aside: Command | None, *commands: Command, **options: Any
+) -> list[Any]:
+    """What Redis answers, in the vocabulary of the port; where it fails, what is none of the buffer's is ``set_aside``."""
     try:
-        return await answer
+        return await call(*commands, **options)
     except NoScriptError:
         raise
     except ResponseError as error:
         if str(error).startswith("NOPOLICY"):
             raise QueueLost(str(error)) from None
-        raise StoreUnavailable(f"Redis refused: {error}") from error
+        said = f"Redis refused: {error}"
+        if set_aside is not None and _is_of_a_value(error):
+            try:
+                [found] = await call(set_aside)
+            except ResponseError as refused:
+                said += f"; nothing could be set aside: {refused}"
+            else:
+                said = "; ".join(_words(*entry) for entry in found) or said
+        raise StoreUnavailable(said) from error
+
+
+def _is_of_a_value(error: ResponseError) -> bool:
+    """Whether an error may come from what a key holds: of all that Redis gives a word of its own only WRONGTYPE does."""
+    return type(error) is ResponseError and (str(error).startswith("WRONGTYPE") or re.match("[A-Z]+ ", str(error)) is None)
+
+
+def _words(key: bytes, kind: bytes, aside: bytes, stays: bytes) -> str:
+    """What was found under a key, and what became of it."""
+    said = f"Redis holds a {kind.decode()} under the key {key.decode()}, which is not what the buffer puts there"
+    if stays:
+        return f"{said}; it could not be renamed to {aside.decode()}: {stays.decode()}"
+    said += f"; it is set aside as {aside.decode()} for {ASIDE_LIFE // 3600} hours"
+    _log.error("%s", said)
+    return said

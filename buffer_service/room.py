@@ -1,10 +1,12 @@
-"""How many bytes may be held at once, for whom this process answers or for whom it reads: what is taken, and by whom it was.
+"""How many bytes and connections may be held at once: what is taken, and by whom it was.
 
 What may live here: counts. A room knows nothing of what fills it; who takes bytes gives them back.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from types import TracebackType
 
 from sluice.batching.errors import NoRoom
@@ -18,6 +20,11 @@ class Room:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
+
+    @classmethod
+    def without_end(cls) -> Room:
+        """Room for whatever comes."""
+        return cls(sys.maxsize)
 
     def share(self) -> Share:
         """A part of the room, of no bytes yet."""
@@ -60,3 +67,12 @@ class Share:
             raise NoRoom(room.limit)
         room.taken += more
         self.size += more
+
+
+@dataclass(slots=True)
+class Connections:
+    """Of clients: how many there may be, how many there are, and how many were refused as one too many."""
+
+    most: int
+    open: int = 0
+    refused: int = 0

@@ -81,6 +81,7 @@ LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bou
 SWEEPS = 3  # in a lease
 IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
+YIELDS, YIELD = 8, 0.01  # answers of a busy function, to one of which a batch follows so many seconds later
 AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
 SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
@@ -196,7 +197,8 @@ class Instructions(NamedTuple):
 
     ``tell`` are answers for callers here, ``log`` are lines with their level, ``unreadable`` says what was set aside. A turn is due
     again at ``wake_at`` (s; ``inf``: at a fact). ``drained``: nobody waits at the retired route any more; ``closed``: its lease is
-    given up. ``queue_length`` is what the queue said, if it was heard of since the last turn.
+    given up. ``queue_length`` is what the queue said, if it was heard of since the last turn. ``ended`` are batches that were asked
+    for and are under way no more.
     """
 
     call: Call | None
@@ -212,6 +214,7 @@ class Instructions(NamedTuple):
     drained: bool
     closed: bool
     queue_length: int | None
+    ended: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -262,6 +265,12 @@ class RouteState:
         self._completed: list[str] = []
         self._batches: dict[str, BatchState] = {}  # under way
         self._resting: dict[str, float] = {}  # batches whose function is busy, and when each is looked at again
+        self._ended: list[str] = []
+        self._look_at = NEVER  # the earliest of these times
+        self._put_off = 0  # items of these
+        self._calls = self._at_work = 0  # of the function, under way; and their items
+        self._computed = 0  # items that the function has answered
+        self._places = 0  # batches that it has answered
         self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
         self._given_up: list[str] = []  # batches that no sweep has taken back yet
         self._messages: list[Message] = []  # of these, those that are not under way
@@ -306,8 +315,10 @@ class RouteState:
         circuit = self._function.circuit
         if circuit.open and (wait := circuit.refuses(now)) is not None:
             return FunctionSuspended(_suspended(self._route.function, wait), wait)
-        waiting = self._waited + len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
-        refusal = self._admission.refuses(now, waiting, self._model)
+        coming = len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
+        if self._elastic and self._admission.has_room(self._calls, coming):
+            return None
+        refusal = self._admission.refuses(now, (self._put_off if self._elastic else self._waited) + coming, self._model)
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
         return refusal
@@ -362,14 +373,33 @@ class RouteState:
         """The function answered a part of a batch, in its order; or it failed. Without ``part``, the only one under way."""
         batch = self._batches[batch_id]
         ended = batch.ended(part)
+        self._calls -= 1
+        self._at_work -= len(ended.items)
         if isinstance(answers, Failure):
             self._part_failed(now, batch, ended, answers)
         else:
             self._function.answered(now, ended)
             batch.answered(answers)
-        if not batch.parts and not batch.asked:
+        if not self._elastic and not batch.parts and not batch.asked:
             self._admission.worked(now - batch.taken_at, self._wasted(batch))
         self._go_on(now, batch_id, batch)
+        if ended.function == self._route.function:
+            self._heard_of_function(now, ended, answers)
+
+    def _heard_of_function(self, now: float, part: Part, answers: list[Answer] | Failure) -> None:
+        """What the end of a call says of how much the function takes."""
+        failure = answers if isinstance(answers, Failure) else None
+        if failure is None:
+            self._computed += len(part.items)
+            self._ask_for_the_oldest(now)
+        if not self._elastic:
+            return
+        if failure is None:
+            self._admission.worked(now - part.asked_at)
+            self._admission.took(self._calls + 1)
+        elif failure.cause is Cause.BUSY:
+            self._admission.throttled(now, self._calls, self._at_work)
+        self._admission.put_off(now, self._put_off, self._computed)
 
     @property
     def suspensions(self) -> int:
@@ -441,7 +471,7 @@ class RouteState:
 
         Without ``may_call`` the next turn, which must come soon, does what only a call can do, and says when to wake.
         """
-        if self._resting:
+        if now >= self._look_at:
             self._wake(now)
         call = None
         if may_call and self._asked is None and (now >= self._ask_at or self.life in ENDING):
@@ -460,7 +490,10 @@ class RouteState:
             self.life is Life.DRAINED,
             self.life is Life.CLOSED,
             self._queue_length,
+            self._ended,
         )
+        if self._ended:
+            self._ended = []
         if self._invoke or self._tell or self._refuse or self._adopted or self._move or self._log or self._unreadable:
             self._clear()  # else they are empty still
         self._queue_length = None
@@ -526,8 +559,7 @@ class RouteState:
 
     def _wake_at(self) -> float:
         asks_at = NEVER if self._asked is not None else self._ask_at
-        if self._resting:
-            asks_at = min(asks_at, *self._resting.values())
+        asks_at = min(asks_at, self._look_at)
         return min(asks_at, *(message.due for message in self._messages)) if self._messages else asks_at
 
     # -- what the queue answered
@@ -662,6 +694,10 @@ class RouteState:
                     unreadable += _failures([member], 502, "Not readable", str(error))
         return items, unreadable
 
+    @property
+    def _elastic(self) -> bool:
+        return self._route.policy.servers is None
+
     def _wanted(self, request_id: str) -> bool:
         """Whether somebody may still wait for an answer: of another process's callers only that process knows."""
         caller = self._waiting.get(request_id)
@@ -674,7 +710,10 @@ class RouteState:
         if batch.asked:
             return
         if batch.parts:
-            self._resting[batch_id] = min(batch.parts[-1].due, now + LONGEST_BACKOFF)  # who waits may be gone before it is due
+            self._rest_until(batch_id, min(batch.parts[-1].due, now + LONGEST_BACKOFF))  # who waits may be gone before it is due
+            if not self._admission.is_left(now - batch.taken_at):
+                batch.put_off = sum(len(part.items) for part in batch.parts)
+                self._put_off += batch.put_off
             return
         batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
         self._messages += [Message(process, theirs, batch_id) for process, theirs in elsewhere.items()]
@@ -686,7 +725,7 @@ class RouteState:
 
     def _at_once(self) -> int:
         """How many parts of a batch are asked for at once."""
-        return AT_ONCE_ELASTIC if self._route.policy.servers is None and not self._function.circuit.open else 1
+        return AT_ONCE_ELASTIC if self._elastic and not self._function.circuit.open else 1
 
     def _ask(self, now: float, batch_id: str, batch: BatchState, part: Part) -> None:
         """Ask for a part of a batch, unless its function is not asked for a while; then one item is the trial."""
@@ -700,7 +739,9 @@ class RouteState:
         part.trial = circuit.open
         again = part.failed is not None or part.refused > 0 or batch.split
         avoid = part.failed.worker if part.failed is not None else ""
-        number = batch.ask(part, function)
+        number = batch.ask(now, part, function)
+        self._calls += 1
+        self._at_work += len(part.items)
         self._invoke.append(Invocation(batch_id, function, self.asked_for, part.items, number, again, avoid))
 
     def _part_failed(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
@@ -742,8 +783,12 @@ class RouteState:
 
     def _rest(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
         """The function is busy: ask for the part later, with full jitter; whose time is over before is told now."""
-        span = min(LONGEST_BACKOFF, BACKOFF * 2 ** min(part.refused, 10))
-        part.due = now + failure.retry_after + failure.chance * span
+        span = min(LONGEST_BACKOFF, BACKOFF * 2 ** min(part.refused, 10), self._admission.backoff(BACKOFF))
+        age = now - batch.taken_at
+        if self._admission.is_left(age):
+            span = max(span, age)  # what callers at other processes have left is not known here, and would be computed for nobody
+        part.earliest = now + failure.retry_after
+        part.due = part.earliest + failure.chance * span
         late = [item for item in part.items if self._deadline(batch, item) <= part.due]
         self._refuse_for_now(batch, late, part.due - now, failure.detail)
         part.items = [item for item in part.items if item not in late] if late else part.items
@@ -769,21 +814,59 @@ class RouteState:
 
     def _wake(self, now: float) -> None:
         """Go on with the batches that are to be looked at."""
-        for batch_id in [batch_id for batch_id, due in self._resting.items() if due <= now]:
+        looked_at = [batch_id for batch_id, due in self._resting.items() if due <= now]
+        for batch_id in looked_at:
             del self._resting[batch_id]
+        self._look_at = min(self._resting.values(), default=NEVER)
+        for batch_id in looked_at:
             batch = self._batches[batch_id]
+            self._put_off_no_more(batch)
             if self.life in RETIRED:
                 for part in batch.parts:
                     self._move_on(batch, part)
                 batch.parts.clear()
             self._go_on(now, batch_id, batch)
 
+    def _ask_for_the_oldest(self, now: float) -> None:
+        """The function has answered, and takes one more: the batch that left the queue first is asked for before its time.
+
+        What nobody waits for any more ends now, and takes nobody's turn; what callers are about to leave is the last. Other
+        processes see nothing of the answer: now and then they have some time to come first.
+        """
+        self._places += 1
+        first: tuple[bool, float, str] | None = None
+        for batch_id in self._resting:
+            batch = self._batches[batch_id]
+            part = batch.parts[-1]
+            if part.earliest > now:
+                continue
+            if not any(self._wanted(item.id) for item in part.items):
+                self._rest_until(batch_id, now)
+                continue
+            is_left = self._admission.is_left(now - batch.taken_at)
+            if is_left:
+                self._put_off_no_more(batch)
+            if first is None or (is_left, batch.taken_at) < first[:2]:
+                first = is_left, batch.taken_at, batch_id
+        if first is not None:
+            part = self._batches[first[2]].parts[-1]
+            part.due = min(part.due, now + (YIELD if self._places % YIELDS == 0 else 0.0))
+            self._rest_until(first[2], min(part.due, self._resting[first[2]]))
+
+    def _rest_until(self, batch_id: str, when: float) -> None:
+        self._resting[batch_id] = when
+        self._look_at = min(self._look_at, when)
+
+    def _put_off_no_more(self, batch: BatchState) -> None:
+        self._put_off -= batch.put_off
+        batch.put_off = 0
+
     def _look_again(self, now: float) -> None:
         """Whoever waits for a busy function need not any more."""
         for batch_id in self._resting:
             for part in self._batches[batch_id].parts:
                 part.due = now
-        self._resting = dict.fromkeys(self._resting, now)
+            self._rest_until(batch_id, now)
 
     def _settle(self, batch_id: str, error: StoreUnavailable | None) -> None:
         """One message or move of a batch ended."""
@@ -796,6 +879,8 @@ class RouteState:
     def _end(self, batch_id: str, batch: BatchState) -> None:
         """A batch is complete, or given up; either way its callers here have their answers."""
         del self._batches[batch_id]
+        if batch.times_asked:
+            self._ended.append(batch_id)
         if not batch.given_up:
             self._completed.append(batch_id)
             self._ask_at = AT_ONCE
@@ -862,9 +947,7 @@ class RouteState:
         return caller is not None and caller.queue == self.name
 
     def _wasted(self, batch: BatchState) -> float:
-        """The part of a batch's callers here who wait no more; of interest where a queue lasts."""
-        if self._route.policy.servers is None:
-            return 0.0
+        """The part of a batch's callers here who wait no more."""
         here = [request for request in map(member_id, batch.members) if request[:PROCESS_LENGTH] == self._process]
         return sum(not self._wanted(request) for request in here) / max(1, len(here))
 

@@ -204,7 +204,7 @@ class Routes:
                 declared = int(value)
             elif name == _INFERENCE_HEADER:
                 headers[INFERENCE_HEADER] = value.decode("latin-1")
-            elif name == b"content-encoding" and value != b"identity":
+            elif name == b"content-encoding" and value.lower() != b"identity":
                 raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
         if not content_type:
             content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY

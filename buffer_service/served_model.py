@@ -17,6 +17,7 @@ from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.invokers import Invoker
+from sluice.buffer_service.room import Room
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router
 from sluice.buffer_service.store import Limits, Store
@@ -25,10 +26,20 @@ from sluice.lambda_fn.contract import Answer
 
 
 class ServedModel:
-    """Takes the requests of a model, each by the route whose turn it is; needs a running event loop."""
+    """Takes the requests of a model, each by the route whose turn it is; needs a running event loop.
+
+    Answers of functions take ``room`` until their batch has ended.
+    """
 
     def __init__(
-        self, plan: Plan, store: Store, limits: Limits, callers: Callers, invoker: Invoker, telemetry: ModelTelemetry
+        self,
+        plan: Plan,
+        store: Store,
+        limits: Limits,
+        callers: Callers,
+        invoker: Invoker,
+        telemetry: ModelTelemetry,
+        room: Room | None = None,
     ) -> None:
         self.plan = plan
         self.telemetry = telemetry
@@ -36,6 +47,7 @@ class ServedModel:
         self._limits = limits
         self._callers = callers
         self._invoker = invoker
+        self._room = room if room is not None else Room.without_end()
         self._dispatchers: dict[str, Dispatcher] = {}  # of the routes in force and of those that are retired
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._in_force = {route.name for route in plan.all_routes}
@@ -101,6 +113,7 @@ class ServedModel:
             elsewhere=self._move,
             drained=partial(self._close, route.name),
             left=self._left,
+            room=self._room,
             slo=self._slo(),
         )
         self._dispatchers[route.name] = dispatcher

@@ -59,9 +59,9 @@ class Settings:
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     max_waiting_bytes
-        What the requests that wait at this process may take of its memory, and what the answers may that clients have not taken;
-        beyond it a request is refused with 503, and the client that has not taken its answer for the longest is cut off. The
-        default is an eighth of the memory that this process may use.
+        What the requests that wait at this process may take of its memory, what answers of functions may, and what the answers may
+        that clients have not taken; beyond it a request is refused with 503, an answer is asked for later, and the client that has
+        not taken its answer for the longest is cut off. The default is an eighth of the memory that this process may use.
     header_timeout, body_timeout
         A client that has not sent its headers, its body, by then is cut off; 408.
     keep_alive

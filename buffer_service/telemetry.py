@@ -22,11 +22,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.tallies import Count, Counters, Histograms
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_WORKERS = 1024  # by which ejections are counted; plans come and go, and name others
 SAMPLE = 100  # values that one line of the embedded metric format may carry
 
 _log = logging.getLogger(__name__)
@@ -68,21 +69,28 @@ class Telemetry:
         self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
         self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
         self._unreadable = Seldom(_log.error)
-        self._held = Gauge("sluice_held_bytes", "Requests that wait, answers that are not taken.", ("what",), registry=registry)
+        text = "Requests that wait, answers, and those not taken."
+        self._held = Gauge("sluice_held_bytes", text, ("what",), registry=registry)
+        self._connections = Gauge("sluice_connections", "Of clients, open.", registry=registry)
+        text = "Connections that were one too many."
+        self._connections_refused = Gauge("sluice_connections_refused", text, registry=registry)
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
         self._plan_refused_at = Gauge(name, text, registry=registry)
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
         self._ejections = Counter("sluice_worker_ejections", text, ("worker",), registry=registry)
+        self._ejected: dict[str, None] = {}  # workers, the last that was at the end
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
         return ModelTelemetry(self, plan)
 
-    def measure(self, waiting: Room, untaken: Room) -> None:
-        """Have a scrape say how full these are."""
-        for what, room in (("waiting", waiting), ("untaken", untaken)):
+    def measure(self, connections: Connections, **rooms: Room) -> None:
+        """Have a scrape say how many of these there are, and how full those."""
+        self._connections.set_function(lambda: connections.open)
+        self._connections_refused.set_function(lambda: connections.refused)
+        for what, room in rooms.items():
             self._held.labels(what).set_function(partial(getattr, room, "taken"))
 
     def watch(self, name: str, stream: UnblockedStream) -> None:
@@ -100,7 +108,13 @@ class Telemetry:
         self._plan_refused_at.set(self._clock())
 
     def ejected(self, worker: str) -> None:
-        """One of several workers is not asked for a while."""
+        """One of several workers is not asked for a while; of too many, the one of which that was said longest ago is not shown."""
+        self._ejected.pop(worker, None)
+        self._ejected[worker] = None
+        if len(self._ejected) > MOST_WORKERS:
+            gone = next(iter(self._ejected))
+            del self._ejected[gone]
+            self._ejections.remove(gone)
         self._ejections.labels(worker).inc()
 
 

@@ -30,6 +30,10 @@ PAYLOAD_LIMIT = 6 * 1024 * 1024
 """Bytes that a synchronous invocation of AWS Lambda carries, each way (AWS Lambda quotas)."""
 INFERENCE_HEADER = "inference-header-content-length"
 """Where the JSON ends in a body of the Open Inference Protocol's binary tensor extension; in lower case, as an item carries it."""
+ONE_BY_ONE = "one_by_one"
+"""The parameter of a model's metadata that says why it computes a batch one by one; not there where it computes it together."""
+INPUT = "input"
+"""The parameter of a model's metadata that says what one request is, where that is not tensors alone."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 
@@ -93,8 +97,8 @@ class _Response(msgspec.Struct, omit_defaults=True):
     metadata: dict[str, Any] | None = None
 
 
-# What decoding raises: for what is no JSON or of another shape, for invalid UTF-8 in a string, for nesting without end.
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: for what is no JSON or of another shape, for invalid UTF-8 in a string, for nesting without end."""
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -125,7 +129,7 @@ def decode_batch(data: bytes) -> Batch:
     """The inverse of ``encode_batch``; raises ``WireError``."""
     try:
         request = _decode_request(data)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise WireError(f"not a batch: {error}") from None
     if request.version != VERSION:
         raise WireError(f"version: {request.version} is not allowed; allowed: {VERSION}")
@@ -195,7 +199,7 @@ def check_json(body: bytes) -> None:
         _decode_raw(body)
         if not body.isascii():
             body.decode()
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise WireError(f"not one JSON document: {error}") from None
 
 
@@ -215,7 +219,7 @@ def check_sendable(answer: Answer) -> None:
 def _decode_answer_document(data: bytes) -> _Response:
     try:
         response = _decode_response(data)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise WireError(f"not an answer: {error}") from None
     if response.version != VERSION:
         raise WireError(f"version: {response.version} is not allowed; allowed: {VERSION}")

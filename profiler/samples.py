@@ -83,6 +83,10 @@ def make_sample(metadata: dict[str, Any], rng: np.random.Generator) -> Sample:
         The model names no inputs, or one whose type cannot be made up.
     """
     inputs = metadata.get("inputs")
+    parameters = metadata.get("parameters")
+    if isinstance(parameters, dict) and contract.INPUT in parameters:
+        allowed = f"a sample request: the model takes {parameters[contract.INPUT]}, which cannot be made up"
+        raise InvalidInput("payload", None, allowed)
     if not isinstance(inputs, list):
         raise InvalidInput("payload", None, "a sample request: the function does not describe its model's inputs")
     tensors = []

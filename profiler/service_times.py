@@ -10,6 +10,8 @@ time is up. (Looking after each run makes the coverage a little less than 95 %: 
 ``n_min`` bounds the loss.) The time is shared out evenly among the open points, and what a closed point leaves over goes to the
 others.
 
+At the end the function is asked whether it computes batches one by one, where there were any.
+
 Cold starts (the report has an INIT duration) are kept apart by memory size and never counted as service times.
 
 Quantiles are given at the levels of ``LEVELS`` beyond which at least one run is expected, n min(q, 1 - q) >= 1: with 20 runs from
@@ -33,7 +35,7 @@ from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput,
 from sluice.lambda_fn import contract
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 from sluice.profiler.invocations import Invocation, Invoke
-from sluice.profiler.samples import Sample, largest_batch, sample_batch
+from sluice.profiler.samples import Sample, describe_model, largest_batch, sample_batch
 
 LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PLACEHOLDER = "{memory_mb}"
@@ -117,7 +119,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         Runs follow one another, so what is billed cannot exceed the wall time at the largest memory size, but for the rounding of
         each run up to a millisecond and for the one run under way when the time is up.
         """
-        invocations = len(self.memory_sizes) * len(self.batch_sizes) * (self.n_max + 1)
+        invocations = len(self.memory_sizes) * len(self.batch_sizes) * (self.n_max + 1) + (max(self.batch_sizes) > 1)
         gigabytes = max(self.memory_sizes) / 1024
         return SweepCost(invocations, gigabytes * (self.max_seconds + 0.001 * invocations), self.max_seconds)
 
@@ -328,7 +330,21 @@ class _Measurement:
         self.sharable = self.sweep.max_seconds - self.elapsed()
         while self.round():
             pass
-        return self.result(measured_at)
+        return self.result(measured_at, self.one_by_one())
+
+    def one_by_one(self) -> str | None:
+        """Why the function computes a batch one by one, if it says so; asked last, as it may have learned it from the batches."""
+        if max(self.sweep.batch_sizes) == 1:
+            return None
+        memory_mb = max(self.sweep.memory_sizes)
+        try:
+            run, metadata = describe_model(self.invoke, self.sweep.function_at(memory_mb), self.sweep.model)
+        except DispatchFailed:
+            return None  # a function need not describe its model, and what was measured stands
+        self.book(memory_mb, run)
+        parameters = metadata.get("parameters")
+        reason = parameters.get(contract.ONE_BY_ONE) if isinstance(parameters, dict) else None
+        return str(reason) if reason else None
 
     def elapsed(self) -> float:
         return self.clock() - self.started
@@ -401,7 +417,7 @@ class _Measurement:
         closed = sum(p.stopped is not None for p in self.points)
         self.on_progress(Progress(fraction, closed, len(self.points), point.memory_mb, point.batch_size, self.invocations, seconds))
 
-    def result(self, measured_at: str | None) -> MeasuredServiceTimes:
+    def result(self, measured_at: str | None, one_by_one: str | None) -> MeasuredServiceTimes:
         known = [point for point in self.points if len(point.durations) >= 2]
         profile = None
         if known:
@@ -410,6 +426,7 @@ class _Measurement:
                 points=[point.profile_point() for point in known],
                 init={memory_mb: summarize(durations) for memory_mb, durations in sorted(self.inits.items())},
                 measured_at=measured_at,
+                one_by_one=one_by_one,
             )
         missing = [point for point in self.points if len(point.durations) < 2]
         if profile is None or missing:

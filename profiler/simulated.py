@@ -22,14 +22,19 @@ class SimulatedFunction:
         Seconds that an invocation takes beyond the service time.
     init_duration:
         Seconds of a cold start, once for each function name.
+    one_by_one:
+        Why it computes a batch one by one, as its description has it; describing itself takes no time.
 
     The memory size is the number at the end of the function's name, the alias apart.
     """
 
-    def __init__(self, service_time: Callable[[int, int], float], overhead: float = 0.002, init_duration: float = 0.25) -> None:
+    def __init__(
+        self, service_time: Callable[[int, int], float], overhead: float = 0.002, init_duration: float = 0.25, one_by_one: str = ""
+    ) -> None:
         self.service_time = service_time
         self.overhead = overhead
         self.init_duration = init_duration
+        self.one_by_one = one_by_one
         self.now = 0.0
         self.warm: set[str] = set()
         self.calls: list[tuple[int, int]] = []
@@ -44,6 +49,9 @@ class SimulatedFunction:
         found = re.search(r"\d+$", name)
         memory_mb = int(found[0]) if found else 128
         batch = contract.decode_batch(payload)
+        if batch.describe:
+            metadata = {"name": batch.model, "inputs": [], "parameters": {contract.ONE_BY_ONE: self.one_by_one}}
+            return Invocation(contract.encode_metadata(metadata), Report(0.0, 0.0, memory_mb, memory_mb, None), 0.0)
         duration = self.service_time(memory_mb, len(batch.items))
         init_duration = None if name in self.warm else self.init_duration
         self.warm.add(name)

@@ -1,8 +1,8 @@
-"""The ways to a function: AWS Lambda, an HTTP worker, a Python callable. Bytes of the wire contract in, bytes out.
+"""The ways to a function: AWS Lambda, SageMaker, an HTTP worker, a Python callable. Bytes of the wire contract in, bytes out.
 
 Which one serves is written in a plan's ``function``: an ``http://`` or ``https://`` address is a worker, several of them with a
-comma between are identical workers, anything else is a Lambda function. What an invoker raises says what helps (``port.py``); what
-is done about it is decided in ``route_state.py``, which knows who still waits.
+comma between are identical workers, ``sagemaker://`` an endpoint of SageMaker, anything else a Lambda function. What an invoker
+raises says what helps (``port.py``); what is done about it is decided in ``route_state.py``, which knows who still waits.
 """
 
 from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
@@ -17,6 +17,7 @@ from sluice.buffer_service.invokers.port import (
     Invoker,
     UnknownFunction,
 )
+from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 
 __all__ = [
     "BatchTooLarge",
@@ -28,6 +29,7 @@ __all__ = [
     "InvokerBySyntax",
     "LambdaInvoker",
     "LocalInvoker",
+    "SageMakerInvoker",
     "UnknownFunction",
     "named_functions",
 ]

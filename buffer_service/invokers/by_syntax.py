@@ -7,47 +7,51 @@ from collections.abc import Callable, Sequence
 
 from botocore.exceptions import BotoCoreError
 
+from sluice.batching.documents import SAGEMAKER_SCHEME
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
-from sluice.buffer_service.invokers.port import FunctionUnavailable
+from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker
+from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
+from sluice.buffer_service.room import Room
 
 
 def named_functions(function: str) -> Sequence[str]:
-    """Each function that a plan's ``function`` names: every worker, or the one Lambda function."""
+    """Each function that a plan's ``function`` names: every worker, or the one Lambda function or endpoint."""
     return worker_addresses(function) if function.startswith(("http://", "https://")) else [function]
 
 
 class InvokerBySyntax:
     """Chooses by what ``function`` looks like; each way is opened when it is first needed.
 
-    ``ejected`` is told of each worker that is not asked for a while.
+    ``ejected`` is told of each worker that is not asked for a while. Answers take ``room`` while they are read.
     """
 
-    def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved) -> None:
+    def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved, room: Room | None = None) -> None:
         self._timeout = timeout
-        self._lambda: LambdaInvoker | None = None
+        self._room = room
+        self._aws: dict[type[Invoker], Invoker] = {}
         self._opening = asyncio.Lock()
-        self._http = HttpInvoker(timeout, ejected)
+        self._http = HttpInvoker(timeout, ejected, room=room)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if function.startswith(("http://", "https://")):
             return await self._http.invoke(function, payload, avoid)
-        if self._lambda is None:
-            await self._open_lambda(function)
-        assert self._lambda is not None
-        return await self._lambda.invoke(function, payload)
+        way: type[LambdaInvoker | SageMakerInvoker]
+        way = SageMakerInvoker if function.startswith(SAGEMAKER_SCHEME) else LambdaInvoker
+        if way not in self._aws:
+            await self._open(way, function)
+        return await self._aws[way].invoke(function, payload)
 
     async def close(self) -> None:
-        await self._http.close()
-        if self._lambda is not None:
-            await self._lambda.close()
+        for invoker in (self._http, *self._aws.values()):
+            await invoker.close()
 
-    async def _open_lambda(self, function: str) -> None:
+    async def _open(self, way: type[LambdaInvoker | SageMakerInvoker], function: str) -> None:
         """In a thread: making a client takes a tenth of a second, finding credentials perhaps more, and others are being served."""
         async with self._opening:
-            if self._lambda is None:
+            if way not in self._aws:
                 try:
-                    self._lambda = await asyncio.to_thread(LambdaInvoker, self._timeout)
+                    self._aws[way] = await asyncio.to_thread(way, self._timeout, room=self._room)
                 except (InvalidInput, BotoCoreError, ValueError) as error:
                     raise FunctionUnavailable(f"{function!r} cannot be invoked: {error}") from error

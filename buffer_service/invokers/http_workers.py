@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,15 +11,18 @@ from functools import lru_cache
 import aiohttp
 
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.invokers.http_client import error_message, open_client, read_answer, retry_after
+from sluice.buffer_service.invokers.http_client import error_message, open_client, read_answer, refusal
 from sluice.buffer_service.invokers.port import (
     BatchTooLarge,
     FunctionBusy,
     FunctionCrashed,
     FunctionUnavailable,
+    NoRoomForAnswer,
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.worker_health import End, Workers
+from sluice.buffer_service.room import Room
+from sluice.buffer_service.settings import without_password
 
 WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory
 
@@ -35,15 +39,20 @@ class HttpInvoker:
     Of several workers a batch goes to the one that ``worker_health.Workers`` chooses; where it cannot be connected to, to the next.
     With as many ``servers`` in the policy as there are workers, and one process of the buffer, each batch therefore finds an idle
     one. A batch that a worker failed is not given to another here: whether that is worth it only the route knows. ``ejected`` is
-    told of each worker that is not asked for a while.
+    told of each worker that is not asked for a while. Answers take ``room`` while they are read.
     """
 
     def __init__(
-        self, timeout: float, ejected: Callable[[str], None] = unobserved, clock: Callable[[], float] = time.monotonic
+        self,
+        timeout: float,
+        ejected: Callable[[str], None] = unobserved,
+        clock: Callable[[], float] = time.monotonic,
+        room: Room | None = None,
     ) -> None:
         self._timeout = timeout
         self._ejected = ejected
         self._clock = clock
+        self._room = room if room is not None else Room.without_end()
         self._workers = Workers()
         self._http: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
@@ -62,6 +71,8 @@ class HttpInvoker:
                 end = End.PASSED
             except FunctionFailed as error:
                 end = _end(error)
+                if isinstance(error, NoRoomForAnswer):
+                    raise
                 if not _is_gone(error):
                     error.worker = address
                     raise
@@ -81,37 +92,34 @@ class HttpInvoker:
 
     def _note(self, address: str, ejected: bool) -> None:
         if ejected:
-            _log.warning("worker %s fails, and is not asked for a while", address)
-            self._ejected(address)
+            _log.warning("worker %s fails, and is not asked for a while", without_password(address))
+            self._ejected(without_password(address))
 
     async def _ask(self, worker: str, payload: bytes) -> bytes:
         status, headers, body = await self._answer(worker, payload)
+        name = without_password(worker)
         if 300 <= status < 400:
-            raise UnknownFunction(f"function: {worker!r} answers {status}, it is at {headers.get('Location', 'another place')}")
-        if status == 404:
-            raise UnknownFunction(f"function: {worker!r} answers 404")
-        if status == 413:
-            raise BatchTooLarge(f"worker {worker}: {error_message(body)}")
-        if status == 429 or (status == 503 and "Retry-After" in headers):
-            wait = retry_after(headers.get("Retry-After"))
-            raise FunctionBusy(f"worker {worker}: HTTP {status} {error_message(body)}", wait)
-        if status in (401, 403, 405, 408, 502, 503, 504):
-            raise FunctionUnavailable(f"worker {worker}: HTTP {status} {error_message(body)}")
+            raise UnknownFunction(f"function: {name!r} answers {status}, it is at {headers.get('Location', 'another place')}")
         if status != 200:
-            raise FunctionFailed(f"worker {worker}: HTTP {status} {error_message(body)}")
+            raise refusal(f"worker {name}", status, error_message(body), headers.get("Retry-After"))
         return body
 
     async def _answer(self, worker: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        name = without_password(worker)
         try:
             return await self._exchange(worker, payload)
+        except aiohttp.ClientConnectorError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # of this process, which says nothing of the worker
+                raise FunctionBusy(f"worker {name} cannot be connected to: {error.strerror}") from None
+            raise FunctionUnavailable(f"worker {name} does not answer: {error or type(error).__name__}") from error
         except aiohttp.ConnectionTimeoutError as error:
-            raise FunctionUnavailable(f"worker {worker} does not answer: {error or type(error).__name__}") from error
+            raise FunctionUnavailable(f"worker {name} does not answer: {error or type(error).__name__}") from error
         except TimeoutError:
-            raise FunctionUnavailable(f"worker {worker} does not answer within {self._timeout:g} s") from None
+            raise FunctionUnavailable(f"worker {name} does not answer within {self._timeout:g} s") from None
         except aiohttp.ClientPayloadError as error:
-            raise FunctionCrashed(f"worker {worker} breaks off its answer: {error or type(error).__name__}") from error
+            raise FunctionCrashed(f"worker {name} breaks off its answer: {error or type(error).__name__}") from error
         except aiohttp.ClientError as error:
-            raise FunctionUnavailable(f"worker {worker} does not answer: {error or type(error).__name__}") from error
+            raise FunctionUnavailable(f"worker {name} does not answer: {error or type(error).__name__}") from error
 
     async def _exchange(self, worker: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
         """There and back; what breaks is sent once more.
@@ -131,12 +139,14 @@ class HttpInvoker:
         try:
             return await self._post(self._fresh, worker, payload)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ConnectionTimeoutError) as error:
-            raise FunctionCrashed(f"worker {worker} breaks the connection: {error or type(error).__name__}") from error
+            raise FunctionCrashed(
+                f"worker {without_password(worker)} breaks the connection: {error or type(error).__name__}"
+            ) from error
 
     async def _post(self, http: aiohttp.ClientSession, url: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
         headers = {"Content-Type": "application/json"}
         async with http.post(url, data=payload, headers=headers, allow_redirects=False) as response:
-            return response.status, response.headers, await read_answer(response, WORKER_ANSWER_LIMIT)
+            return response.status, response.headers, await read_answer(response, WORKER_ANSWER_LIMIT, self._room)
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
     FunctionUnavailable    no answer came, and no item is to blame: another worker may answer; splitting the batch would not help
     FunctionBusy           refused for now, and not computed: the same again later
+    NoRoomForAnswer        computed, but what came of it could not be held: the same again later, and nobody else would help
     UnknownFunction        the plan is wrong
     BatchTooLarge          a smaller batch may pass
     FunctionCrashed        the connection broke under the batch: a smaller one may pass, for one item may have killed the worker
@@ -27,6 +28,10 @@ class FunctionBusy(FunctionUnavailable):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class NoRoomForAnswer(FunctionBusy):
+    """The process holds as many bytes of answers as it may."""
 
 
 class UnknownFunction(FunctionFailed):

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 EJECT_AFTER = 3  # failures in a row
+MOST_KNOWN = 1024  # workers, those that are asked beside: plans come and go, and name others
 FIRST_EJECTION, LONGEST_EJECTION = 1.0, 60.0  # seconds
 
 
@@ -51,7 +52,10 @@ class _Worker:
 
 
 class Workers:
-    """The health of workers by address; of one that is idle and well nothing is kept."""
+    """The health of workers by address; of one that is idle and well nothing is kept.
+
+    Of more than ``MOST_KNOWN`` the idle one that was asked longest ago is forgotten: it counts as well again.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, _Worker] = {}
@@ -61,7 +65,7 @@ class Workers:
         address = self._best(now, addresses, again)
         worker = self._known.get(address)
         if worker is None:
-            worker = self._known[address] = _Worker()
+            worker = self._learn(address)
         worker.in_flight += 1
         worker.asked_at = now
         worker.on_trial = worker.on_trial or (worker.ejected and now >= worker.ejected_until)
@@ -87,7 +91,16 @@ class Workers:
 
     def blame(self, now: float, address: str) -> bool:
         """Another worker answered what this one failed; whether it is ejected for it."""
-        return _failed(now, self._known.setdefault(address, _Worker()))
+        worker = self._known.get(address)
+        return _failed(now, worker if worker is not None else self._learn(address))
+
+    def _learn(self, address: str) -> _Worker:
+        if len(self._known) >= MOST_KNOWN:
+            idle = [known for known, worker in self._known.items() if not worker.in_flight]
+            if idle:
+                del self._known[min(idle, key=lambda known: self._known[known].asked_at)]
+        worker = self._known[address] = _Worker()
+        return worker
 
     def _best(self, now: float, addresses: Sequence[str], again: bool) -> str:
         known = self._known

@@ -11,7 +11,9 @@
 --       8 epoch      string: which life of this queue it is; another one means that everything before is lost
 --       9 arrival_stream  stream: when requests came, one entry for each call that accepted some (buffer_service/arrival_stream.py);
 --                  all queues of a model that share its slot write the same one
---       10 taken   string: how many members have left in batches
+--       10 taken   string: how many members have left in batches; it never falls while it is kept. A version that does not know of
+--                  it leaves it as it is: while the two serve side by side the rate of service seems lower than it is, and a
+--                  process of this version refuses before it must; what was measured fades within seconds of the other's end
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
@@ -34,6 +36,9 @@ if #header == 0 or redis.call('EXISTS', KEYS[8]) == 0 then
   return redis.error_reply('NOPOLICY no policy is installed for this queue')
 end
 local rows, servers, drop_after = struct.unpack('<i4i4d', header)
+if rows < 1 or #redis.call('GETRANGE', KEYS[1], 4 + 12 * rows, 16 + 12 * rows) ~= 12 then -- the last row, and nothing behind it
+  return redis.error_reply('ERR the policy is no table')
+end
 
 local CHUNK = 1000 -- well below the stack that unpack may use
 
@@ -46,7 +51,11 @@ end
 -- A batch in flight; nil of what is no batch, which somebody put there or another version wrote.
 local function unpacked(packed)
   local read, batch = pcall(cmsgpack.unpack, packed or '')
-  if read and type(batch) == 'table' and type(batch[1]) == 'table' and type(batch[2]) == 'table' then return batch end
+  if not (read and type(batch) == 'table' and type(batch[1]) == 'table' and type(batch[2]) == 'table') then return end
+  for _, member in ipairs(batch[2]) do
+    if type(member) ~= 'string' then return end
+  end
+  return batch
 end
 
 local function pop(count)
@@ -202,7 +211,7 @@ end
 if taken > 0 then
   taken = redis.call('INCRBY', KEYS[10], taken)
 else
-  taken = tonumber(redis.call('GET', KEYS[10]) or 0)
+  taken = tonumber(redis.call('GET', KEYS[10]) or 0) or redis.call('INCRBY', KEYS[10], 0) -- which says that it is no number
 end
 
 return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, servers >= 0 and in_flight or 0 }

@@ -8,6 +8,10 @@ from typing import Any, Protocol
 from ..contract import Answer, Item
 
 
+class BadRequest(ValueError):
+    """A body that is not what the model takes; the message names the field, its value and what is allowed."""
+
+
 class Model(Protocol):
     """Something that answers a batch.
 

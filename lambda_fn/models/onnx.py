@@ -11,11 +11,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import onnxruntime
 
+from ..interface import TensorSpec
+from .base import BadRequest
 from .providers import choose_providers, gpu_files, unused_gpu
 from .tensor_model import TensorModel
-from .tensors import Array, TensorSpec
+from .tensors import BYTES, Array
 
 DATATYPES = {
     "tensor(bool)": "BOOL",
@@ -30,6 +33,7 @@ DATATYPES = {
     "tensor(float16)": "FP16",
     "tensor(float)": "FP32",
     "tensor(double)": "FP64",
+    "tensor(string)": BYTES,
 }
 _log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ class OnnxModel(TensorModel):
     Parameters
     ----------
     path : str
-        The ``.onnx`` file. A first dimension that is not symbolic is taken as it is: requests of other sizes then fail.
+        The ``.onnx`` file. A first dimension that is not symbolic is taken as it is: requests of other sizes are refused.
     threads : int
         Of one execution.
     """
@@ -62,7 +66,8 @@ class OnnxModel(TensorModel):
         self._output_names = [spec.name for spec in self.gives]
 
     def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        return dict(zip(self._output_names, self._session.run(self._output_names, dict(inputs)), strict=True))
+        feed = {name: _as_texts(name, array) if array.dtype == object else array for name, array in inputs.items()}
+        return dict(zip(self._output_names, self._session.run(self._output_names, feed), strict=True))
 
 
 def _spec(node: Any, path: str) -> TensorSpec:
@@ -72,3 +77,13 @@ def _spec(node: Any, path: str) -> TensorSpec:
     if not node.shape:
         raise ValueError(f"{path}: {node.name} has no dimensions; served: tensors whose first dimension is the batch")
     return TensorSpec(node.name, DATATYPES[node.type], tuple(size if isinstance(size, int) else -1 for size in node.shape))
+
+
+def _as_texts(name: str, array: Array) -> Array:
+    """Elements of BYTES as ONNX Runtime takes strings: it would write other bytes out as Python shows them."""
+    texts = np.empty(array.size, object)
+    try:
+        texts[:] = [element.decode() for element in array.flat]
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"inputs[{name}]: bytes that are no text ({error}); allowed: UTF-8") from None
+    return texts.reshape(array.shape)

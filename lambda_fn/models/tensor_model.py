@@ -11,9 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..contract import Answer, Item, failed
+from ..contract import ONE_BY_ONE, Answer, Item, failed
+from ..interface import TensorSpec
+from .base import BadRequest
 from .memory import exhausts_memory
-from .tensors import Array, BadRequest, TensorRequest, TensorSpec, read_request, write_answer
+from .tensors import Array, TensorRequest, count_rows, read_request, write_answer
+
+LONGEST_REASON = 500
+"""Characters of an error that the metadata repeat."""
 
 
 class TensorModel(ABC):
@@ -21,7 +26,9 @@ class TensorModel(ABC):
 
     Every request brings one or more rows along the first dimension. Requests that agree in their other dimensions are computed
     together. An item that is not what the model takes fails alone with 400. If the computation of several raises, each is computed
-    alone, and those that raise again fail with 500; but where several exhaust the memory, ``answer`` raises that.
+    alone, and those that raise again fail with 500; but where several exhaust the memory, ``answer`` raises that. A model whose
+    batch dimension is fixed takes requests of so many rows, and computes each alone; its metadata say so, and where a batch failed
+    of which each request alone did not.
 
     Attributes
     ----------
@@ -36,6 +43,10 @@ class TensorModel(ABC):
         self.name = name
         self.takes = takes
         self.gives = gives
+        fixed = [spec for spec in takes if spec.shape[0] != -1]
+        self._one_by_one = f"the batch dimension of input {fixed[0].name!r} is fixed: {fixed[0].shape[0]}" if fixed else ""
+        self._fixed = bool(fixed)
+        self._failed_together = 0  # requests of the smallest batch that failed though each of them alone did not
 
     @abstractmethod
     def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -43,51 +54,71 @@ class TensorModel(ABC):
 
     def metadata(self) -> dict[str, Any]:
         inputs, outputs = [spec.metadata() for spec in self.takes], [spec.metadata() for spec in self.gives]
-        return {"name": self.name, "versions": ["1"], "platform": self.platform, "inputs": inputs, "outputs": outputs}
+        described = {"name": self.name, "versions": ["1"], "platform": self.platform, "inputs": inputs, "outputs": outputs}
+        return described | ({"parameters": {ONE_BY_ONE: self._one_by_one}} if self._one_by_one else {})
 
     def answer(self, items: Sequence[Item]) -> list[Answer]:
         answers: dict[int, Answer] = {}
-        alike: dict[tuple[tuple[int, ...], ...], list[tuple[int, TensorRequest]]] = {}
+        alike: dict[tuple[tuple[int, ...], ...], list[tuple[int, TensorRequest, int]]] = {}
         for index, item in enumerate(items):
             try:
                 request = read_request(item, self.takes, self.gives)
+                rows = count_rows(request.inputs)
             except BadRequest as error:
                 answers[index] = failed(item.id, 400, "Bad request", str(error))
                 continue
-            alike.setdefault(tuple(request.inputs[spec.name].shape[1:] for spec in self.takes), []).append((index, request))
+            alike.setdefault(tuple(request.inputs[spec.name].shape[1:] for spec in self.takes), []).append((index, request, rows))
         for members in alike.values():
-            results = self._compute_all([request for _, request in members])
-            for (index, request), result in zip(members, results, strict=True):
-                item_id = items[index].id
-                if isinstance(result, Exception):
-                    answers[index] = failed(item_id, 500, "Model failed", f"{type(result).__name__}: {result}")
-                else:
-                    answers[index] = write_answer(item_id, self.name, request, result)
+            results = self._compute_all([request.inputs for _, request, _ in members], [rows for *_, rows in members])
+            for (index, request, _), result in zip(members, results, strict=True):
+                answers[index] = self._answer_one(items[index].id, request, result)
         return [answers[index] for index in range(len(items))]
 
-    def _compute_all(self, requests: Sequence[TensorRequest]) -> list[Mapping[str, Array] | Exception]:
-        """The outputs of each request, or why it has none."""
-        if len(requests) > 1:
-            try:
-                return list(self._compute_together(requests))
-            except Exception as error:
-                if exhausts_memory(error):
-                    raise  # fewer may fit: the batch is halved by who knows the size that fits (memory.py)
-                # One of them is poisonous, or the network does not take several: each alone says which.
-                return [result for request in requests for result in self._compute_all([request])]
+    def _answer_one(self, item_id: str, request: TensorRequest, result: Mapping[str, Array] | Exception) -> Answer:
         try:
-            return [self.compute(requests[0].inputs)]
+            if isinstance(result, Exception):
+                raise result
+            return write_answer(item_id, self.name, request, result)
+        except BadRequest as error:
+            return failed(item_id, 400, "Bad request", str(error))
         except Exception as error:
-            return [error]
+            return failed(item_id, 500, "Model failed", f"{type(error).__name__}: {error}")
 
-    def _compute_together(self, requests: Sequence[TensorRequest]) -> list[dict[str, Array]]:
-        stacked = {spec.name: np.concatenate([request.inputs[spec.name] for request in requests]) for spec in self.takes}
+    def _compute_all(self, inputs: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[Mapping[str, Array] | Exception]:
+        """The outputs of each request, or why it has none."""
+        if len(inputs) == 1 or self._fixed:
+            return [self._compute_alone(one) for one in inputs]
+        try:
+            return list(self._compute_together(inputs, rows))
+        except Exception as error:
+            if exhausts_memory(error):
+                raise  # fewer may fit: the batch is halved by who knows the size that fits (memory.py)
+            # One of them is poisonous, or the network does not take several: each alone says which.
+            results = [self._compute_alone(one) for one in inputs]
+            if not any(isinstance(result, Exception) for result in results):
+                self._note(len(inputs), error)
+            return results
+
+    def _note(self, requests: int, error: Exception) -> None:
+        """Keep for the metadata that a batch failed of which each request alone did not, the smallest such batch."""
+        if not self._failed_together or requests < self._failed_together:
+            self._failed_together = requests
+            what = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+            self._one_by_one = f"a batch of {requests} requests failed, and each of them alone did not: {what}"
+
+    def _compute_alone(self, inputs: Mapping[str, Array]) -> Mapping[str, Array] | Exception:
+        try:
+            return self.compute(inputs)
+        except Exception as error:
+            return error
+
+    def _compute_together(self, inputs: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[dict[str, Array]]:
+        stacked = {spec.name: np.concatenate([one[spec.name] for one in inputs]) for spec in self.takes}
         outputs = self.compute(stacked)
-        ends = np.cumsum([request.rows for request in requests])
+        ends = np.cumsum(rows)
         for name, array in outputs.items():
             if array.ndim == 0 or len(array) != ends[-1]:
                 raise ValueError(f"output {name}: shape {array.shape} cannot be split among {ends[-1]} rows")
         return [
-            {name: array[end - request.rows : end] for name, array in outputs.items()}
-            for request, end in zip(requests, ends, strict=True)
+            {name: array[end - length : end] for name, array in outputs.items()} for length, end in zip(rows, ends, strict=True)
         ]

@@ -5,13 +5,15 @@
     binary    the same JSON with ``"parameters": {"binary_data_size": n}`` in place of ``data``, then the tensors' bytes in the
               order of the inputs, little-endian, row-major; the header ``inference-header-content-length`` has the JSON's length
 
-``data`` may be flat or nested. ``POST /models/{model}`` takes the same bodies: a function sees no difference. What may live here:
-the protocol and the check of a request against what a model takes. What may not: a model.
+``data`` may be flat or nested. An element of BYTES is a string in JSON; in binary it is its length in four bytes, little-endian,
+and then itself; here it is ``bytes`` in an array of objects. ``POST /models/{model}`` takes the same bodies: a function sees no
+difference. What may live here: the protocol and the check of a request against what a model takes. What may not: a model.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +22,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..contract import INFERENCE_HEADER, JSON, Answer, Item
+from ..contract import INFERENCE_HEADER, JSON, UNREADABLE, Answer, Item
+from ..interface import TensorSpec
+from .base import BadRequest
 
 Array = npt.NDArray[Any]
 
 BINARY = "application/octet-stream"
+BYTES = "BYTES"
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "UINT8": np.dtype(np.uint8),
@@ -38,24 +43,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP16": np.dtype("<f2"),
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
+    BYTES: np.dtype(object),
 }
 DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
-
-
-class BadRequest(ValueError):
-    """A body that is not what the model takes; the message names the field, its value and what is allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A tensor that a model takes or gives. In ``shape``, -1 is any length; the first dimension is the batch."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-    def metadata(self) -> dict[str, Any]:
-        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
+_LENGTH = struct.Struct("<I")
 
 
 class _Parameters(msgspec.Struct, frozen=True):
@@ -93,42 +84,70 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class TensorRequest:
-    """One request, checked: ``rows`` is its own batch dimension, the same in every input."""
+    """One request, checked."""
 
     inputs: dict[str, Array]
-    rows: int
     id: str | None
     outputs: tuple[tuple[str, bool], ...]
-    """What is asked for, in order: the name, and whether in binary."""
+    """What is asked for, in order: the name, and whether in binary. Empty: all that the model gives."""
+    binary: bool
+    """Whether outputs come in binary of which nothing is said."""
 
 
-def read_request(item: Item, takes: Sequence[TensorSpec], gives: Sequence[TensorSpec]) -> TensorRequest:
-    """The tensors of a request to a model that takes and gives these; raises ``BadRequest``."""
+def read_request(item: Item, takes: Sequence[TensorSpec] | None, gives: Sequence[TensorSpec] | None) -> TensorRequest:
+    """The tensors of a request to a model that takes and gives these (``None``: any); raises ``BadRequest``."""
     document, tail = _split(item)
     try:
         request = _decode(document)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadRequest(f"body: not an inference request: {error}") from None
-    inputs = _read_inputs(request, tail, {spec.name: spec for spec in takes})
+    inputs = _read_inputs(request, tail, None if takes is None else {spec.name: spec for spec in takes})
+    outputs = _read_outputs(request, None if gives is None else [spec.name for spec in gives])
+    return TensorRequest(inputs, request.id, outputs, request.parameters.binary_data_output)
+
+
+def count_rows(inputs: Mapping[str, Array]) -> int:
+    """The length of the batch dimension that all inputs share; raises ``BadRequest`` where they differ."""
     rows = {name: len(array) for name, array in inputs.items()}
     if len(set(rows.values())) > 1:
         raise BadRequest(f"inputs: first dimensions {rows} differ; allowed: one batch dimension for all inputs")
-    return TensorRequest(inputs, next(iter(rows.values())), request.id, _read_outputs(request, [spec.name for spec in gives]))
+    return next(iter(rows.values()))
+
+
+def check_outputs(outputs: Mapping[str, Array], gives: Sequence[TensorSpec]) -> None:
+    """Raise ``ValueError`` unless the outputs are those that the model said it gives."""
+    for spec in gives:
+        if spec.name not in outputs:
+            raise ValueError(f"output {spec.name!r}: missing; the model gives {', '.join(s.name for s in gives)}")
+        array, datatype = _typed(spec.name, outputs[spec.name])
+        if datatype != spec.datatype or not _fits(array.shape, spec.shape):
+            got = f"{datatype} of shape {list(array.shape)}"
+            raise ValueError(f"output {spec.name!r}: {got} is not allowed; allowed: {spec.datatype} of shape {list(spec.shape)}")
 
 
 def write_answer(item_id: str, model: str, request: TensorRequest, outputs: Mapping[str, Array]) -> Answer:
-    """The answer to a request, in JSON unless it asked for binary tensors."""
+    """The answer to a request, in JSON unless it asked for binary tensors.
+
+    Raises
+    ------
+    BadRequest
+        The request asks for an output that there is not, or in JSON for bytes that are no text.
+    ValueError
+        An array has a type that the protocol has no name for.
+    """
     written: list[dict[str, Any]] = []
     tail: list[bytes] = []
-    for name, binary in request.outputs:
-        array = outputs[name]
-        entry: dict[str, Any] = {"name": name, "datatype": DATATYPES[array.dtype.newbyteorder("<")], "shape": list(array.shape)}
+    for name, binary in request.outputs or [(name, request.binary) for name in outputs]:
+        if name not in outputs:
+            raise BadRequest(f"outputs: {name!r} is not known; allowed: {', '.join(outputs)}")
+        array, datatype = _typed(name, outputs[name])
+        entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if binary:
-            tail.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+            tail.append(_to_bytes(array, datatype))
             entry["parameters"] = {"binary_data_size": len(tail[-1])}
         else:
             # JSON has no word for NaN and the infinities: msgspec writes null.
-            entry["data"] = array.ravel().tolist()
+            entry["data"] = array.ravel().tolist() if datatype != BYTES else _to_texts(name, array)
         written.append(entry)
     document: dict[str, Any] = {"model_name": model, "model_version": "1", "outputs": written}
     if request.id is not None:
@@ -137,6 +156,38 @@ def write_answer(item_id: str, model: str, request: TensorRequest, outputs: Mapp
     if not tail:
         return Answer(item_id, 200, JSON, head)
     return Answer(item_id, 200, BINARY, b"".join([head, *tail]), {INFERENCE_HEADER: str(len(head))})
+
+
+def _typed(name: str, array: Array) -> tuple[Array, str]:
+    """An output as the protocol has it, and the name of its type; the elements of BYTES become ``bytes``."""
+    if array.dtype.kind in "OSU":
+        flat = np.empty(array.size, object)
+        for index, value in enumerate(array.ravel().tolist()):
+            if not isinstance(value, str | bytes):
+                raise ValueError(
+                    f"output {name!r}: an element of type {type(value).__name__} is not allowed; allowed: bytes or str"
+                )
+            flat[index] = value.encode() if isinstance(value, str) else value
+        return flat.reshape(array.shape), BYTES
+    datatype = DATATYPES.get(array.dtype.newbyteorder("<"))
+    if datatype is None:
+        raise ValueError(f"output {name!r}: dtype {array.dtype} is not allowed; allowed: those of {', '.join(DTYPES)}")
+    return array, datatype
+
+
+def _to_bytes(array: Array, datatype: str) -> bytes:
+    if datatype == BYTES:
+        return b"".join([part for element in array.ravel() for part in (_LENGTH.pack(len(element)), element)])
+    return array.astype(DTYPES[datatype], copy=False).tobytes()
+
+
+def _to_texts(name: str, array: Array) -> list[str]:
+    try:
+        return [element.decode() for element in array.ravel()]
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"outputs[{name}]: bytes that are no text ({error}); allowed in JSON: UTF-8, and any as binary_data"
+        ) from None
 
 
 def _split(item: Item) -> tuple[bytes, memoryview]:
@@ -153,13 +204,14 @@ def _split(item: Item) -> tuple[bytes, memoryview]:
     return item.body[: int(text)], memoryview(item.body)[int(text) :]
 
 
-def _read_inputs(request: _Request, tail: memoryview, takes: Mapping[str, TensorSpec]) -> dict[str, Array]:
+def _read_inputs(request: _Request, tail: memoryview, takes: Mapping[str, TensorSpec] | None) -> dict[str, Array]:
+    allowed = "any name" if takes is None else ", ".join(takes)
     inputs: dict[str, Array] = {}
     for tensor in request.inputs:
-        spec = takes.get(tensor.name)
-        if spec is None or tensor.name in inputs:
-            which = "named twice" if spec is not None else "not known"
-            raise BadRequest(f"inputs: {tensor.name!r} is {which}; allowed, once each: {', '.join(takes)}")
+        spec = None if takes is None else takes.get(tensor.name)
+        if tensor.name in inputs or (takes is not None and spec is None):
+            which = "named twice" if tensor.name in inputs else "not known"
+            raise BadRequest(f"inputs: {tensor.name!r} is {which}; allowed, once each: {allowed}")
         _check_input(tensor, spec)
         size = tensor.parameters.binary_data_size
         if size is None:
@@ -170,31 +222,36 @@ def _read_inputs(request: _Request, tail: memoryview, takes: Mapping[str, Tensor
                 raise BadRequest(f"{field}: {size} is not allowed; allowed: 0 to {len(tail)}, the bytes that are left")
             inputs[tensor.name] = _from_bytes(tensor, tail[:size])
             tail = tail[size:]
-    missing = [name for name in takes if name not in inputs]
-    if missing:
-        raise BadRequest(f"inputs: {', '.join(missing)} missing; allowed, once each: {', '.join(takes)}")
+    missing = [name for name in takes or () if name not in inputs]
+    if missing or not inputs:
+        raise BadRequest(f"inputs: {', '.join(missing) or 'all'} missing; allowed, once each: {allowed}")
     if tail:
         raise BadRequest(f"body: {len(tail)} bytes after the last binary tensor; allowed: none")
     return inputs
 
 
-def _check_input(tensor: _Input, spec: TensorSpec) -> None:
-    if tensor.datatype != spec.datatype:
-        raise BadRequest(f"inputs[{tensor.name}].datatype: {tensor.datatype!r} is not allowed; allowed: {spec.datatype!r}")
-    fits = len(tensor.shape) == len(spec.shape) and all(
-        got >= 1 and want in (-1, got) for got, want in zip(tensor.shape[1:], spec.shape[1:], strict=True)
-    )
-    # The first dimension is the batch's: any number of rows, whatever a network with a fixed one says.
-    if not fits or tensor.shape[0] < 1:
-        allowed = [-1, *spec.shape[1:]]
+def _check_input(tensor: _Input, spec: TensorSpec | None) -> None:
+    datatypes = [spec.datatype] if spec is not None else list(DTYPES)
+    if tensor.datatype not in datatypes:
+        allowed = ", ".join(map(repr, datatypes))
+        raise BadRequest(f"inputs[{tensor.name}].datatype: {tensor.datatype!r} is not allowed; allowed: {allowed}")
+    shape = spec.shape if spec is not None else (-1,) * max(1, len(tensor.shape))
+    if not _fits(tensor.shape, shape):
         raise BadRequest(
-            f"inputs[{tensor.name}].shape: {tensor.shape} is not allowed; allowed: {allowed}, where -1 is any length >= 1"
+            f"inputs[{tensor.name}].shape: {tensor.shape} is not allowed; allowed: {list(shape)}, where -1 is any length >= 1"
         )
+
+
+def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
+    """Whether a shape is one of those allowed, where -1 is any length >= 1."""
+    return len(shape) == len(allowed) and all(got >= 1 and want in (-1, got) for got, want in zip(shape, allowed, strict=True))
 
 
 def _from_json(tensor: _Input) -> Array:
     if tensor.data is None:
         raise BadRequest(f"inputs[{tensor.name}].data: missing; allowed: the tensor's numbers, or binary_data_size")
+    if tensor.datatype == BYTES:
+        return _from_texts(tensor)
     dtype = DTYPES[tensor.datatype]
     try:
         array: Array = np.asarray(tensor.data)
@@ -212,12 +269,30 @@ def _from_json(tensor: _Input) -> Array:
             array = array.astype(dtype, copy=False)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise BadRequest(f"inputs[{tensor.name}].data: not an array of {tensor.datatype}: {error}") from None
+    return _shaped(tensor, array)
+
+
+def _shaped(tensor: _Input, array: Array) -> Array:
     if array.size != math.prod(tensor.shape):
         raise BadRequest(f"inputs[{tensor.name}].data: {array.size} values do not fill the shape {tensor.shape}")
     return array.reshape(tensor.shape)
 
 
+def _from_texts(tensor: _Input) -> Array:
+    try:
+        texts = np.array(tensor.data, dtype=object)
+        if not all(isinstance(text, str) for text in texts.flat):
+            raise ValueError("not all are strings of one nesting")
+        array = np.empty(texts.size, object)
+        array[:] = [text.encode() for text in texts.flat]
+    except ValueError as error:
+        raise BadRequest(f"inputs[{tensor.name}].data: not an array of BYTES: {error}") from None
+    return _shaped(tensor, array)
+
+
 def _from_bytes(tensor: _Input, data: memoryview) -> Array:
+    if tensor.datatype == BYTES:
+        return _from_lengths(tensor, data)
     dtype = DTYPES[tensor.datatype]
     needed = math.prod(tensor.shape) * dtype.itemsize
     if len(data) != needed:
@@ -226,11 +301,31 @@ def _from_bytes(tensor: _Input, data: memoryview) -> Array:
     return np.frombuffer(data, dtype).reshape(tensor.shape)
 
 
-def _read_outputs(request: _Request, gives: Sequence[str]) -> tuple[tuple[str, bool], ...]:
+def _from_lengths(tensor: _Input, data: memoryview) -> Array:
+    """The elements of BYTES, each behind its length; what the lengths say is checked against what is there."""
+    field, count = f"inputs[{tensor.name}].parameters.binary_data_size", math.prod(tensor.shape)
+    if count * _LENGTH.size > len(data):
+        raise BadRequest(f"{field}: {len(data)} is not allowed; allowed: at least {count * _LENGTH.size}, for BYTES {tensor.shape}")
+    array, at = np.empty(count, object), 0
+    for index in range(count):
+        left = len(data) - at - _LENGTH.size
+        if left < 0:
+            raise BadRequest(f"{field}: {len(data)} is not allowed; element {index} of BYTES {tensor.shape} lies beyond it")
+        (length,) = _LENGTH.unpack_from(data, at)
+        if length > left:
+            raise BadRequest(f"inputs[{tensor.name}]: the length {length} of element {index} is not allowed; allowed: 0 to {left}")
+        at += _LENGTH.size + length
+        array[index] = bytes(data[at - length : at])
+    if at < len(data):
+        raise BadRequest(f"{field}: {len(data)} is not allowed; allowed: {at}, where the last element of BYTES {tensor.shape} ends")
+    return array.reshape(tensor.shape)
+
+
+def _read_outputs(request: _Request, gives: Sequence[str] | None) -> tuple[tuple[str, bool], ...]:
     by_default = request.parameters.binary_data_output
     if not request.outputs:
-        return tuple((name, by_default) for name in gives)
+        return tuple((name, by_default) for name in gives or ())
     for output in request.outputs:
-        if output.name not in gives:
+        if gives is not None and output.name not in gives:
             raise BadRequest(f"outputs: {output.name!r} is not known; allowed: {', '.join(gives)}")
     return tuple((o.name, by_default if o.parameters.binary_data is None else o.parameters.binary_data) for o in request.outputs)

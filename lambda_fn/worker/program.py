@@ -10,7 +10,7 @@
 
 What is served, where no model is named on the command line, is what ``loading`` reads from the environment.
 
-    SLUICE_MODEL=mlp SLUICE_MODEL_FILE=mlp.onnx python -m sluice.lambda_fn.worker --port 8500
+    SLUICE_MODEL=mlp.onnx python -m sluice.lambda_fn.worker --port 8500
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import re
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -108,7 +109,7 @@ class Named:
     @classmethod
     def parse(cls, text: str) -> Named:
         """Raises ``InvalidInput``."""
-        found = re.fullmatch(r"(?:([A-Za-z0-9._-]{1,128})=)?([^=]+)", text)
+        found = re.fullmatch(r"(?:([A-Za-z0-9._-]{1,128})=)?(.+)", text)
         require(found is not None, "model", text, "[NAME=]SPEC: a name of A-Z a-z 0-9 . _ - and what is served")
         assert found is not None
         return cls(found[1] or "", found[2])
@@ -142,10 +143,11 @@ def _loader(named: Named, settings: WorkerSettings, environment: Mapping[str, st
     """All that the worker knows of ``loading``."""
     wanted = {**environment, "SLUICE_THREADS": str(settings.execution_threads)}
     if named.spec:
-        for variable in ("SLUICE_SLEEPER_INTERCEPT", "SLUICE_SLEEPER_SLOPE", "SLUICE_MODEL"):
+        for variable in ("SLUICE_SLEEPER_INTERCEPT", "SLUICE_SLEEPER_SLOPE", "SLUICE_MODEL_NAME"):
             wanted.pop(variable, None)
-        wanted["SLUICE_MODEL_FILE"] = named.spec
-        wanted["SLUICE_MODEL"] = named.name or os.path.splitext(os.path.basename(named.spec))[0]
+        wanted["SLUICE_MODEL"] = named.spec
+        if named.name:
+            wanted["SLUICE_MODEL_NAME"] = named.name
     return lambda: load_model(wanted)
 
 
@@ -238,6 +240,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         start([Named.parse(text) for text in given.models], WorkerSettings.from_environment(), given.host, given.port)
     except (InvalidInput, LoadingError) as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         print(f"sluice.lambda_fn.worker: {error}", file=sys.stderr)
         return 2
     return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,7 +63,8 @@ def smdp(offer: WorkerOffer, workers: int, arrival_rate: float, slos: Sequence[S
     InvalidInput
         More arrivals than the workers serve in their largest batches; mean service times out of order by more than their error.
     """
-    service = smooth(offer.service).service
+    smoothed = smooth(offer.service)
+    service = smoothed.service
     energy = offer.usage if offer.usage.any() else service.mean_response
     problem = SmdpProblem(poisson(arrival_rate / workers), EmpiricalLaw(service), energy, 1, 1.0, 1.0)
     solution = solve_by_policy_iteration(problem.weighted(1.0, 0.0))
@@ -70,7 +72,7 @@ def smdp(offer: WorkerOffer, workers: int, arrival_rate: float, slos: Sequence[S
     if per_request.min() < (1 - _SAVING) * per_request[0]:
         with suppress(Infeasible):
             solution = choose_weight(problem, slos, LatencyPercentiles(problem)).solution
-    return offer.under(solution.policy(servers=workers))
+    return replace(offer.under(solution.policy(servers=workers)), note=smoothed.note)
 
 
 def deadline(offer: WorkerOffer, workers: int, slo: Slo) -> Deployment:

@@ -29,7 +29,7 @@ def read_fleet(path: str | Path) -> Fleet:
         keeps with any variant of its family.
     """
     path = Path(path)
-    top = load(path).fields("devices", "families", "demand", "running", needed=("devices", "families"))
+    top = load(path, "FLEET.yaml").fields("devices", "families", "demand", "running", needed=("devices", "families"))
     devices = {name: _device(name, entry) for name, entry in top["devices"].items()}
     variants = _Variants(devices, path.parent)
     families = tuple(variants.family(name, entry) for name, entry in top["families"].items())
@@ -44,12 +44,12 @@ def read_fleet(path: str | Path) -> Fleet:
 
 def read_demand(path: str | Path, fleet: Fleet) -> dict[str, float]:
     """Read requests/s by family from a YAML or JSON file."""
-    return _demand(fleet, load(Path(path)))
+    return _demand(fleet, load(Path(path), "demand"))
 
 
 def read_running(path: str | Path, fleet: Fleet) -> Placement:
     """Read what runs from a YAML or JSON file: as in FLEET.yaml, or a plan that `sluice fleet --out` wrote."""
-    entry = load(Path(path))
+    entry = load(Path(path), "running")
     if isinstance(entry.value, dict) and "placement" in entry.value:
         entry = entry.below("placement", entry.value["placement"])
     return _running(fleet, entry)

@@ -97,7 +97,8 @@ def brief_hold(slo: float, service_times: Array, servers: int = 1) -> Policy:
         grows = q == 1 or q / service_times[q - 1] > _GAIN * take[-1] / service_times[take[-1] - 1]
         take.append(q if grows else take[-1])
     slack = np.maximum(0.0, slo - np.asarray(service_times))
-    hold = [INF] + [HELD * float(slack[q]) if take[q] < take[-1] else 0.0 for q in range(1, largest)] + [0.0]
+    held = np.minimum(HELD * slack, slack[-1])  # nobody waits for a batch until he is given up
+    hold = [INF] + [float(held[q]) if take[q] < take[-1] else 0.0 for q in range(1, largest)] + [0.0]
     return Policy(
         hold,
         take,

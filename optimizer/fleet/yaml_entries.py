@@ -98,15 +98,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load(path: Path) -> Entry:
-    """The whole of a file."""
+def load(path: Path, field: str) -> Entry:
+    """The whole of the file that ``field`` names."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InvalidInput("file", str(path), "a file that exists") from None
+        raise InvalidInput(field, str(path), "a file that exists") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise InvalidInput("file", str(path), f"a readable file ({reason})") from None
+        raise InvalidInput(field, str(path), f"a readable file ({reason})") from None
     try:
         return Entry(path.name, "", yaml.load(text, _Loader))  # a SafeLoader
     except InvalidInput as error:

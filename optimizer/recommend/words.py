@@ -10,6 +10,11 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.4g} ms"
 
 
+def promised(seconds: float) -> str:
+    """A latency that was asked for: as ``milliseconds``, and from 10 s on in seconds, so that who meant milliseconds sees it."""
+    return milliseconds(seconds) if seconds < 10 else f"{seconds:.4g} s"
+
+
 def leaves(policy: Policy) -> str:
     """With how many requests, or after how long, a batch leaves."""
     if policy.max_batch_size == 1:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
-from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.words import milliseconds, promised
 
 TERMS = {
     "compute": "compute (GB-s)",
@@ -44,7 +44,7 @@ def priced(prices: Prices) -> str:
 
 def promise(slos: Sequence[Slo]) -> str:
     """What is promised: ``95 % within 200 ms and 99 % within 400 ms``."""
-    return " and ".join(f"{slo.percentile:g} % within {milliseconds(slo.latency)}" for slo in slos)
+    return " and ".join(f"{slo.percentile:g} % within {promised(slo.latency)}" for slo in slos)
 
 
 def headline(answer: Answer) -> str:

@@ -128,6 +128,8 @@ class Deployment:
         J that a batch of 1, 2, ... takes, wherever it is served.
     billing : Billing
         Of the function; the share of cold starts is what the run shows, whatever stands there.
+    note : str
+        What who reads the run should know of how the policy was made.
 
     Raises
     ------
@@ -145,6 +147,7 @@ class Deployment:
     price_per_batch: float = 0.0
     energy: Array | None = None
     billing: Billing = field(default_factory=Billing)
+    note: str = ""
     schedule: Schedule = field(init=False)
 
     def __post_init__(self) -> None:

@@ -23,7 +23,11 @@ from sluice.batching.policy import INF, MAX_HOLD, MAX_ROWS, MAX_SERVERS, Paramet
 
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
+SAGEMAKER_SCHEME = "sagemaker://"
+_SAGEMAKER = re.compile(SAGEMAKER_SCHEME + r"{0}(/{0})?".format("[A-Za-z0-9](-*[A-Za-z0-9]){0,62}"))
+"""Names of endpoints and of production variants (Amazon SageMaker API reference, CreateEndpoint and ProductionVariant)."""
 MAX_ROUTES = 256
+MAX_WORKERS = 1024  # of a route
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -169,7 +173,8 @@ class LinearServiceTime(_Part, frozen=True):
 class ServiceProfile(Document, frozen=True, kw_only=True):
     """Service times of a function: measured ``points``, or a linear law in ``service_time`` that holds at every memory size.
 
-    ``init`` is the cold start's INIT duration by memory size in MB.
+    ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one`` says why the function computes the requests of
+    a batch one by one, ``None`` where it did not say that it does.
     """
 
     function: str
@@ -178,6 +183,7 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
     init: dict[int, ServiceTime] = {}
     max_batch_size: int | None = None
     measured_at: str | None = None
+    one_by_one: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -273,10 +279,11 @@ class Plan(Document, frozen=True, kw_only=True):
     """What the buffer is to do for one model.
 
     A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
-    ``function`` is a Lambda function (name, ``name:alias`` or ARN) or the ``http://`` address of a worker, or those of several
-    identical workers with commas between; ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it.
-    ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and
-    ``made_at`` alone. It is computed where it is not given, and must agree where it is.
+    ``function`` is a Lambda function (name, ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several
+    identical workers with commas between, or a real-time endpoint of SageMaker (``sagemaker://ENDPOINT``); ``slo`` is what the
+    buffer reports on, ``other_slos`` are kept beside it. ``digest`` is the identity of what the buffer is to do: equal for plans
+    that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is computed where it is not given, and must agree where it
+    is.
     """
 
     model: str
@@ -346,9 +353,17 @@ def _require_name(field: str, name: str) -> None:
 
 def _require_function(field: str, function: str) -> None:
     """Whether an address is one that can be connected to; whether a name is a function's, only Lambda knows."""
-    allowed = "a Lambda function (name, name:alias or ARN), or addresses of workers (http:// or https://) with commas between"
+    allowed = (
+        "a Lambda function (name, name:alias or ARN), addresses of workers (http:// or https://) with commas between, "
+        "or an endpoint of SageMaker (sagemaker://ENDPOINT or sagemaker://ENDPOINT/VARIANT)"
+    )
     require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, function, allowed)
-    for address in function.split(",") if "://" in function else ():
+    if function.startswith(SAGEMAKER_SCHEME):
+        require(_SAGEMAKER.fullmatch(function) is not None, field, function, allowed)
+        return
+    addresses = function.split(",") if "://" in function else []
+    require(len(addresses) <= MAX_WORKERS, field, f"{len(addresses)} addresses", f"at most {MAX_WORKERS} workers")
+    for address in addresses:
         require(_is_reachable(address), field, function, allowed)
 
 
@@ -382,16 +397,26 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
             raise InvalidInput(f"{prefix}{where}{cause.field}", cause.value, cause.allowed) from None
         message, _, path_text = str(error).partition(" - at `$")
         path_text = path_text.rstrip("`").lstrip(".")
-        value = _value_at(msgspec.json.decode(data), path_text)
+        try:
+            value = _value_at(msgspec.json.decode(data), path_text)
+        except _UNREADABLE as unreadable:  # what is of another type is also not JSON further on
+            raise _not_json(prefix + kind.__name__, data, unreadable) from None
         raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, message[0].lower() + message[1:]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = data if isinstance(data, str) else data.decode("utf-8", "replace")
-        raise InvalidInput(f"{prefix}{kind.__name__}", text, f"a JSON document ({error})") from None
+    except _UNREADABLE as error:
+        raise _not_json(prefix + kind.__name__, data, error) from None
 
 
 def write(document: object) -> bytes:
     """The JSON of a document, or of plain data and records, indented for people."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _not_json(field: str, data: bytes | str, error: Exception) -> InvalidInput:
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    return InvalidInput(field, text, f"a JSON document ({error})")
 
 
 def _value_at(value: Any, path: str) -> Any:

@@ -130,6 +130,9 @@ def command(
             "More --max-seconds or --max-runs helps.",
             err=True,
         )
+    if measured.profile.one_by_one is not None:
+        reason = measured.profile.one_by_one
+        click.echo(f"warning: {model} computes a batch one by one, so batching saves next to nothing: {reason}.", err=True)
     if out is not None:
         output.write_file(out, write(measured.profile))
     if as_json:
@@ -191,6 +194,8 @@ def _table(measured: service_times.MeasuredServiceTimes) -> Table:
     profile = measured.profile
     starts = ", ".join(f"{init.mean * 1e3:.0f} ms at {memory_mb} MB ({init.n})" for memory_mb, init in profile.init.items())
     caption = f"INIT of cold starts (runs): {starts or 'none seen'}"
+    if profile.one_by_one is not None:
+        caption += f"\nbatches are computed one by one: {profile.one_by_one}"
     table = Table(title=f"Service times of {profile.function}, ms", caption=caption)
     for name in ("memory MB", "batch size", "mean", "± %", "p95", "billed", "overhead", "runs"):
         table.add_column(name, justify="right")

@@ -17,7 +17,7 @@ from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
 from sluice.optimizer.baselines import USAGE, Situation, named_deployments
-from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.words import promised
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
 from sluice.optimizer.simulation import Estimate, RunStatistics, cheapest_kept, simulate_deployments
@@ -72,6 +72,9 @@ def command(
         runs = simulate_deployments(deployments, run, [slo.latency for slo in slos], seed, n_bins)
     for name, reason in refused.items():
         output.stderr.print(f"left out: {name}: {reason}", highlight=False, soft_wrap=True)
+    notes = {name: deployment.note for name, deployment in deployments.items() if deployment.note}
+    for name, note in notes.items():
+        output.stderr.print(f"note: {name}: {note}", highlight=False, soft_wrap=True)
     if plot is not None:
         from sluice.optimizer.report.series_plot import plot_series
         from sluice.optimizer.report.trace_plot import write_figure
@@ -91,6 +94,7 @@ def command(
                 "slos": list(slos),
                 "policies": {name: run_document(statistics, slos) for name, statistics in runs.items()},
                 "refused": refused,
+                "notes": notes,
                 "winner": winner,
                 "prices": prices_document(prices),
             }
@@ -109,7 +113,7 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
     percentiles = sorted({slo.percentile for slo in slos} or RUN_PERCENTILES[:2])
     drops = any(run.dropped for run in runs.values())
     joules = any(run.energy_per_request is not None for run in runs.values())
-    columns = [*(f"{percentile_name(p)} ms" for p in percentiles), *(f"beyond\n{milliseconds(slo.latency)}" for slo in slos)]
+    columns = [*(f"{percentile_name(p)} ms" for p in percentiles), *(f"beyond\n{promised(slo.latency)}" for slo in slos)]
     columns += [*(["dropped"] if drops else []), "USD per\nmillion", *(["J"] if joules else []), "mean\nbatch", "busy", "cold"]
     table = Table(Column("", overflow="fold", min_width=12), title=title, padding=(0, 1, 0, 0))
     for column in columns:

@@ -14,6 +14,10 @@ from sluice.batching.errors import InvalidInput
 from sluice.cli.groups import Command
 
 PERCENTILE = 95.0
+MAX_SLO = 3600.0
+"""Seconds; what is searched grows with the latency, and nobody waits for an answer for so long."""
+MEANT_MS = 10.0
+"""Seconds from which on a number was probably meant in milliseconds."""
 
 _ALLOWED = "one number of seconds (with --percentile), or pP=SECONDS once or several times, as in p95=0.2 and p99=0.4"
 
@@ -39,7 +43,10 @@ def slo_options(*, required: bool = True, default: Slo | None = None) -> Callabl
         )
         @wraps(command)
         def with_slos(*, slo_texts: tuple[str, ...], percentile: float | None, **others: Any) -> Any:
-            return command(slos=read_slos(slo_texts, percentile), **others)
+            slos = read_slos(slo_texts, percentile)
+            for latency in dict.fromkeys(slo.latency for slo in slos if slo.latency >= MEANT_MS):
+                click.echo(f"note: --slo {latency:g} is {latency:g} s; {latency:g} ms are --slo {latency / 1000:g}", err=True)
+            return command(slos=slos, **others)
 
         return with_slos
 
@@ -52,7 +59,8 @@ def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Sl
     Raises
     ------
     InvalidInput
-        No number; both forms at once; a percentile twice, below 1, or not strictly between 0 and 100; a latency that is none.
+        No number; both forms at once; a percentile twice, below 1, or not strictly between 0 and 100; a latency that is none, or
+        beyond ``MAX_SLO``.
     """
     if not texts and percentile is None:
         return ()
@@ -76,6 +84,8 @@ def _slo(latency: float, percentile: float) -> Slo:
     if 0 < percentile < 1:
         meant = percentile_name(100 * percentile)
         raise InvalidInput("slo.percentile", percentile, f"percent of the requests, at least 1; did you mean {meant}?")
+    if latency > MAX_SLO:
+        raise InvalidInput("--slo", latency, f"at most {MAX_SLO:g} s; {latency:g} ms are {latency / 1000:g}")
     return Slo(latency, percentile)
 
 

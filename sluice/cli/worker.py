@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -42,6 +43,8 @@ def command(models: tuple[str, ...], port: int, host: str, unloaded: tuple[str, 
     try:
         start(named, _settings({name: value for name, value in options.items() if value is not None}), host, port, unloaded)
     except LoadingError as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         click.echo(f"sluice: {error}", err=True)
         sys.exit(2)
 

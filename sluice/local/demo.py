@@ -173,7 +173,7 @@ class Demo:
             {
                 "name": f"{self.network}-{memory_mb}",
                 "memory_mb": memory_mb,
-                "environment": {"SLUICE_MODEL": self.network, "SLUICE_MODEL_FILE": str(network)},
+                "environment": {"SLUICE_MODEL": str(network), "SLUICE_MODEL_NAME": self.network},
             }
             for memory_mb in self.memory_sizes
         ]

@@ -39,7 +39,7 @@ def measure_variant(family: Family, variant: str, file: Path, max_seconds: float
         {
             "name": f"{variant}-{memory_mb}",
             "memory_mb": memory_mb,
-            "environment": {"SLUICE_MODEL": variant, "SLUICE_MODEL_FILE": str(file.resolve())},
+            "environment": {"SLUICE_MODEL": str(file.resolve()), "SLUICE_MODEL_NAME": variant},
         }
         for memory_mb in MEMORY_SIZES
     ]

@@ -41,6 +41,7 @@ from aiohttp import web
 
 from sluice.batching.errors import InvalidInput, SluiceError
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
+from sluice.lambda_fn.loading import named_file
 from sluice.local.environments import Environment, EnvironmentGone
 from sluice.local.functions import LATEST, MAX_ASYNC_REQUEST, Function, Invocation, Outcome, Usage
 
@@ -49,7 +50,7 @@ logger = logging.getLogger(__name__)
 KEEP_ALIVE = 300.0
 JSON = "application/json"
 FUNCTION_NAME = re.compile(r"(?:(?:arn:aws[\w-]*:lambda:[\w-]+:)?\d{12}:function:)?([\w.-]+)(?::(\$LATEST|[\w-]+))?", re.ASCII)
-MODEL_FILE = "SLUICE_MODEL_FILE"
+MODEL = "SLUICE_MODEL"
 HEADER_LIMIT = 2 * 1024 * 1024
 """awslambdaric sends an error's stack trace in a header, up to 1 MB of it."""
 
@@ -444,10 +445,10 @@ async def _run(config: Config) -> None:
 
 
 def missing_files(functions: Sequence[Function]) -> dict[Path, list[str]]:
-    """The files of networks that do not exist, with the names of the functions that are to load them."""
+    """The files of models that do not exist, with the names of the functions that are to load them."""
     missing: dict[Path, list[str]] = {}
     for function in functions:
-        named = function.environment.get(MODEL_FILE)
+        named = named_file(function.environment)
         if named and not (path := Path(function.working_directory, named)).exists():
             missing.setdefault(path, []).append(function.name)
     return missing
@@ -457,10 +458,10 @@ def _require_files(functions: Sequence[Function]) -> None:
     """Warn of what cannot be invoked; refuse to serve where nothing can."""
     missing = missing_files(functions)
     for path, names in missing.items():
-        logger.warning("%s of %s does not exist: %s; their invocations will fail", MODEL_FILE, ", ".join(names), path)
+        logger.warning("%s of %s does not exist: %s; their invocations will fail", MODEL, ", ".join(names), path)
     if functions and sum(map(len, missing.values())) == len(functions):
         allowed = "a file that exists, by its path from where this is started (python -m sluice.local.networks makes one)"
-        raise InvalidInput(MODEL_FILE, str(next(iter(missing))), allowed)
+        raise InvalidInput(MODEL, str(next(iter(missing))), allowed)
 
 
 def _fail(text: str) -> NoReturn:

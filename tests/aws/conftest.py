@@ -32,8 +32,13 @@ class Template:
         return properties
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The resources of a type, by logical name."""
-        return {name: self.resource(name) for name, r in self.body["Resources"].items() if r["Type"] == kind}
+        """The resources of a type that are created, by logical name."""
+        created = {
+            name: resource
+            for name, resource in self.body["Resources"].items()
+            if "Condition" not in resource or self.condition({"Condition": resource["Condition"]})
+        }
+        return {name: self.resource(name) for name, resource in created.items() if resource["Type"] == kind}
 
     def globals(self) -> dict[str, Any]:
         """What every function has."""
@@ -52,7 +57,7 @@ class Template:
             return self.values.get(value["Ref"], f"<{value['Ref']}>")
         if set(value) == {"Fn::Sub"}:
             text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
-            known = {**self.values, **self.resolve(variables)}
+            known = {**self.values, **{name: self._text(variable) for name, variable in variables.items()}}
             return re.sub(r"\$\{([^}!]+)\}", lambda m: known.get(m[1], f"<{m[1]}>"), text)
         return {k: self.resolve(v) for k, v in value.items() if not self._absent(v)}
 
@@ -62,9 +67,16 @@ class Template:
             return self.condition(self.body["Conditions"][operand])
         if function == "Fn::Not":
             return not self.condition(operand[0])
+        if function == "Fn::And":
+            return all(self.condition(part) for part in operand)
         assert function == "Fn::Equals", function
         left, right = self.resolve(operand)
         return bool(left == right)
+
+    def _text(self, value: Any) -> Any:
+        """What a variable of `Fn::Sub` comes to, an attribute in the way of a `Ref`."""
+        resolved = self.resolve(value)
+        return "<{}.{}>".format(*resolved["Fn::GetAtt"]) if isinstance(resolved, dict) else resolved
 
     def _absent(self, value: Any) -> bool:
         return isinstance(value, dict) and set(value) <= {"Fn::If", "Ref"} and self.resolve(value) == "<AWS::NoValue>"

@@ -30,7 +30,7 @@ def put(plan: Plan, value: str | None = None) -> None:
 def package() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("lambda_fn/handler.py", "def handler(event, context): return event")
+        archive.writestr("sluice/lambda_fn/handler.py", "def handler(event, context): return event")
     return file.getvalue()
 
 
@@ -42,7 +42,7 @@ def function(moto_server: str) -> str:
     boto3.client("lambda").create_function(
         FunctionName="mlp-1769",
         Runtime="python3.13",
-        Handler="lambda_fn.handler.handler",
+        Handler="sluice.lambda_fn.handler.handler",
         Role=role,
         MemorySize=1769,
         Code={"ZipFile": package()},

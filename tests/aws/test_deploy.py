@@ -198,7 +198,7 @@ def stack(loopback: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Itera
     sam("build", "--config-env", "loopback", "--build-dir", built, environment={**loopback.environment, **build})
     config = ("--config-file", ROOT / "samconfig.toml", "--config-env", "loopback")
     parameters = tomllib.loads((ROOT / "samconfig.toml").read_text())["loopback"]["deploy"]["parameters"]["parameter_overrides"]
-    parameters += [f"ModelFile={built / 'InferenceLayer' / 'model.onnx'}"]
+    parameters += [f"Model={built / 'InferenceLayer' / 'model.onnx'}"]
     sam(
         *("deploy", *config, "--template-file", built / "template.yaml", "--parameter-overrides", *parameters),
         environment=loopback.environment,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import re
 import shlex
 import subprocess
+import sys
+import sysconfig
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -121,14 +124,14 @@ def test_one_function_per_memory_size_behind_the_same_alias(template: AnyTemplat
     assert filled.globals()["AutoPublishAlias"] == "live"
 
 
-@pytest.mark.parametrize("file", ["", "/opt/model.onnx"])
-def test_the_function_finds_one_model_in_its_environment(template: AnyTemplate, file: str) -> None:
-    variables = template(ModelFile=file).globals()["Environment"]["Variables"]
+@pytest.mark.parametrize("served", ["", "/opt/model.onnx", "model.py:Iris"])
+def test_the_function_finds_one_model_in_its_environment(template: AnyTemplate, served: str) -> None:
+    variables = template(Model=served).globals()["Environment"]["Variables"]
     documented = re.findall(r"SLUICE_[A-Z_]+", (ROOT / "lambda_fn" / "loading.py").read_text())
     assert variables.keys() <= set(documented)
-    assert variables["SLUICE_MODEL"] == "mlp"
-    assert variables.get("SLUICE_MODEL_FILE", "") == file
-    assert ("SLUICE_SLEEPER_SLOPE" in variables) == (not file)
+    assert variables["SLUICE_MODEL_NAME"] == "mlp"
+    assert variables.get("SLUICE_MODEL", "") == served
+    assert ("SLUICE_SLEEPER_SLOPE" in variables) == (not served)
 
 
 def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(template: AnyTemplate) -> None:
@@ -141,12 +144,40 @@ def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(t
     assert all(":parameter/sluice/plans" in resource for resource in follow["Resource"])
 
 
-def test_a_sagemaker_backend_adds_one_permission(template: AnyTemplate) -> None:
-    filled = template(GpuBackend="sagemaker", GpuEndpoint="encoder-gpu")
+@pytest.mark.parametrize(
+    ("given", "endpoint"),
+    [({"GpuEndpoint": "encoder-gpu"}, "encoder-gpu"), ({"GpuImage": "worker"}, "<GpuDeployedEndpoint.EndpointName>")],
+)
+def test_a_sagemaker_backend_adds_one_permission_and_is_where_the_first_plan_points(
+    template: AnyTemplate, given: dict[str, str], endpoint: str
+) -> None:
+    filled = template(GpuBackend="sagemaker", **given)
     (policy,) = filled.resource("BufferRole")["Policies"]
     *_, added = policy["PolicyDocument"]["Statement"]
     assert len(policy["PolicyDocument"]["Statement"]) == 3
-    assert added["Action"] == "sagemaker:InvokeEndpoint" and added["Resource"].endswith(":endpoint/encoder-gpu")
+    assert added["Action"] == "sagemaker:InvokeEndpoint" and added["Resource"].endswith(f":endpoint/{endpoint}")
+    value = filled.resource("Plan")["Value"].replace(endpoint, "encoder-gpu")
+    assert read(Plan, value).function == "sagemaker://encoder-gpu"
+
+
+def test_an_endpoint_is_deployed_where_none_is_named(template: AnyTemplate) -> None:
+    kinds = [f"AWS::SageMaker::{kind}" for kind in ("Model", "EndpointConfig", "Endpoint")]
+    for parameters in ({}, {"GpuBackend": "sagemaker", "GpuEndpoint": "encoder-gpu"}):
+        assert not any(template(**parameters).of_type(kind) for kind in kinds)
+    filled = template(
+        GpuBackend="sagemaker", GpuImage="worker:1", GpuInstanceType="ml.g5.xlarge", GpuInstances="2", ModelName="encoder"
+    )
+    model, configuration, _ = (next(iter(filled.of_type(kind).values())) for kind in kinds)
+    assert model["PrimaryContainer"] == {"Image": "worker:1", "Environment": {"SLUICE_MODEL_NAME": "encoder"}}
+    (variant,) = configuration["ProductionVariants"]
+    assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.g5.xlarge", "2")
+    (policy,) = filled.resource("GpuRole")["Policies"]
+    actions = {
+        action
+        for statement in policy["PolicyDocument"]["Statement"]
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    }
+    assert {action.partition(":")[0] for action in actions} == {"ecr", "logs"}
 
 
 def test_no_role_may_do_anything_to_everything(template: AnyTemplate) -> None:
@@ -230,6 +261,46 @@ def test_the_layer_is_built_for_the_runtime_of_the_functions(template: AnyTempla
     assert python is not None and filled.globals()["Runtime"] == "python" + python[1]
     assert filled.resource("InferenceLayer")["CompatibleRuntimes"] == ["python" + python[1]]
     assert machine is not None and (machine[1], filled.values["Architecture"]) == ("aarch64", "arm64")
+
+
+MODEL = """
+from sluice.batching import policy
+from sluice.lambda_fn import ItemError
+
+class Shout:
+    def predict(self, inputs: list[str]) -> list[object]:
+        return [text.upper() if text else ItemError(422, "nothing to say") for text in inputs]
+"""
+ASK = """
+import importlib.util, json, sys
+from sluice.lambda_fn.handler import handler
+requests = [{"id": "a", "body": "hello"}, {"id": "b", "body": ""}]
+answer = handler({"version": 1, "model": "shout", "requests": requests}, None)
+answers = json.loads(answer)["responses"] if isinstance(answer, bytes) else answer["responses"]
+print([(a["status"], a["body"]) for a in answers[:1]], answers[1]["status"])
+import sluice
+print(sluice.__file__, importlib.util.find_spec("sluice.optimizer"), sorted({"numpy", "PIL", "onnxruntime"} & sys.modules.keys()))
+"""
+
+
+def test_a_function_holds_what_its_handler_imports_and_no_more(tmp_path: Path, template: AnyTemplate) -> None:
+    """Under the name that it has on a developer's machine, so that a class is the same file in both places."""
+    make = ["make", "-s", "-f", str(ROOT / "lambda_fn" / "Makefile"), "build-Inference512", f"ARTIFACTS_DIR={tmp_path}"]
+    subprocess.run(make, cwd=tmp_path, check=True)  # anywhere, as SAM does
+    held = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name.split("/")[1] for name in held} == {"__init__.py", "py.typed", "lambda_fn", "batching"}
+    assert template().globals()["Handler"].rpartition(".")[0].replace(".", "/") + ".py" in held
+    (tmp_path / "model.py").write_text(MODEL)
+    libraries = sysconfig.get_path("purelib")
+    environment = {"SLUICE_MODEL": "model.py:Shout", "LAMBDA_TASK_ROOT": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{libraries}"}
+    quiet = {"POWERTOOLS_METRICS_DISABLED": "true", "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", ASK], cwd=tmp_path, env=environment | quiet, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    *_, answered, where = done.stdout.splitlines()
+    assert answered == "[(200, 'HELLO')] 422"
+    assert where == f"{tmp_path}/sluice/__init__.py None []"
 
 
 def test_a_layer_that_lambda_would_refuse_is_not_built(tmp_path: Path) -> None:

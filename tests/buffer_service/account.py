@@ -19,7 +19,8 @@ What must hold (``Account.wrong`` has what does not):
     failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
-11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server.
+11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server, nor before an
+    elastic function unless it refused a batch of the process while that had little time; who has much is never refused for that.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ class Account:
         self.failures: defaultdict[str, int] = defaultdict(int)  # calls in all, by process
         self.suspended_at: dict[str, float] = {}  # when a process had last reason not to ask a function for a while
         self.tables_drop = False
+        self.throttled_at: dict[str, float] = {}  # when a function refused a batch of a process last, for now
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
 
     def note(self, line: str) -> None:
@@ -341,6 +343,8 @@ class Account:
             return
         if isinstance(result, FunctionUnavailable) and (self.patience < 10.0 or self.tables_drop):
             self.allow(items, 503)  # his time may be over before the function is asked again, where it is
+        if isinstance(result, FunctionBusy):
+            self.throttled_at[process.name] = self.loop.time()
         if isinstance(result, (FunctionBusy, BatchTooLarge)):
             return
         self.in_vain[process.name, function] += 1
@@ -443,7 +447,7 @@ class Account:
         if status == Draining.__name__ and process.leaving:
             return
         if status == Overloaded.__name__ and any(
-            self._fills_its_servers(route, process) for route in process.model.plan.all_routes
+            self._fills_its_servers(route, process) or self._is_throttled(route, process) for route in process.model.plan.all_routes
         ):
             return
         if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
@@ -462,6 +466,12 @@ class Account:
         came = {request.id for request in self.requests if request.process == process.name and request.came >= before}
         came |= {request for request, caller in process.callers.waiting.items() if caller.queue == name}
         return policy.servers is not None and max(now, heard) + len(came) >= policy.servers * policy.max_batch_size
+
+    def _is_throttled(self, route: Route, process: Process) -> bool:
+        """Whether an elastic function refused a batch that may still wait, and callers have, or the table gives, little time."""
+        if route.policy.servers is not None or not (self.patience < 10.0 or self.tables_drop):
+            return False
+        return self.throttled_at.get(process.name, -math.inf) >= self.loop.time() - min(self.patience, 2.0)
 
     def check_everybody_was_answered(self) -> None:
         """The run is about to end."""

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
+import botocore.loaders
+import botocore.session
 import pytest
 
 from sluice.batching import Policy
@@ -19,6 +21,8 @@ from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.settings import Settings
 from sluice.lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
+from sluice.local.functions import REGION
+from tests.buffer_service.aws_fakes import KEY, SECRET
 from tests.buffer_service.virtual_time import VirtualLoop
 
 NO_BATCHING = constructors.no_batching()
@@ -197,3 +201,33 @@ class _no_signals:
 @pytest.fixture
 def function() -> Function:
     return Function()
+
+
+@pytest.fixture(scope="module")
+def botocore_reads_its_data_once():
+    """Each client reads megabytes of JSON otherwise: most of the time of these tests."""
+    loader = botocore.loaders.create_loader()
+
+    def get_session():
+        session = botocore.session.Session()
+        session.register_component("data_loader", loader)
+        return session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "get_session", get_session)
+        yield
+
+
+@pytest.fixture
+def aws_environment(monkeypatch, tmp_path):
+    """Credentials of the examples of AWS's documentation, and nothing else that botocore would find."""
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for service in ("LAMBDA", "SAGEMAKER_RUNTIME"):
+        monkeypatch.delenv(f"AWS_ENDPOINT_URL_{service}", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", REGION)

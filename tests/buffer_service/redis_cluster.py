@@ -21,6 +21,7 @@ class Node:
     def __init__(self, stack: ExitStack) -> None:
         self.bus = _free_port()
         words = ("--cluster-enabled", "yes", "--cluster-port", str(self.bus), "--cluster-node-timeout", "500")
+        words += ("--enable-debug-command", "yes", "--cluster-require-full-coverage", "no")
         words += ("--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0", "--shutdown-timeout", "0")
         self.server = stack.enter_context(RedisServer(port=0, options=words))
         self.client = stack.enter_context(redis.Redis.from_url(self.server.url))

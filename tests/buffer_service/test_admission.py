@@ -6,7 +6,7 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import Overloaded
-from sluice.buffer_service.admission import STANDING, Admission
+from sluice.buffer_service.admission import OF_PATIENCE, STANDING, THROTTLE, Admission
 
 BATCH, TIME = 8, 0.1  # a server takes 8 in 0.1 s
 RATE = BATCH / TIME
@@ -116,10 +116,10 @@ def test_a_server_that_hangs_lets_in_one_batch_and_one_that_returns_is_measured_
     assert served.refused == refused
 
 
-def test_before_an_elastic_function_and_before_anything_is_known_nobody_is_refused():
+def test_before_an_elastic_function_that_refuses_nothing_and_before_anything_is_known_nobody_is_refused():
     admission = Admission(constructors.greedy(BATCH, servers=None), PATIENCE, 0.1)
     admission.heard(0.0, 10**6, 0, 1)
-    assert admission.refuses(0.0, 10**6, "m") is None
+    assert admission.has_room(0, 10**6) and admission.refuses(0.0, 10**6, "m") is None
     assert Admission(constructors.greedy(BATCH), PATIENCE, 0.1).refuses(0.0, 10**6, "m") is None
 
 
@@ -190,3 +190,126 @@ def test_batches_that_take_longer_than_callers_stay_are_made_smaller(largest):
         admission.worked(end - begin, 1 - len(answered) / max(1, len(batch)))
         admission.heard(now, len(waiting), taken, 1)
     assert sum(at >= 20.0 for at in good) >= 0.9 * 40 * 195
+
+
+def test_a_count_of_who_was_taken_that_falls_is_not_measured():
+    """As of a key that somebody deleted, that Redis evicted, or that was begun again."""
+    served = Served()
+    served.batches(20, BATCH)
+    rate, served.taken = served.admission._rate(), 0
+    served.batches(3, BATCH)
+    assert served.admission._rate() == pytest.approx(rate, rel=0.05)
+    assert served.admission.refuses(served.now, 2 * BATCH, "m") is None
+
+
+def test_batches_that_another_version_took_uncounted_leave_nothing_behind():
+    """Two versions on one queue: the older one does not count whom it takes, so that the rate looks half of what it is."""
+    served = Served()
+    served.batches(20, BATCH)
+    for n in range(100):
+        uncounted = served.taken
+        served.batches(1, 3 * BATCH)
+        if n % 2:
+            served.taken = uncounted
+    assert served.refused and 0 < served.admission._rate() < 0.7 * RATE
+    served.batches(20, BATCH // 2)  # the older one has gone
+    refused = served.refused
+    served.batches(20, BATCH // 2)
+    assert served.refused == refused and not served.admission._overload
+    served.batches(20, BATCH)
+    assert served.refused == refused and served.admission._rate() == pytest.approx(RATE, rel=0.1)
+
+
+class Throttle:
+    """An elastic function that takes ``slots`` batches at once, each for ``TIME``, and what it refuses; see ``Served``."""
+
+    def __init__(self, slots, patience=60.0, slo=None):
+        self.admission = Admission(constructors.greedy(BATCH, servers=None), patience, slo)
+        self.slots, self.now, self.waiting, self.answered, self.refused = slots, 0.0, 0, 0, 0
+
+    def rounds(self, n, each_round):
+        """So many services of all slots; the longest wait of who was let in, in members."""
+        longest = 0
+        for _ in range(n):
+            self.now += TIME
+            answered, self.waiting = min(self.slots * BATCH, self.waiting), max(0, self.waiting - self.slots * BATCH)
+            self.answered += answered
+            if answered:
+                self.admission.worked(TIME)
+            for _ in range(each_round):
+                if self.admission.has_room(min(self.slots, self.waiting // BATCH), 0) or not self.admission.refuses(
+                    self.now, max(0, self.waiting - self.slots * BATCH), "m"
+                ):
+                    self.waiting += 1
+                else:
+                    self.refused += 1
+                longest = max(longest, self.waiting)
+            put_off = max(0, self.waiting - self.slots * BATCH)
+            if put_off:
+                self.admission.throttled(self.now, self.slots, self.slots * BATCH)
+            self.admission.put_off(self.now, put_off, self.answered)
+        return longest
+
+
+def test_a_function_that_refuses_for_a_while_costs_nobody_and_one_that_goes_on_to_bounds_the_wait_by_what_it_serves():
+    throttle = Throttle(4)
+    throttle.rounds(int(3.0 / TIME), 3 * 4 * BATCH)
+    assert throttle.refused == 0
+    throttle.rounds(int((THROTTLE - 2.0) / TIME), 3 * 4 * BATCH)
+    assert throttle.refused > 0
+    throttle.rounds(150, 3 * 4 * BATCH)  # what was let in before is served
+    refused = throttle.refused
+    longest = throttle.rounds(50, 3 * 4 * BATCH)
+    assert longest <= (max(STANDING, 3 * TIME) + 2 * TIME) * 4 * RATE
+    assert throttle.refused - refused == pytest.approx(50 * 2 * 4 * BATCH, rel=0.05)  # no slot is idle
+    throttle.rounds(10, BATCH)
+    refused = throttle.refused
+    throttle.rounds(20, BATCH)
+    assert throttle.refused == refused
+
+
+def test_callers_with_less_time_are_told_sooner():
+    throttle = Throttle(1, patience=4.0)
+    throttle.rounds(int(OF_PATIENCE * 4.0 / TIME) - 1, 3 * BATCH)
+    assert throttle.refused == 0
+    throttle.rounds(10, 3 * BATCH)
+    assert throttle.refused > 0
+
+
+def test_a_function_that_takes_nothing_is_expected_to_take_nothing_for_as_long_again():
+    throttle = Throttle(0, patience=PATIENCE)
+    throttle.rounds(30, BATCH)
+    assert throttle.refused == 0
+    throttle.rounds(20, BATCH)
+    assert throttle.refused > 0
+    refusal = throttle.admission.refuses(throttle.now, throttle.waiting, "m")
+    assert refusal is not None and 0 < refusal.retry_after <= 10.0
+    throttle.slots = 1000
+    throttle.rounds(1, 0)
+    refused = throttle.refused
+    throttle.rounds(20, 100)
+    assert throttle.refused == refused
+
+
+def test_a_throttle_of_long_ago_says_nothing_of_the_next():
+    throttle = Throttle(1, patience=PATIENCE)
+    throttle.rounds(40, 3 * BATCH)
+    assert throttle.admission._measured
+    throttle.slots = 1000
+    throttle.rounds(20, 0)
+    throttle.slots = 0
+    throttle.rounds(1, BATCH)
+    assert not throttle.admission._measured and throttle.admission._wait(10**6) == 0.0
+
+
+def test_a_function_that_answers_as_many_as_it_is_known_to_take_is_tried_with_one_more():
+    admission = Admission(constructors.greedy(BATCH, servers=None), PATIENCE, None)
+    admission.throttled(1.0, 4, 4 * BATCH)
+    admission.put_off(1.0, BATCH, 0)
+    admission.throttled(1.0, 7, 4 * BATCH)  # others that are about to be refused
+    assert admission.has_room(3, 0) and not admission.has_room(4, 0) and not admission.has_room(3, BATCH)
+    for _ in range(3):
+        admission.took(3)
+    assert not admission.has_room(4, 0)
+    admission.took(4)
+    assert admission.has_room(4, 0)

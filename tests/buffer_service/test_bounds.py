@@ -13,6 +13,7 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import write
+from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.http_protocol import MAX_HEADER_BYTES
 from sluice.buffer_service.routes import REQUEST_BYTES
 from sluice.lambda_fn.contract import Answer
@@ -58,6 +59,29 @@ def answering(function, size):
         return [Answer(item.id, 200, "text/plain", b"x" * size) for item in batch.items]
 
     function.answer = large
+
+
+# --- answers of functions
+
+
+async def test_what_a_function_answered_counts_until_its_batch_has_ended(function):
+    gate = asyncio.Event()
+
+    async def answer(batch):
+        if len(batch.items) > 1:
+            raise FunctionFailed("too many")
+        if batch.items[0].body == b"last":
+            await gate.wait()
+        return [Answer(batch.items[0].id, 200, "text/plain", b"x" * 100_000)]
+
+    function.answer = answer
+    async with serving(function, constructors.size_or_timeout(2, 1.0)) as buffer:
+        asked = [asyncio.create_task(buffer.post("/models/m", body, "text/plain")) for body in (b"first", b"last")]
+        await until(lambda: buffer.service.answers.taken > 100_000)
+        assert 'sluice_held_bytes{what="answers"} 1' in (await buffer.get("/metrics"))[2].decode()
+        gate.set()
+        assert [(await task)[0] for task in asked] == [200, 200]
+        await until(lambda: buffer.service.answers.taken == 0)
 
 
 # --- requests

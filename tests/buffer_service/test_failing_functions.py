@@ -18,7 +18,7 @@ from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.circuit import RESERVE, STRIKES, UNAVAILABLE_LIMIT
 from sluice.buffer_service.function_state import RESTART, FunctionState
 from sluice.buffer_service.invokers import FunctionBusy, FunctionCrashed, FunctionUnavailable, HttpInvoker
-from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF
+from sluice.buffer_service.route_state import BACKOFF, LONGEST_BACKOFF, TOLD, YIELD, YIELDS
 from sluice.buffer_service.store import Outcome
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers, encode_metadata
 from tests.buffer_service.conftest import Function, Plans, plan, serving
@@ -285,6 +285,32 @@ def test_a_busy_function_is_asked_later_each_time_by_a_random_part_of_a_span_tha
         assert invocation.again
 
 
+def test_when_a_busy_function_has_answered_the_oldest_batch_that_waits_is_asked_for_but_not_before_the_function_wants():
+    bench = Bench(constructors.greedy(2, servers=None)).begun()
+    for i, (retry_after, left) in enumerate([(9.0, False), (0.0, True), (0.0, False), (0.0, False)]):
+        ids, _ = bench.batch(0.01 * i, 2, f"b{i}")
+        bench.state.served(0.01 * i, f"b{i}", Failure(Cause.BUSY, "throttled", retry_after=retry_after))
+        for request_id in ids * left:
+            bench.waiting[request_id].queue = TOLD
+    ids, _ = bench.batch(0.04, 2, "b4")
+    bench.state.served(0.041, "b4", answers(ids))
+    assert [invocation.batch_id for invocation in bench.state.turn(0.041).invoke] == ["b2"]
+    assert "b1" not in bench.state._batches  # nobody waits for it, and it takes nobody's turn
+
+
+def test_one_place_in_so_many_of_a_busy_function_is_left_to_other_processes_for_some_time():
+    bench = Bench(constructors.greedy(1, servers=None)).begun()
+    batches = {f"b{i}": bench.batch(0.0, 1, f"b{i}")[0] for i in range(2 * YIELDS)}
+    for batch_id in list(batches)[YIELDS:]:
+        bench.state.served(0.0, batch_id, Failure(Cause.BUSY, "throttled"))
+    asked = 0
+    for batch_id in list(batches)[:YIELDS]:
+        bench.state.served(0.001, batch_id, answers(batches[batch_id]))
+        asked += len(bench.state.turn(0.001).invoke)
+    assert asked == YIELDS - 1
+    assert len(bench.state.turn(0.001 + YIELD).invoke) == 1
+
+
 def test_who_cannot_be_served_before_the_function_wants_to_be_asked_again_is_told_so_now():
     bench = Bench().begun()
     ids, _ = bench.batch(20.0, 2)
@@ -342,6 +368,24 @@ def test_a_batch_that_was_computed_and_failed_is_halved_where_no_other_worker_ca
     bench.state.turn(0.2)
     bench.state.served(0.3, "b1", Failure(Cause.UNAVAILABLE, "refused", worker="http://b"))
     assert asked(bench.state.turn(0.3), ids) == [[0, 1]]
+
+
+def test_a_worker_that_is_busy_is_waited_for_where_another_cannot_be_reached():
+    for first, second in ((Cause.UNAVAILABLE, Cause.BUSY), (Cause.BUSY, Cause.UNAVAILABLE)):
+        bench = Bench().begun()
+        bench.batch(0.1, 4)
+        bench.state.served(0.2, "b1", Failure(first, "no", worker="http://a"))
+        [again] = bench.state.turn(0.2).invoke
+        assert again.avoid == "http://a"
+        bench.state.served(0.3, "b1", Failure(second, "no", worker="http://b"))
+        instructions = bench.state.turn(0.3)
+        assert not instructions.invoke and not instructions.tell
+        [later] = bench.state.turn(0.3 + BACKOFF).invoke
+        assert later.avoid == "" and len(later.items) == 4
+        bench.state.served(PATIENCE, "b1", Failure(first, "no", worker="http://a"))
+        bench.state.turn(PATIENCE)
+        bench.state.served(PATIENCE, "b1", Failure(second, "no", worker="http://b", retry_after=1.0))
+        assert {answer.status for answer in bench.state.turn(PATIENCE).tell} == {503}  # it cannot be waited for any longer
 
 
 def test_a_failure_that_another_worker_makes_good_says_nothing_of_the_function():

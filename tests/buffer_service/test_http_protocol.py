@@ -11,7 +11,7 @@ import uvloop
 from uvicorn.server import ServerState
 
 from sluice.buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.room import Connections, Room
 
 HEADER_TIMEOUT = 0.1
 LONGER = 0.2
@@ -45,6 +45,8 @@ class Application:
         size, more = 0, scope["path"] != "/unread"
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return
             size += len(message.get("body", b""))
             more = message.get("more_body", False)
         if scope["path"] == "/gated":
@@ -59,6 +61,10 @@ class Application:
 class Connection:
     def __init__(self, reader, writer):
         self._reader, self._writer = reader, writer
+
+    async def another(self):
+        """One more to the same server."""
+        return Connection(*await asyncio.open_connection(*self._writer.get_extra_info("peername")))
 
     async def send(self, data):
         self._writer.write(data)
@@ -86,9 +92,10 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=PATIENCE, unparsed=2**30, untaken=2**30):
+async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=PATIENCE, unparsed=2**30, untaken=2**30, most=10):
     app = Application()
-    protocol = limited_protocol(header_timeout, body_timeout, Room(unparsed), Room(untaken))
+    connections = Connections(most)
+    protocol = limited_protocol(header_timeout, body_timeout, Room(unparsed), Room(untaken), connections)
     config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_level="error", timeout_keep_alive=keep_alive)
     config.load()
     state = ServerState()
@@ -242,6 +249,59 @@ async def test_a_client_that_waits_to_be_asked_for_its_body_is_asked():
 
 
 @on_both_loops
+@pytest.mark.parametrize("target", [b"CONNECT example:80", b"POST http://[/x"])
+async def test_a_target_that_cannot_be_read_gets_400_and_breaks_nothing(target, caplog):
+    async with connected() as (client, app):
+        await client.send(target + b" HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\nabc")
+        assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert app.served == []
+    assert "Traceback" not in caplog.text
+
+
+@on_both_loops
+@pytest.mark.parametrize("pause", [0, 0.02])
+async def test_a_body_that_breaks_the_framing_gets_400_at_once(pause):
+    async with connected() as (client, app):
+        await client.send(b"POST /a HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n")
+        await asyncio.sleep(pause)
+        await client.send(b"no number\r\n")
+        assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert app.served == []
+
+
+@on_both_loops
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_pipelined_body_that_breaks_the_framing_costs_those_before_it_nothing(together):
+    broken = b"POST /third HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\nno number\r\n"
+    async with connected() as (client, app):
+        await client.send(request(b"gated", b"abc") + request(b"second") + broken * together)
+        await app.entered.wait()
+        if not together:
+            await client.send(broken)
+        await asyncio.sleep(0.02)
+        app.gate.set()
+        answers = await client.rest()
+        assert answers.count(b"HTTP/1.1 200 OK") == 2 and app.served == ["/gated", "/second"]
+        _, _, after = answers.partition(b"/second 0\n")
+        assert after.partition(b"\r\n")[0] in (b"", b"HTTP/1.1 400 Bad Request")
+
+
+@on_both_loops
+async def test_one_connection_too_many_is_told_so_and_there_is_room_again_when_another_goes():
+    async with connected(most=1) as (client, _):
+        await client.send(request(b"first"))
+        assert await client.answer() == ("http/1.1 200 ok", b"/first 0\n")
+        other = await client.another()
+        assert (await other.rest()).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        client.close()
+        await asyncio.sleep(0.02)
+        other = await client.another()
+        await other.send(request(b"second"))
+        assert await other.answer() == ("http/1.1 200 ok", b"/second 0\n")
+        other.close()
+
+
+@on_both_loops
 async def test_pipelined_requests_are_answered_in_order():
     async with connected() as (client, app):
         await client.send(request(b"gated", b"abc") + request(b"second", b"d") + request(b"third"))
@@ -303,7 +363,7 @@ async def test_a_body_that_does_not_end_in_time_gets_408_and_the_connection_is_c
     async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
         await client.send(HEAD % (b"first", 1000) + b"\r\n" + b"a part of the body")
         assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
-        assert app.served == ["/first"]  # told that the client is gone, it went on with what it had
+        assert app.served == []
 
 
 @on_both_loops

@@ -1,16 +1,17 @@
 """The ways to a function: a Lambda that checks its callers' signatures, the local Lambda runtime, HTTP workers, callables."""
 
 import asyncio
-import hashlib
-import hmac
+import errno
 import random
 import re
 import statistics
 import threading
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from urllib.parse import parse_qsl, quote, unquote
+from types import SimpleNamespace
+from urllib.parse import parse_qsl, unquote
 
+import aiohttp
 import botocore.loaders
 import botocore.session
 import msgspec
@@ -32,9 +33,12 @@ from sluice.buffer_service.invokers import (
     LocalInvoker,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.aws_lambda import BACKOFF, LAMBDA_ANSWER_LIMIT, RETRIES, full_jitter
+from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
+from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
 from sluice.buffer_service.invokers.http_client import retry_after
+from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
+from sluice.buffer_service.room import Room
 from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
@@ -42,58 +46,37 @@ from sluice.lambda_fn.worker.program import HttpWorker, listen
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
 from sluice.local.functions import ACCOUNT, REGION, Function
 from sluice.local.lambda_runtime import LambdaRuntime
+from tests.buffer_service.aws_fakes import (
+    KEY,
+    SECRET,
+    Refused,
+    SignedApi,
+    closing,
+    cut_off,
+    lost,
+    never,
+    status,
+)
 from tests.buffer_service.conftest import Plans, plan, serving
 
+pytestmark = pytest.mark.usefixtures("aws_environment", "botocore_reads_its_data_once")
+
 PATIENCE = 10.0
-KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:"
 BATCH = Batch("nap", [Item("r1", "application/json", b'{"x":1}'), Item("r2", "application/octet-stream", b"\x00\xff")])
 MANY = Batch("nap", [Item(str(i), "application/json", b"%d" % i) for i in range(5)])
 
 
-class Refused(Exception):
-    """What the fake Lambda answers instead of invoking."""
+class FakeLambda(SignedApi):
+    """The Invoke API: functions are callables."""
 
-    def __init__(self, status, kind, message):
-        self.status, self.kind, self.message = status, kind, message
-
-
-class FakeLambda:
-    """The Invoke API in one process: functions are callables, and a request that is not signed as AWS asks for is refused.
-
-    ``script`` answers the next requests before any function does; ``requests`` are the paths and headers of all.
-    """
+    service = "lambda"
 
     def __init__(self, functions):
+        super().__init__()
         self.functions = functions
-        self.requests, self.script = [], []
-        self.url = ""
 
-    async def __aenter__(self):
-        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = "http://{}:{}".format(*self._runner.addresses[0])
-        return self
-
-    async def __aexit__(self, *_):
-        await self._runner.cleanup()
-
-    async def _serve(self, request):
-        payload = await request.content.read()
-        self.requests.append((request.raw_path, request.headers))
-        try:
-            _check_signature(request, payload)
-            if self.script:
-                return await self.script.pop(0)(request)
-            return self._invoke(request.raw_path, payload)
-        except Refused as refusal:
-            body = {"Type": "User", "message": refusal.message}
-            headers = {"x-amzn-ErrorType": refusal.kind}
-            return web.Response(body=msgspec.json.encode(body), status=refusal.status, headers=headers)
-
-    def _invoke(self, raw_path, payload):
+    def answer(self, raw_path, payload):
         path, _, query = raw_path.partition("?")
         name, qualifier = unquote(path.split("/")[3]), dict(parse_qsl(query)).get("Qualifier")
         name = name.removeprefix(ARN).removeprefix(f"{ACCOUNT}:function:")
@@ -113,34 +96,6 @@ class FakeLambda:
             return web.Response(body=msgspec.json.encode(body), headers={"X-Amz-Function-Error": "Unhandled"})
 
 
-def _check_signature(request, payload):
-    """Signature Version 4 over what really arrived, as the IAM User Guide says ("Create a signed AWS API request")."""
-    algorithm, _, fields = request.headers["Authorization"].partition(" ")
-    given = dict(field.split("=", 1) for field in fields.split(", "))
-    key, day, region, service, end = given["Credential"].split("/")
-    assert (algorithm, key, region, service, end) == ("AWS4-HMAC-SHA256", KEY, REGION, "lambda", "aws4_request")
-    assert {"host", "x-amz-date"} <= set(given["SignedHeaders"].split(";"))
-    path, _, query = request.raw_path.partition("?")
-    canonical = [
-        request.method,
-        quote(path, safe="/-_.~"),
-        "&".join(sorted(f"{quote(k, safe='-_.~')}={quote(v, safe='-_.~')}" for k, v in parse_qsl(query))),
-        *(f"{name}:{request.headers[name].strip()}" for name in given["SignedHeaders"].split(";")),
-        "",
-        given["SignedHeaders"],
-        hashlib.sha256(payload).hexdigest(),
-    ]
-    moment = request.headers["X-Amz-Date"]
-    assert moment.startswith(day)
-    scope = f"{day}/{region}/{service}/{end}"
-    text = "\n".join([algorithm, moment, scope, hashlib.sha256("\n".join(canonical).encode()).hexdigest()])
-    signing = b"AWS4" + SECRET.encode()
-    for part in (day, region, service, end, text):
-        signing = hmac.digest(signing, part.encode(), "sha256")
-    if signing.hex() != given["Signature"]:
-        raise Refused(403, "InvalidSignatureException", "The request signature we calculated does not match the one you provided.")
-
-
 def nap(payload):
     return encode_answers(answer(Sleeper("nap", 0, 0), decode_batch(payload)))
 
@@ -151,68 +106,6 @@ def fail(_):
 
 def busy(_):
     raise Refused(429, "TooManyRequestsException", "Rate Exceeded.")
-
-
-def status(code, body=b"", **headers):
-    """A scripted answer."""
-
-    async def answer(_):
-        return web.Response(status=code, body=body, headers=headers)
-
-    return answer
-
-
-async def lost(request):
-    request.transport.abort()
-    return web.Response()
-
-
-async def cut_off(request):
-    response = web.StreamResponse(headers={"Content-Length": "100"})
-    await response.prepare(request)
-    await response.write(b"half an ans")
-    request.transport.abort()
-    return response
-
-
-async def never(_):
-    await asyncio.Event().wait()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def botocore_reads_its_data_once():
-    """Each client reads megabytes of JSON otherwise: most of the time of these tests."""
-    loader = botocore.loaders.create_loader()
-
-    def get_session():
-        session = botocore.session.Session()
-        session.register_component("data_loader", loader)
-        return session
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(botocore.session, "get_session", get_session)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch, tmp_path):
-    """Credentials of the examples of AWS's documentation, and nothing else that botocore would find."""
-    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_LAMBDA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no credentials"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", REGION)
-
-
-@asynccontextmanager
-async def closing(invoker):
-    try:
-        yield invoker
-    finally:
-        await invoker.close()
 
 
 @pytest.fixture
@@ -252,7 +145,7 @@ async def either(request, fake, tmp_path):
         url, runtime = fake.url, None
     else:
         (tmp_path / "failing.py").write_text("def fail(event, context):\n    raise ValueError('no such thing')\n")
-        sleeper = {"SLUICE_MODEL": "nap", "SLUICE_SLEEPER_INTERCEPT": "0", "SLUICE_SLEEPER_SLOPE": "0"}
+        sleeper = {"SLUICE_MODEL_NAME": "nap", "SLUICE_SLEEPER_INTERCEPT": "0", "SLUICE_SLEEPER_SLOPE": "0"}
         functions = [
             Function(name="nap", environment=sleeper),
             Function(name="fail", handler="failing.fail", working_directory=str(tmp_path)),
@@ -603,7 +496,8 @@ async def test_a_worker_answers_every_item_and_says_what_is_wrong(http):
     async with sleeping_worker() as url:
         answers = decode_answers(await http.invoke(url, encode_batch(BATCH)), BATCH)
         assert [(a.id, a.status, a.body) for a in answers] == [(i.id, 200, i.body) for i in BATCH.items]
-        assert await refusal(http, UnknownFunction, function=url + "/nowhere") == f"function: '{url}/nowhere' answers 404"
+        message = await refusal(http, UnknownFunction, function=url + "/nowhere")
+        assert message.startswith(f"function: worker {url}/nowhere: HTTP 404 ")
         assert (await refusal(http, FunctionFailed, b"[1", url)).startswith(f"worker {url}: HTTP 400 not a batch: ")
         message = await refusal(http, FunctionUnavailable, function=url + "/health")
         assert message.startswith(f"worker {url}/health: HTTP 405 method: 'POST' is not allowed")
@@ -630,6 +524,41 @@ async def test_the_status_of_a_worker_says_whether_a_smaller_batch_may_help(http
 async def test_a_worker_that_moved_is_unknown_and_its_new_place_named(http):
     async with scripted(status(301, Location="https://elsewhere/")) as (url, _):
         assert await refusal(http, UnknownFunction, function=url) == f"function: '{url}' answers 301, it is at https://elsewhere/"
+
+
+async def test_an_answer_that_finds_no_room_is_given_up_and_asked_for_later_and_nobody_else_is_asked():
+    room = Room(300_000)
+    half = asyncio.Event()
+
+    async def slowly(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x" * 200_000)
+        await half.wait()
+        await response.write(b"x" * 50_000)
+        return response
+
+    async def large(request):
+        return web.Response(body=b"x" * 200_000)
+
+    async def too_large(request):
+        return web.Response(body=b"x" * 300_001)
+
+    answers = (slowly, large, large, too_large)
+    async with scripted(*answers) as (url, requests), closing(HttpInvoker(PATIENCE, room=room)) as invoker:
+        first = asyncio.create_task(invoker.invoke(url, b"{}"))
+        async with asyncio.timeout(PATIENCE):
+            while room.taken < 200_000:
+                await asyncio.sleep(0.001)
+        with pytest.raises(NoRoomForAnswer, match="hold 200000 of 300000 bytes") as caught:
+            await invoker.invoke(f"{url},{url}again", b"{}")
+        assert isinstance(caught.value, FunctionBusy) and not caught.value.worker and len(requests) == 2
+        half.set()
+        assert len(await first) == 250_000 and room.taken == 0
+        assert len(await invoker.invoke(url, b"{}")) == 200_000
+        with pytest.raises(BatchTooLarge, match="more than 300000 bytes"):
+            await invoker.invoke(url, b"{}")
+        assert room.taken == 0
 
 
 async def test_a_worker_that_is_away_is_unavailable(http):
@@ -838,7 +767,7 @@ async def test_the_syntax_of_the_function_chooses_the_way(fake, monkeypatch):
         opened = []
         monkeypatch.setattr(
             "sluice.buffer_service.invokers.by_syntax.LambdaInvoker",
-            lambda timeout: opened.append(LambdaInvoker(timeout)) or opened[-1],
+            lambda timeout, room: opened.append(LambdaInvoker(timeout, room=room)) or opened[-1],
         )
         payloads = await asyncio.gather(*(invoker.invoke("nap:live", encode_batch(MANY)) for _ in range(3)))
         assert all(decode_answers(payload, MANY) for payload in payloads)
@@ -856,3 +785,22 @@ async def test_a_worker_needs_no_aws_and_a_lambda_function_without_it_is_unavail
 async def test_closing_what_was_never_used_is_allowed():
     for invoker in (LambdaInvoker(PATIENCE), HttpInvoker(PATIENCE), InvokerBySyntax(PATIENCE)):
         await invoker.close()
+
+
+async def test_a_password_in_the_address_of_a_worker_is_told_nobody(http):
+    async with scripted(status(500, b"x"), status(302), status(404)) as (url, _):
+        secret = url.replace("//", "//user:secret@")
+        for kind in (FunctionFailed, UnknownFunction, UnknownFunction):
+            message = await refusal(http, kind, function=secret)
+            assert "secret" not in message and "//***@" in message
+    assert "secret" not in await refusal(http, FunctionCrashed, function=secret)
+
+
+async def test_a_process_without_descriptors_takes_no_worker_for_gone(http, monkeypatch):
+    async def no_socket(*_, **__):
+        raise aiohttp.ClientConnectorError(key, OSError(errno.EMFILE, "Too many open files"))
+
+    key = SimpleNamespace(host="worker", port=80, ssl=False)
+    monkeypatch.setattr(aiohttp.TCPConnector, "connect", no_socket)
+    message = await refusal(http, FunctionBusy, function="http://worker")
+    assert message == "worker http://worker cannot be connected to: Too many open files"

@@ -17,7 +17,7 @@ import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import write
-from sluice.buffer_service.logs import LONGEST_LINE, Seldom, UnblockedStream, unblocked
+from sluice.buffer_service.logs import LONGEST_LINE, MOST_KINDS, Seldom, UnblockedStream, unblocked
 from tests.buffer_service.conftest import plan
 
 SMALLEST_PIPE = 4096  # bytes
@@ -86,6 +86,18 @@ def test_lines_of_a_kind_are_said_seldom_and_the_next_says_how_many_were_not():
         seldom.say("a", f"at {now[0]}")
     seldom.say("b", "another kind")
     assert said == ["at 0.0", "at 10.0 (2 more like it since the last such line)", "at 30.0", "another kind"]
+
+
+def test_of_more_kinds_of_lines_than_are_counted_the_one_that_was_said_longest_ago_is_forgotten():
+    said, now = [], [0.0]
+    seldom = Seldom(said.append, 10.0, lambda: now[0])
+    for kind in range(3 * MOST_KINDS):
+        seldom.say(str(kind), "a line")
+    assert len(said) == 3 * MOST_KINDS and len(seldom._said) == len(seldom._left_out) == MOST_KINDS
+    seldom.say(str(2 * MOST_KINDS), "the oldest that is counted")
+    assert len(said) == 3 * MOST_KINDS
+    seldom.say("0", "one that was forgotten")
+    assert len(said) == 3 * MOST_KINDS + 1
 
 
 async def not_http(port):

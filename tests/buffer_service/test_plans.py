@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from pathlib import Path
 
 import boto3
 import pytest
@@ -10,7 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route, write
-from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
 
 PATIENCE = 5.0
@@ -124,9 +125,10 @@ async def test_follow_notices_a_change_by_itself(file):
             "policy: hold[1]: -1.0 is not allowed",
         ),
         (b'"\xff"', "can't decode byte 0xff"),
-        (b"[" * 200_000, "RecursionError"),
+        (b"[" * 200_000, "allowed: a JSON document (maximum recursion depth exceeded"),
+        (b'{"model": "mlp", "policy": {"hold": [null, 1e400]}}', "a JSON document (Number out of range"),
     ],
-    ids=["not-json", "wrong-type", "wrong-value", "not-utf-8", "too-deep"],
+    ids=["not-json", "wrong-type", "wrong-value", "not-utf-8", "too-deep", "too-large"],
 )
 async def test_a_wrong_plan_is_refused_naming_file_field_and_value_and_the_one_in_force_goes_on(file, errors, document, message):
     buffer = Buffer(FilePlans(str(file)))
@@ -226,10 +228,46 @@ async def test_a_place_that_is_not_readable_is_reported_once_and_the_plans_go_on
     assert (buffer.applied, len(errors())) == (1, 2)
 
 
-def test_of_a_folder_the_file_that_is_not_readable_is_named(tmp_path):
-    (tmp_path / "folder.json").mkdir()
-    with pytest.raises(InvalidInput, match=r"SLUICE_PLANS: '.*/folder\.json' .* \(Is a directory\)"):
-        FilePlans(str(tmp_path)).documents()
+def a_link_to_itself(path):
+    path.symlink_to(path.name)
+
+
+def a_link_to_a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (Path.mkdir, "Is a directory"),
+        (os.mkfifo, "not a regular file"),
+        (a_link_to_itself, "Too many levels of symbolic links"),
+        (a_link_to_a_device, "not a regular file"),
+    ],
+)
+async def test_what_is_no_file_in_a_folder_is_refused_and_the_others_are_followed(tmp_path, errors, make, reason):
+    place, other = tmp_path / "a.json", tmp_path / "b.json"
+    place.write_bytes(write(plan()))
+    other.write_bytes(write(plan("b")))
+    buffer = Buffer(FilePlans(str(tmp_path)))
+    await buffer.look()
+    place.unlink()
+    make(place)
+    other.write_bytes(write(plan("b", timeout=0.2)))
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(3):
+            await buffer.look()
+    assert buffer.in_force == {"mlp": plan(), "b": plan("b", timeout=0.2)}
+    assert errors() == [f"{place}: plan refused: document: {reason!r} is not allowed; allowed: a file that can be read"]
+    assert [refusal.place for refusal in buffer.follower.refusals("mlp")] == [str(place)]
+
+
+async def test_a_pipe_that_nobody_writes_into_holds_up_nobody_who_looks_for_one_plan(tmp_path, errors):
+    os.mkfifo(tmp_path / "plan.json")
+    async with asyncio.timeout(PATIENCE):
+        await Buffer(FilePlans(str(tmp_path / "plan.json"))).look()
+    assert len(errors()) == 1
+    assert "a readable file or folder (not a regular file)" in errors()[0]
 
 
 # -- Parameter Store

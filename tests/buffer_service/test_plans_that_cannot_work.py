@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import MAX_ROUTES, Plan, PolicyDocument, Route, read, write
+from sluice.batching.documents import MAX_ROUTES, MAX_WORKERS, Plan, PolicyDocument, Route, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import MAX_HOLD, MAX_ROWS, MAX_SERVERS
 from sluice.buffer_service.invokers import FunctionUnavailable, InvokerBySyntax, LocalInvoker
@@ -85,6 +85,14 @@ def test_a_plan_of_too_many_routes_is_refused():
         Plan(model="m", routes=routes)
 
 
+def test_a_plan_of_too_many_workers_is_refused_and_one_of_as_many_as_are_allowed_is_taken():
+    workers = [f"http://10.0.{i // 256}.{i % 256}:8500" for i in range(MAX_WORKERS + 1)]
+    read(Plan, document(",".join(workers[1:])))
+    told = f"function: '{MAX_WORKERS + 1} addresses' is not allowed; allowed: at most {MAX_WORKERS} workers"
+    with pytest.raises(InvalidInput, match=told):
+        read(Plan, document(",".join(workers)))
+
+
 # --- what this buffer can keep
 
 
@@ -119,10 +127,14 @@ async def page(buffer):
         (document("ftp://a/b"), "function: 'ftp://a/b' is not allowed"),
         (document(policy='{"hold": [null, 1e308], "take": [0, 1]}'), "hold[1]: 1e+308 is not allowed"),
         (document(policy='{"hold": [null, 2.5], "take": [0, 1]}'), "policy: hold[1]: 2.5 is not allowed; allowed: at most 2 s"),
+        (
+            document(policy='{"hold": [null, 0.02], "take": [0, 1], "drop_after": 0.01}'),
+            "policy: hold[1]: 0.02 is not allowed; allowed: at most 0.01 s, after which the table gives up who waits (drop_after)",
+        ),
         (b" " * (MAX_PLAN_BYTES + 1), f"{MAX_PLAN_BYTES + 1} bytes' is not allowed; allowed: at most"),
         (b'{"model": "m", "function": "f", "policy": ', "a JSON document"),
     ],
-    ids=["scheme", "hold", "timeout", "bytes", "json"],
+    ids=["scheme", "hold", "timeout", "drop", "bytes", "json"],
 )  # fmt: skip
 async def test_a_wrong_plan_leaves_the_one_in_force_and_is_on_the_page_and_in_the_metrics(function, wrong, reason):
     right = plan(NO_BATCHING)

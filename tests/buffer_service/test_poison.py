@@ -114,11 +114,13 @@ async def test_however_much_garbage_there_is_the_log_has_a_line_of_it(redis_serv
     assert len(line) < 400
 
 
-async def test_a_request_of_a_later_version_is_answered_at_once_where_its_caller_waits(redis_server, function):
+async def test_a_request_of_a_later_version_is_answered_at_once_where_its_caller_waits(redis_server, client, function):
     model, later = uuid.uuid4().hex, RedisStore(redis_server.url, new_process_name())
     async with serving(
         function, ONE_SERVER, RedisStore(redis_server.url, new_process_name()), Plans(plan(ONE_SERVER, model))
     ) as buffer:
+        while not await client.exists(f"sluice:{{{model}}}:policy"):
+            await asyncio.sleep(0.001)
         member = f"{later.process}00000007".encode() + FROM_LATER
         await later.queue(model, Limits()).advance(Events([member], leaving=True))
         assert (await buffer.post(f"/models/{model}", b"1"))[0] == 200

@@ -1,12 +1,15 @@
 """Real processes of `sluice serve` on one Redis, in front of a worker that remembers what it was sent."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
+import statistics
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 
 import aiohttp
 import numpy as np
@@ -17,7 +20,10 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
+from sluice.local.redis_server import RedisServer
 from sluice.optimizer.traces.trace import Trace
+from tests.buffer_service.moving_address import moving_address
+from tests.buffer_service.test_failover import AT_ONCE, replica_of
 
 pytestmark = pytest.mark.full
 
@@ -167,6 +173,79 @@ async def test_a_killed_process_holds_the_only_server_for_less_than_a_second(red
         assert await waits == (200, {"request": 1})
         assert time.monotonic() - killed < 1.0
         assert await lost is None
+
+
+async def test_two_buffers_survive_their_redis_primary_as_its_replica_takes_over_the_address(tmp_path, worker):
+    asked, unready, table = [], [[], []], constructors.size_or_timeout(8, 0.01)
+
+    async def load(http, urls):
+        """Requests to both in turn, and whether both are ready, until cancelled."""
+        asking = set()
+        try:
+            for i in count():
+                task = asyncio.create_task(timed(http, urls[i % 2], i))
+                asking.add(task)
+                task.add_done_callback(asking.discard)
+                await asyncio.sleep(0.005)
+        finally:
+            await asyncio.gather(*asking)
+
+    async def timed(http, url, i):
+        came = time.monotonic()
+        async with http.post(url, json={"request": i}) as response:
+            asked.append((came, response.status, await response.read(), time.monotonic() - came, i))
+
+    async def watch(http, url, seen):
+        while True:
+            async with http.get(url.partition("/models")[0] + "/v2/health/ready") as response:
+                seen.append((time.monotonic(), response.status, await response.read()))
+            await asyncio.sleep(0.02)
+
+    async def until(true):
+        async with asyncio.timeout(10):
+            while not true():
+                await asyncio.sleep(0.005)
+
+    def served_by_both(since):
+        return {i % 2 for came, status, _, _, i in asked if status == 200 and came > since} == {0, 1}
+
+    with RedisServer(port=0, options=AT_ONCE) as primary, replica_of(primary) as (replica, client):
+        async with moving_address(primary.port) as address, AsyncExitStack() as stack:
+            redis_url = f"redis://127.0.0.1:{address.port}/0"
+            http, _, urls = await stack.enter_async_context(buffers(2, redis_url, tmp_path, worker, table))
+            began = time.monotonic()
+            tasks = [asyncio.create_task(load(http, urls))]
+            tasks += [asyncio.create_task(watch(http, url, seen)) for url, seen in zip(urls, unready, strict=True)]
+            await until(lambda: served_by_both(began))
+            primary.kill()
+            killed = time.monotonic()
+            await asyncio.sleep(0.6)
+            client.replicaof("NO", "ONE")
+            address.target = replica.port
+            promoted = time.monotonic()
+            await until(lambda: served_by_both(promoted))
+            served = time.monotonic()
+            await asyncio.sleep(0.4)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    answered = [(json.loads(body), i) for _, status, body, _, i in asked if status == 200]
+    assert all(body == {"request": i} for body, i in answered)
+    refused = [(came, body, took) for came, status, body, took, _ in asked if status != 200]
+    assert {status for _, status, _, _, _ in asked} == {200, 503}
+    assert all(b"Redis does not answer" in body for _, body, _ in refused)
+    away = [took for came, _, took in refused if killed + 0.1 < came < promoted]
+    assert len(away) > 50
+    assert statistics.median(away) < 0.05
+    assert max(took for _, _, took in refused) < 1.3  # a second for those that were under way
+    # Who came before the kill was answered, or is told; from when both serve again nobody is refused.
+    assert served - promoted < 1.5
+    assert max(came for came, _, _ in refused) < served
+    for seen in unready:
+        said_not = [(at, body) for at, status, body in seen if status == 503]
+        assert all(killed < at < served + 0.5 and b"Redis does not answer" in body for at, body in said_not)
+        assert any(at < promoted for at, _ in said_not)
+        assert seen[0][1] == seen[-1][1] == 200
 
 
 async def test_sigterm_drains_who_waits_is_answered_and_the_process_ends_well(redis_server, tmp_path, worker):

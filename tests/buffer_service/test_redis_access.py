@@ -18,9 +18,10 @@ from redis.crc import key_slot
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service import redis_servers
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.redis_store import ADVANCE, RedisStore
+from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.local.redis_server import RedisServer, RedisServerError
 from tests.buffer_service.conftest import Plans, plan, serving
@@ -127,8 +128,11 @@ async def test_a_user_whose_rights_do_not_suffice_is_told_which(function):
 def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
     sources = [(ROOT / "buffer_service" / name).read_text() for name in ("redis_store.py", "redis_servers.py")]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
-    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE)) | {"CLIENT|SETINFO", "SMEMBERS"}  # the latter reads the record
-    used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED"}}
+    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE)) | {
+        "CLIENT|SETINFO",
+        "SMEMBERS",
+    }  # the latter reads the record
+    used = {"CLUSTER|SLOTS" if name == "CLUSTER" else name for name in used - {"NOPOLICY", "UNBLOCKED", "WRONGTYPE"}}
     granted = {word[1:].upper() for word in documented_rights("sluice", "x") if word.startswith("+")}
     assert granted == used
 
@@ -138,10 +142,42 @@ async def test_tls_is_spoken_and_a_certificate_of_somebody_else_is_not_believed(
         async with moving_address(server.port, tls) as address:
             url = f"rediss://127.0.0.1:{address.port}/0"
             await asyncio.wait_for(_serves_a_request(f"{url}?ssl_ca_certs={certificate[1]}", function), 20)
-            stranger = RedisStore(url, B)
-            with pytest.raises(StoreUnavailable, match="certificate verify failed"):
-                await stranger.queue("m", Limits()).check()
-            await stranger._servers.close()
+            assert "certificate verify failed" in await _refused(url)
+
+
+async def test_a_certificate_of_another_host_is_not_believed(certificate, tls):
+    with RedisServer(port=0) as server:
+        async with moving_address(server.port, tls) as address:
+            said = await _refused(f"rediss://localhost:{address.port}/0?ssl_ca_certs={certificate[1]}")
+    assert "certificate is not valid for 'localhost'" in said
+
+
+async def test_who_is_asked_for_a_certificate_shows_the_one_that_the_url_names(function, certificate, tls):
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_verify_locations(certificate[1])
+    key, cert = certificate
+    with RedisServer(port=0) as server:
+        async with moving_address(server.port, tls) as address:
+            url = f"rediss://127.0.0.1:{address.port}/0?ssl_ca_certs={cert}"
+            assert "Redis does not answer" in await _refused(url)
+            await asyncio.wait_for(_serves_a_request(f"{url}&ssl_certfile={cert}&ssl_keyfile={key}", function), 20)
+
+
+async def test_a_server_that_speaks_no_tls_is_told_from_one_that_is_silent(monkeypatch):
+    monkeypatch.setattr(redis_servers, "COMMAND_TIMEOUT", 0.1)
+    with RedisServer(port=0) as server:
+        assert "does it speak TLS at this port?" in await _refused(f"rediss://127.0.0.1:{server.port}/0")
+
+
+async def _refused(url):
+    """Why a script cannot be run there."""
+    store = RedisStore(url, B)
+    queue = store.queue("m", Limits())
+    with pytest.raises(StoreUnavailable) as caught:
+        await queue.check()
+    await queue._gate.close()
+    await store._servers.close()
+    return str(caught.value)
 
 
 async def _serves_a_request(url, function):

@@ -3,11 +3,13 @@
 import asyncio
 import uuid
 from contextlib import AsyncExitStack
+from itertools import count
 
 import pytest
 from redis.crc import key_slot
 
 from sluice.batching import policy as constructors
+from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.redis_store import RedisStore
@@ -111,6 +113,58 @@ async def test_slots_that_move_under_load_lose_nothing_and_refuse_nobody(three_m
     assert mixed  # so that answers went from one process to the other
     computed = [item.id for batch in function.batches for item in batch.items]
     assert len(computed) == len(set(computed)) == sum(len(one.answers) for one in asked)
+
+
+async def test_another_server_behind_the_address_of_one_shard_disturbs_no_queue_of_another(three_masters):
+    store, queues, shard = RedisStore(three_masters.url, A), {}, three_masters.masters[1]
+    while len(queues) < 3:
+        model = uuid.uuid4().hex
+        owner = three_masters.owner[key_slot(stream_key(model).encode())]
+        queue = queues.setdefault(owner, store.queue(model, Limits()))
+        await queue.install(POLICY)
+    before = {owner: (await queue.advance(Events())).epoch for owner, queue in queues.items()}
+    shard.ask("DEBUG", "CHANGE-REPL-ID")
+    shard.ask("CLIENT", "KILL", "TYPE", "normal")
+    with pytest.raises(StoreUnavailable):
+        await queues[shard].advance(Events())
+    async with asyncio.timeout(5):
+        while store._gates[key_slot(queues[shard].keys[0].encode())]._breaker.away:
+            await asyncio.sleep(0.001)
+    after = {owner: (await queue.advance(Events())).epoch for owner, queue in queues.items()}
+    assert [owner for owner in before if after[owner] != before[owner]] == [shard]
+    await store.close()
+
+
+async def test_a_slot_that_nobody_has_stops_its_own_queue_alone(three_masters, function):
+    def on(server, key, names):
+        return next(name for name in names if three_masters.owner[key_slot(key(name).encode())] is server)
+
+    without = uuid.uuid4().hex
+    slot = key_slot(stream_key(without).encode())
+    owner = three_masters.owner[slot]
+    beside = on(owner, stream_key, (uuid.uuid4().hex for _ in count()))
+    name = on(owner, "sluice:replies:{}".format, (new_process_name() for _ in count()))
+    plans = Plans(*(plan(POLICY, model) for model in (without, beside)))
+    store = RedisStore(three_masters.url, name)
+    async with serving(function, POLICY, store, plans) as buffer, load(buffer, path=f"/models/{beside}") as asked:
+        assert (await buffer.post(f"/models/{without}", b"1"))[0] == 200
+        for master in three_masters.masters:
+            master.ask("CLUSTER", "DELSLOTS", slot)
+        try:
+            for _ in range(20):
+                status, _, body = await buffer.post(f"/models/{without}", b"1")
+                assert (status, f"no server of the Redis cluster has slot {slot} ".encode() in body) == (503, True)
+                await asyncio.sleep(0.02)
+            status, _, body = await buffer.get(f"/v2/models/{without}/ready")
+            assert (status, f"slot {slot} ".encode() in body) == (503, True)
+            assert (await buffer.get(f"/v2/models/{beside}/ready"))[0] == 200
+        finally:
+            for master in three_masters.masters:
+                master.ask("CLUSTER", "SETSLOT", slot, "NODE", owner.id)
+        async with asyncio.timeout(5):
+            while (await buffer.post(f"/models/{without}", b"1"))[0] != 200:
+                await asyncio.sleep(0.01)
+    assert set(asked.statuses) == {200}
 
 
 @pytest.mark.full

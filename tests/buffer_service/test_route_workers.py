@@ -36,7 +36,7 @@ async def workers() -> AsyncIterator[dict[str, Worker]]:
     """A worker for each variant."""
     command, pipe = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"], asyncio.subprocess.PIPE
     environments = [
-        os.environ | {"SLUICE_MODEL": name, "SLUICE_SLEEPER_INTERCEPT": seconds, "SLUICE_SLEEPER_SLOPE": "0.0005"}
+        os.environ | {"SLUICE_MODEL_NAME": name, "SLUICE_SLEEPER_INTERCEPT": seconds, "SLUICE_SLEEPER_SLOPE": "0.0005"}
         for name, seconds in SECONDS.items()
     ]
     starting = (asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe) for environment in environments)

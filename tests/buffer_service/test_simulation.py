@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import redis.asyncio
 from sluice.batching.batcher import Batcher
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_store
+from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.callers import Callers
@@ -264,6 +266,9 @@ DEFECTS: dict[str, Plant] = {
     ),
     "tells nobody of a part that was asked for beside another": _patched(
         BatchState, "ended", lambda _: lambda batch, number: (batch.asked.pop(number), batch.asked.clear())[0]
+    ),
+    "refuses who has time before a function that is throttled": _patched(
+        Admission, "_wait", lambda f: lambda state, waiting: math.inf if state._elastic and state._waiting else f(state, waiting)
     ),
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }

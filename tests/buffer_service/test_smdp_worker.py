@@ -48,7 +48,7 @@ class Watched(HttpInvoker):
 @pytest.fixture
 async def workers(request: pytest.FixtureRequest) -> AsyncIterator[list[str]]:
     """The addresses of as many workers; a batch takes each 2 ms and a tenth more per request."""
-    sleeper = {"SLUICE_MODEL": f"smdp-{request.param}", "SLUICE_SLEEPER_INTERCEPT": "0.002", "SLUICE_SLEEPER_SLOPE": "0.0002"}
+    sleeper = {"SLUICE_MODEL_NAME": f"smdp-{request.param}", "SLUICE_SLEEPER_INTERCEPT": "0.002", "SLUICE_SLEEPER_SLOPE": "0.0002"}
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     pipe = asyncio.subprocess.PIPE
     starting = [asyncio.create_subprocess_exec(*command, env=os.environ | sleeper, stdout=pipe) for _ in range(request.param)]

@@ -12,7 +12,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.redis_store import RECEIVE_BYTES, RedisStore
 from sluice.buffer_service.store import Events, Limits, QueueLost
 from tests.batching.strategies import policies, stimuli
 
@@ -274,6 +274,21 @@ async def test_a_message_reaches_the_process_it_is_for_even_if_it_listens_later(
     assert await theirs.receive() == [b"one"]
     await theirs.send(A, b"two")
     assert await listening == [b"two"]
+
+
+async def test_messages_are_received_as_many_at_once_as_have_so_many_bytes_and_one_at_least(redis_server):
+    ours, theirs = RedisStore(redis_server.url, A), RedisStore(redis_server.url, B)
+    large, small = b"x" * (2 * RECEIVE_BYTES), b"x" * (RECEIVE_BYTES // 2)
+    messages = [large, small, small, small, large, *(b"%d" % i for i in range(200))]
+    try:
+        for message in messages:
+            await ours.send(B, message)
+        received = [await theirs.receive() for _ in range(5)]
+        assert [len(messages) for messages in received] == [3, 1, 100, 100, 1]
+        assert [message for messages in received for message in messages] == messages
+    finally:
+        await ours.close()
+        await theirs.close()
 
 
 async def test_a_store_that_is_away_says_so(redis_server):

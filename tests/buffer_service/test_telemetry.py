@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route, Slo
 from sluice.batching.errors import DeadlinePassed, QueueFull
-from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.telemetry import MOST_WORKERS, Telemetry
 
 NOW = 1_764_000_000.25
 SLO = 0.2
@@ -293,3 +293,15 @@ def test_every_line_starts_from_zero(telemetry, stream):
         "Latency": [0.1],
         "BatchSize": [4],
     }
+
+
+def test_ejections_are_shown_of_so_many_workers_those_that_were_ejected_last():
+    telemetry = Telemetry()
+    for n in range(2 * MOST_WORKERS):
+        telemetry.ejected(f"http://worker{n}")
+        telemetry.ejected("http://always")
+    text = generate_latest(telemetry.registry).decode()
+    shown = [line for line in text.splitlines() if line.startswith("sluice_worker_ejections_total{")]
+    assert len(shown) == MOST_WORKERS
+    assert f'sluice_worker_ejections_total{{worker="http://always"}} {2.0 * MOST_WORKERS}' in shown
+    assert not any('"http://worker0"' in line for line in shown)

@@ -32,7 +32,7 @@ async def test_tritonclient_gets_for_each_of_64_tensors_at_once_its_own_answer(f
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    environment = {"SLUICE_MODEL": "small", "SLUICE_MODEL_FILE": network}
+    environment = {"SLUICE_MODEL": network}
     policy = PolicyDocument.of(constructors.size_or_timeout(16, 0.02))
     plans = Plans(Plan(model="small", function="small-1769:live", policy=policy))
     store = RedisStore(redis_server.url, new_process_name())

@@ -11,6 +11,7 @@ from sluice.buffer_service.invokers.worker_health import (
     EJECT_AFTER,
     FIRST_EJECTION,
     LONGEST_EJECTION,
+    MOST_KNOWN,
     End,
     Workers,
 )
@@ -145,3 +146,18 @@ def test_one_of_four_that_fails_fast_draws_a_few_batches_and_not_most_of_them(en
         heapq.heappush(under_way, (now + (0.0001 if address == "a" else 0.01), address, ""))
     assert lost == 0
     assert asked["a"] <= 5000 / 4 * 0.05  # 15 s hold the first failures and four trials
+
+
+def test_of_more_workers_than_are_known_the_idle_one_that_was_asked_longest_ago_is_forgotten():
+    workers = Workers()
+    assert fail(workers, 0.0, "stays", EJECT_AFTER, among=())
+    workers.choose(0.0, ["at work"])
+    for plan in range(3 * MOST_KNOWN):
+        workers.choose(1.0 + plan, [f"of plan {plan}"])
+        workers.ended(1.0 + plan, f"of plan {plan}", End.GONE)
+        workers.choose(1.0 + plan, ["stays"])  # the one that is asked all the time is not forgotten
+        workers.ended(1.0 + plan, "stays", End.OPEN)
+        workers.blame(1.0 + plan, f"blamed by {plan}")
+        assert len(workers._known) <= MOST_KNOWN
+    assert workers._known["stays"].ejections == 1 and "of plan 0" not in workers._known
+    workers.ended(9999.0, "at work", End.PASSED)

@@ -202,7 +202,8 @@ def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., s
         (("--demand", "scene=3"), "demand: 'scene=3' is not allowed; allowed: a rate for one of the families: vision, text"),
         (("--demand", "text=much"), "demand: 'text=much' is not allowed; allowed: a file, or FAMILY=RATE"),
         (("--demand", "text=-3"), "demand.text: -3.0 is not allowed; allowed: requests/s >= 0"),
-        (("--demand", "none.yaml"), "file: 'none.yaml' is not allowed; allowed: a file that exists"),
+        (("--demand", "none.yaml"), "demand: 'none.yaml' is not allowed; allowed: a file that exists"),
+        (("--running", "none.yaml"), "running: 'none.yaml' is not allowed; allowed: a file that exists"),
         (("--demand", "text=0", "--demand", "vision=0"), "is not allowed; allowed: a rate > 0 for at least one family"),
         (("--running", "fleet.yaml"), "fleet.yaml: devices: "),
         (("--demand", "text=1e308"), "demand.text: 1e+308 is not allowed; allowed: requests/s, at most 1e+09"),
@@ -220,6 +221,12 @@ def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., s
 def test_misuse_exits_with_two_and_says_what_is_allowed(arguments: tuple[str, ...], message: str, fleet: str, exit_of: Run) -> None:
     code, stdout, stderr = exit_of("fleet", fleet, *arguments)
     assert code == 2 and message in stderr and stdout == ""
+
+
+def test_a_fleet_that_is_not_there_is_named_as_the_argument(tmp_path: Path, exit_of: Run) -> None:
+    code, stdout, stderr = exit_of("fleet", str(tmp_path / "none.yaml"))
+    assert (code, stdout) == (2, "") and f"FLEET.yaml: {str(tmp_path / 'none.yaml')!r} is not allowed; allowed: a file" in stderr
+    assert "FLEET.yaml: '" in exit_of("fleet", str(tmp_path))[2]  # a folder
 
 
 def test_a_bad_file_exits_with_two_and_names_the_entry(fleet: str, exit_of: Run) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sluice.batching.documents import ServiceProfile, read
 from sluice.local.functions import Function
 from sluice.local.lambda_runtime import LambdaRuntime
+from sluice.local.networks import make_mlp
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def sluice(exit_of, monkeypatch, tmp_path):
 
 @pytest.fixture
 async def runtime(monkeypatch):
-    ruler = {"SLUICE_MODEL": "ruler", "SLUICE_SLEEPER_INTERCEPT": "0.005", "SLUICE_SLEEPER_SLOPE": "0.001"}
+    ruler = {"SLUICE_MODEL_NAME": "ruler", "SLUICE_SLEEPER_INTERCEPT": "0.005", "SLUICE_SLEEPER_SLOPE": "0.001"}
     functions = [Function(name=f"ruler-{memory_mb}", memory_mb=memory_mb, environment=ruler) for memory_mb in (1769, 3008)]
     async with LambdaRuntime(functions) as runtime:
         monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", runtime.url)
@@ -36,7 +37,7 @@ async def test_a_sweep_prints_its_cost_first_then_a_table_and_writes_the_profile
     code, out, err = await asyncio.to_thread(sluice, line)
     assert code == 0, err
     assert err.startswith(
-        "The sweep costs at most 44 invocations, 120 s and 353 GB-s: USD 0.0059 on AWS us-east-1, x86_64, prices of "
+        "The sweep costs at most 45 invocations, 120 s and 353 GB-s: USD 0.0059 on AWS us-east-1, x86_64, prices of "
     )
     assert err.index("costs at most") < err.index("It took") < err.index("wrote profile.json")
     assert "Service times of ruler-{memory_mb}:live, ms" in out and "INIT of cold starts (runs): " in out
@@ -45,6 +46,21 @@ async def test_a_sweep_prints_its_cost_first_then_a_table_and_writes_the_profile
     assert [(p.memory_mb, p.batch_size) for p in profile.points] == [(1769, 1), (1769, 8), (3008, 1), (3008, 8)]
     assert all(p.service_time.mean >= 0.005 + 0.001 * p.batch_size for p in profile.points)
     assert profile.function == "ruler-{memory_mb}:live" and profile.measured_at.endswith("Z")
+
+
+async def test_a_network_of_a_fixed_batch_is_told_with_a_warning(monkeypatch, sluice, tmp_path):
+    network = make_mlp(widths=(4, 3))
+    network.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    (tmp_path / "fixed.onnx").write_bytes(network.SerializeToString())
+    environment = {"SLUICE_MODEL": str(tmp_path / "fixed.onnx")}
+    async with LambdaRuntime([Function(name="fixed-1769", environment=environment)]) as runtime:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", runtime.url)
+        code, out, err = await asyncio.to_thread(sluice, "profile fixed-1769 --memory 1769 --batch-size 1,2 --max-runs 20")
+    assert code == 0, err
+    said = "the batch dimension of input 'x' is fixed: 1"
+    assert f"warning: fixed computes a batch one by one, so batching saves next to nothing: {said}." in " ".join(err.split())
+    assert f"batches are computed one by one: {said}" in " ".join(out.split())
+    assert read(ServiceProfile, (tmp_path / "profile.json").read_bytes()).one_by_one == said
 
 
 async def test_json_is_the_one_document_on_stdout_and_no_file_is_written(runtime, sluice, tmp_path):

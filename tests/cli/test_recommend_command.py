@@ -75,6 +75,9 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo -1", "slo.latency: -1.0 is not allowed"),
         ("--slo nan", "slo.latency: nan is not allowed"),
         ("--slo soon", "slo: 'soon' is not allowed; allowed: one number of seconds (with --percentile), or pP=SECONDS"),
+        ("--slo 1e6", "--slo: 1000000.0 is not allowed; allowed: at most 3600 s; 1e+06 ms are 1000"),
+        ("--slo p95=0.2 --slo p99=1e9", "--slo: 1000000000.0 is not allowed; allowed: at most 3600 s"),
+        ("--slo inf", "--slo: inf is not allowed; allowed: at most 3600 s"),
         ("--slo p95=soon", "p95=soon: 'soon' is not allowed; allowed: one number of seconds"),
         ("--slo pmost=0.2", "pmost=0.2: 'most' is not allowed; allowed: one number of seconds"),
         ("--slo 95=0.2", "slo: '95=0.2' is not allowed"),
@@ -114,6 +117,14 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
 def test_misuse_exits_2_and_names_the_field(arguments: str, message: str, ask: tuple[str, ...], exit_of: Run) -> None:
     code, out, err = exit_of(*ask, *arguments.split())
     assert (code, out) == (2, "") and message in err, err
+
+
+def test_an_slo_that_was_meant_in_ms_is_said_in_seconds_before_all_else(ask: tuple[str, ...], exit_of: Run) -> None:
+    code, out, err = exit_of(*ask, "--slo", "200", "--timeout", "0.1")
+    assert code == 0 and "95 % within 200 s" in out.splitlines()[0]
+    assert err.startswith("note: --slo 200 is 200 s; 200 ms are --slo 0.2")
+    _, out, err = exit_of(*ask, "--slo", "0.2", "--timeout", "0.1")
+    assert "95 % within 200 ms" in out.splitlines()[0] and "note:" not in err
 
 
 def test_a_budget_below_the_cheapest_exits_1_and_names_the_cheapest(ask: tuple[str, ...], exit_of: Run) -> None:

@@ -47,6 +47,29 @@ def test_a_port_that_somebody_has_is_refused_before_a_plan_is_taken(exit_of: Run
     assert err == f"sluice: --port (SLUICE_PORT): {port} is not allowed; allowed: {allowed}"
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://127.0.0.1:abc/0", "'abc'"),
+        ("redis://127.0.0.1/0?socket_timeout=long", "'socket_timeout'"),
+        ("redis://127.0.0.1/0?ssl_ca_certs=/dev/null", "'ssl_ca_certs'"),
+        ("rediss://127.0.0.1/0?ssl_ca_cert=/dev/null", "'ssl_ca_cert'"),
+        ("rediss://user:secret@cache/0?ssl_ca_certs=/no/such/file", "'/no/such/file'"),
+        ("rediss://cache/0?ssl_certfile=/dev/null&ssl_keyfile=/no/such/key", "'/no/such/key'"),
+        ("rediss://cache/0?ssl_ca_certs=/dev/null", "no certificate"),
+    ],
+)
+def test_a_redis_url_that_no_connection_can_be_made_with_is_refused_before_a_plan_is_taken(
+    url: str, reason: str, exit_of: Run, started: list[Settings]
+) -> None:
+    code, _, err = exit_of("serve", "--redis-url", url, "--port", "0")
+    assert code == 2 and started == []
+    assert err.startswith(
+        f"sluice: --redis-url (SLUICE_REDIS_URL): '{url.replace('user:secret', '***')}' is not allowed; allowed: "
+    )
+    assert reason in err
+
+
 def test_plans_that_are_not_there_yet_are_waited_for_and_that_is_said(
     tmp_path: Path, exit_of: Run, started: list[Settings]
 ) -> None:

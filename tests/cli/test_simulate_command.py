@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import Plan, PolicyDocument, Route, write
+from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, Route, ServiceProfile, ServiceTime, write
 from sluice.optimizer.baselines import NAMES, all_names
 
 Run = Callable[..., tuple[int, str, str]]
@@ -125,6 +125,23 @@ def test_workers_of_ones_own(tmp_path: Path, document_of: Document, asked: tuple
     assert runs["greedy:8"]["cost"]["per_request"] * 1e6 == pytest.approx(hours, rel=0.05)
     assert runs["greedy:8"]["mean_servers"] == pytest.approx(1) and runs["recommended"]["by_function"] == 1
     assert document_of(*ask, "--worker", f"{worker}:0.0001")["policies"]["recommended"]["by_function"] == 0
+
+
+def test_times_that_were_moved_to_plan_the_smdps_table_are_said(
+    tmp_path: Path, document_of: Document, exit_of: Run, asked: tuple[str, ...]
+) -> None:
+    def answered(of_8: float) -> tuple[dict[str, str], str]:
+        times = {1: 0.006, 4: 0.01, 8: of_8}
+        points = [ProfilePoint(1769, b, ServiceTime(seconds), seconds) for b, seconds in times.items()]
+        worker = tmp_path / "worker.json"
+        worker.write_bytes(write(ServiceProfile(function="http://worker:1", points=points)))
+        ask = (*asked, "--worker", f"{worker}:1", "--servers", "1", "--slo", "0.2", "--policy", "smdp", "--policy", "greedy:8")
+        return document_of(*ask)["notes"], exit_of(*ask)[2]
+
+    notes, stderr = answered(0.0203)  # 394 requests/s, where batches of 4 are 400
+    assert list(notes) == ["smdp"] and "means (service time and overhead) are out of order by their error" in notes["smdp"]
+    assert "note: smdp: the profile's means" in stderr
+    assert answered(0.0197) == ({}, "")
 
 
 def test_how_it_went_over_time(tmp_path: Path, document_of: Document, exit_of: Run, asked: tuple[str, ...]) -> None:

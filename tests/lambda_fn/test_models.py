@@ -10,17 +10,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
+from sluice.lambda_fn import TensorSpec
 from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import Answer, Batch, Item
 from sluice.lambda_fn.loading import LoadingError, load_model, threads
 from sluice.lambda_fn.models.onnx import OnnxModel
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.models.tensor_model import TensorModel
-from sluice.lambda_fn.models.tensors import TensorSpec
 
 Array = npt.NDArray[Any]
 Infer = Callable[..., Item]
@@ -82,8 +84,20 @@ def test_a_model_whose_outputs_are_not_per_row_answers_each_item_alone(infer: In
         def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
             return {"y": inputs["x"].sum(keepdims=True)}
 
-    answers = Total().answer([infer("a", np.ones((2, 2))), infer("b", np.ones((3, 2)))])
+    model = Total()
+    assert "parameters" not in model.metadata()
+    answers = model.answer([infer("a", np.ones((2, 2))), infer("b", np.ones((3, 2)))])
     assert [output(a).tolist() for a in answers] == [[[4.0]], [[6.0]]]
+    assert model.metadata()["parameters"]["one_by_one"] == (
+        "a batch of 2 requests failed, and each of them alone did not: "
+        "ValueError: output y: shape (1, 1) cannot be split among 5 rows"
+    )
+
+
+def test_a_poisonous_item_is_no_reason_to_say_that_the_model_takes_no_batches(infer: Infer) -> None:
+    model = Doubler()
+    model.answer([infer("a", np.ones((1, 1))), infer("b", np.full((1, 1), 13))])
+    assert "parameters" not in model.metadata()
 
 
 def test_a_batch_for_another_model_is_not_answered(infer: Infer) -> None:
@@ -112,6 +126,45 @@ def test_onnx_metadata_is_that_of_the_open_inference_protocol(network: Path) -> 
     }
 
 
+def one_node(path: Path, node: onnx.NodeProto, kind: int, *shape: int | str) -> Path:
+    """A network of one node from ``x`` to ``y``, tensors of one kind and shape."""
+    x, y = (helper.make_tensor_value_info(name, kind, shape) for name in "xy")
+    graph = helper.make_graph([node], "one", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_a_network_of_a_fixed_batch_says_so_and_is_never_asked_for_another(tmp_path: Path, infer: Infer, output: Output) -> None:
+    class Watched(OnnxModel):
+        rows: list[int] = []
+
+        def compute(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+            self.rows.append(len(inputs["x"]))
+            return super().compute(inputs)
+
+    model = Watched(
+        "fixed", str(one_node(tmp_path / "fixed.onnx", helper.make_node("Relu", ["x"], ["y"]), TensorProto.FLOAT, 1, 2))
+    )
+    assert model.metadata()["parameters"] == {"one_by_one": "the batch dimension of input 'x' is fixed: 1"}
+    first, two, last = model.answer([infer("a", np.ones((1, 2))), infer("b", np.ones((2, 2))), infer("c", -np.ones((1, 2)))])
+    assert (output(first).tolist(), output(last).tolist()) == ([[1, 1]], [[0, 0]])
+    assert (two.status, model.rows) == (400, [1, 1])
+    assert "inputs[x].shape: [2, 2] is not allowed; allowed: [1, 2]" in msgspec.json.decode(two.body)["detail"]
+
+
+def test_a_network_of_strings_takes_and_gives_bytes_that_are_text(tmp_path: Path) -> None:
+    path = one_node(tmp_path / "text.onnx", helper.make_node("Identity", ["x"], ["y"]), TensorProto.STRING, "batch", 1)
+    model = OnnxModel("text", str(path))
+    assert model.metadata()["inputs"] == [{"name": "x", "datatype": "BYTES", "shape": [-1, 1]}]
+    tensor = {"name": "x", "shape": [1, 1], "datatype": "BYTES"}
+    bodies = [msgspec.json.encode({"inputs": [{**tensor, "data": [text]}]}) for text in ("a", "é")]
+    head = msgspec.json.encode({"inputs": [{**tensor, "parameters": {"binary_data_size": 5}}]})
+    garbage = Item("c", "application/octet-stream", head + b"\1\0\0\0\xff", {"inference-header-content-length": str(len(head))})
+    *good, bad = model.answer([*(Item(str(i), "application/json", body) for i, body in enumerate(bodies)), garbage])
+    assert [msgspec.json.decode(a.body)["outputs"][0]["data"] for a in good] == [["a"], ["é"]]
+    assert bad.status == 400 and "inputs[x]: bytes that are no text" in msgspec.json.decode(bad.body)["detail"]
+
+
 def test_the_sleeper_takes_its_time_and_no_less() -> None:
     sleeper = Sleeper("s", intercept=0.004, slope=0.001)
     items = [Item(str(i), "text/plain", b"%d" % i) for i in range(3)]
@@ -133,18 +186,25 @@ def test_a_sleeper_of_negative_time_is_refused() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({}, "SLUICE_MODEL: not set; allowed: the model's name"),
-        ({"SLUICE_MODEL": "m"}, "no model: set SLUICE_MODEL_FILE, or SLUICE_SLEEPER_INTERCEPT and SLUICE_SLEEPER_SLOPE"),
+        ({}, "SLUICE_MODEL: not set; allowed: package.module:Class, file.py:Class or network.onnx"),
         (
-            {"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": "f", "SLUICE_SLEEPER_SLOPE": "1"},
-            "SLUICE_MODEL_FILE and SLUICE_SLEEPER_SLOPE",
+            {"SLUICE_MODEL": "mlp"},
+            "SLUICE_MODEL: 'mlp' is not allowed; allowed: package.module:Class, file.py:Class or network.onnx",
         ),
+        ({"SLUICE_MODEL": "m:"}, "SLUICE_MODEL: 'm:' is not allowed"),
         (
-            {"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": "no.onnx", "LAMBDA_TASK_ROOT": "/x"},
-            "SLUICE_MODEL_FILE: '/x/no.onnx' is not a file",
+            {"SLUICE_MODEL": "mlp", "SLUICE_MODEL_FILE": "mlp.onnx"},
+            "SLUICE_MODEL_FILE: no longer read; set SLUICE_MODEL=mlp.onnx and SLUICE_MODEL_NAME=mlp",
         ),
-        ({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "1 s"}, "SLUICE_SLEEPER_SLOPE: '1 s' is not allowed; allowed: seconds >= 0"),
-        ({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "inf"}, "SLUICE_SLEEPER_SLOPE: 'inf' is not allowed"),
+        ({"SLUICE_MODEL": "f.onnx", "SLUICE_SLEEPER_SLOPE": "1"}, "SLUICE_MODEL and SLUICE_SLEEPER_SLOPE are both set"),
+        ({"SLUICE_SLEEPER_SLOPE": "1"}, "SLUICE_MODEL_NAME: not set is not allowed; allowed: 1 to 128 of A-Z a-z 0-9 . _ -"),
+        ({"SLUICE_MODEL_NAME": "a b", "SLUICE_SLEEPER_SLOPE": "1"}, "SLUICE_MODEL_NAME: 'a b' is not allowed"),
+        ({"SLUICE_MODEL": "no.onnx", "LAMBDA_TASK_ROOT": "/x"}, "SLUICE_MODEL: '/x/no.onnx' is not a file"),
+        (
+            {"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "1 s"},
+            "SLUICE_SLEEPER_SLOPE: '1 s' is not allowed; allowed: seconds >= 0",
+        ),
+        ({"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "inf"}, "SLUICE_SLEEPER_SLOPE: 'inf' is not allowed"),
     ],
 )
 def test_an_environment_that_describes_no_model_is_refused_by_variable(environment: dict[str, str], message: str) -> None:
@@ -154,10 +214,17 @@ def test_an_environment_that_describes_no_model_is_refused_by_variable(environme
 
 
 def test_an_environment_describes_a_network_or_a_sleeper(network: Path) -> None:
-    model = load_model({"SLUICE_MODEL": "m", "SLUICE_MODEL_FILE": network.name, "LAMBDA_TASK_ROOT": str(network.parent)})
-    assert isinstance(model, OnnxModel) and model.name == "m"
-    sleeper = load_model({"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "0.5"})
+    environment = {"SLUICE_MODEL": network.name, "LAMBDA_TASK_ROOT": str(network.parent)}
+    model, named = load_model(environment), load_model({**environment, "SLUICE_MODEL_NAME": "m"})
+    assert isinstance(model, OnnxModel) and (model.name, named.name) == ("small", "m")
+    sleeper = load_model({"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "0.5"})
     assert isinstance(sleeper, Sleeper) and sleeper.service_time(3) == 1.5
+
+
+def test_a_file_that_is_no_network_is_told_with_what_the_runtime_says(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"not a network")
+    with pytest.raises(LoadingError, match=r"SLUICE_MODEL: '.*broken\.onnx' cannot be loaded: InvalidProtobuf"):
+        load_model({"SLUICE_MODEL": str(tmp_path / "broken.onnx")})
 
 
 @pytest.mark.parametrize(("memory_mb", "expected"), [(128, 1), (1769, 1), (3008, 2), (5307, 3), (10240, 6)])

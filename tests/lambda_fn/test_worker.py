@@ -476,7 +476,7 @@ def _alone(models: list[ServedModel]) -> bool:
 
 @pytest.fixture
 def started(network: Path) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "SLUICE_MODEL": "small", "SLUICE_MODEL_FILE": str(network)}
+    environment = {**os.environ, "SLUICE_MODEL": str(network)}
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     yield worker
@@ -499,7 +499,8 @@ def test_started_without_a_model_it_says_which_variable_is_missing() -> None:
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "sluice.lambda_fn.worker: SLUICE_MODEL: not set; allowed: the model's name\n"
+    allowed = "package.module:Class, file.py:Class or network.onnx"
+    assert done.stderr == f"sluice.lambda_fn.worker: SLUICE_MODEL: not set; allowed: {allowed}\n"
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_program_with_the_cause(tmp_path: Path) -> None:
@@ -509,11 +510,11 @@ def test_a_model_that_cannot_be_loaded_ends_the_program_with_the_cause(tmp_path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "sluice.lambda_fn.worker: a model cannot be loaded: InvalidProtobuf: " in done.stderr
+    assert f"sluice.lambda_fn.worker: SLUICE_MODEL: {str(broken)!r} cannot be loaded: InvalidProtobuf: " in done.stderr
 
 
 async def test_sigterm_lets_the_batch_under_way_end() -> None:
-    environment = {**os.environ, "SLUICE_MODEL": "nap", "SLUICE_SLEEPER_INTERCEPT": "0.5", "SLUICE_SLEEPER_SLOPE": "0"}
+    environment = {**os.environ, "SLUICE_MODEL_NAME": "nap", "SLUICE_SLEEPER_INTERCEPT": "0.5", "SLUICE_SLEEPER_SLOPE": "0"}
     command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:

@@ -74,7 +74,7 @@ def profile(rate: float) -> dict[str, float]:
 def workers(placement: Mapping[str, str], files: Mapping[str, Path]) -> AbstractContextManager[None]:
     """A worker process for each device, with the variant that it is to host."""
     hosted = placement.items()
-    return started({at: {"SLUICE_MODEL": variant, "SLUICE_MODEL_FILE": str(files[variant])} for at, variant in hosted})
+    return started({at: {"SLUICE_MODEL": str(files[variant]), "SLUICE_MODEL_NAME": variant} for at, variant in hosted})
 
 
 @contextmanager
@@ -208,7 +208,7 @@ def test_as_many_are_late_of_workers_that_take_their_profiled_times_as_is_predic
     assert len(plan.groups[0].devices) == SLEEPERS and 0.03 < predicted < 0.3
     sleeps = {f"SLUICE_SLEEPER_{name.upper()}": str(SLEEPER[name]) for name in ("intercept", "slope")}
     with (
-        started({address: {"SLUICE_MODEL": "sleeper"} | sleeps for address in addresses}),
+        started({address: {"SLUICE_MODEL_NAME": "sleeper"} | sleeps for address in addresses}),
         (tmp_path / "buffer.log").open("wb") as log,
         buffer_process(redis_server.url, "http://127.0.0.1:1", plans, log) as buffer,
     ):

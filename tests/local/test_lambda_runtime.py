@@ -204,7 +204,7 @@ async def test_boto3_calls_it_unmodified(probe: Probe) -> None:
 
 
 async def test_our_own_handler_answers_a_batch() -> None:
-    function = Function(name="f", environment={"SLUICE_MODEL": "m", "SLUICE_SLEEPER_SLOPE": "0"}, memory_mb=512)
+    function = Function(name="f", environment={"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "0"}, memory_mb=512)
     batch = Batch("m", [Item("a", "application/json", b'{"x":1}'), Item("b", "text/plain", b"two")])
     async with running(function) as client:
         reply = await client.request("POST", INVOKE.format("f"), encode_batch(batch))
@@ -566,10 +566,10 @@ def test_a_port_that_somebody_has_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_networks_that_are_not_there_are_told_at_the_start(tmp_path: Path) -> None:
-    functions = [{"name": f"f-{n}", "environment": {"SLUICE_MODEL_FILE": "nets/f.onnx"}} for n in (1, 2)]
+    functions = [{"name": f"f-{n}", "environment": {"SLUICE_MODEL": "nets/f.onnx"}} for n in (1, 2)]
     done = start_with({"functions": functions}, tmp_path)
     assert done.returncode == 2
-    assert f"SLUICE_MODEL_FILE of f-1, f-2 does not exist: {tmp_path}/nets/f.onnx; their invocations will fail" in done.stderr
-    assert f"SLUICE_MODEL_FILE: '{tmp_path}/nets/f.onnx' is not allowed; allowed: a file that exists, by its path" in done.stderr
-    some = [Function(name="g", environment={"SLUICE_MODEL_FILE": __file__}), Function(name="h"), Function(**functions[0])]
+    assert f"SLUICE_MODEL of f-1, f-2 does not exist: {tmp_path}/nets/f.onnx; their invocations will fail" in done.stderr
+    assert f"SLUICE_MODEL: '{tmp_path}/nets/f.onnx' is not allowed; allowed: a file that exists, by its path" in done.stderr
+    some = [Function(name="g", environment={"SLUICE_MODEL": __file__}), Function(name="h"), Function(**functions[0])]
     assert list(missing_files(some).values()) == [["f-1"]]

@@ -199,7 +199,7 @@ def test_what_is_no_fleet_at_all_is_refused(text: str, message: str, tmp_path: P
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"file: .*none.yaml' is not allowed; allowed: a file that exists"):
+    with pytest.raises(InvalidInput, match=r"FLEET.yaml: .*none.yaml' is not allowed; allowed: a file that exists"):
         read_fleet(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match=r"bytes.yaml' is not allowed; allowed: a readable file \(not UTF-8\)"):

@@ -15,6 +15,7 @@ from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.fleet import DEPLOYABLE, Fleet, plan_fleet, read_fleet
 from sluice.optimizer.fleet.prediction import simulate_plan
+from sluice.optimizer.fleet.tables import brief_hold
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
@@ -79,3 +80,9 @@ def test_the_table_by_default_has_the_fewest_violations_or_nearly(rows: list[tup
     assert means["brief_hold"] <= 1.1 * min(means.values())
     for other in ("deadline", "published", "greedy"):
         assert all(found["brief_hold"] <= found[other] + 0.05 for *_, found in rows) and means["brief_hold"] < 0.7 * means[other]
+
+
+def test_nobody_is_held_for_longer_than_until_he_is_given_up() -> None:
+    table = brief_hold(0.3, np.array([0.1, 0.15, 0.295]))
+    assert table.drop_after == pytest.approx(0.005)
+    assert max(table.hold[1:]) == table.drop_after  # a tenth of the slack of two requests is 0.015 s

@@ -146,7 +146,7 @@ def test_a_command_starts_with_the_libraries_of_the_extras_that_it_names(name):
     assert done.returncode == 0, done.stderr
 
 
-BROUGHT = {"botocore", "yarl", "markupsafe"}  # parts of boto3, aiohttp and jinja2
+BROUGHT = {"botocore", "yarl", "markupsafe", "PIL"}  # parts of boto3, aiohttp and jinja2; and what a model of images brings itself
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ INTERCEPT, SLOPE = 0.010, 0.001
 async def runtime(monkeypatch):
     for name, value in {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
-    environment = {"SLUICE_MODEL": "ruler", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
+    environment = {"SLUICE_MODEL_NAME": "ruler", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
     functions = [Function(name=f"ruler-{memory_mb}", memory_mb=memory_mb, environment=environment) for memory_mb in (1769, 3008)]
     async with LambdaRuntime(functions) as runtime:
         yield runtime

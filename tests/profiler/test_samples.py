@@ -56,6 +56,7 @@ def test_a_model_without_inputs_gets_none():
     ("metadata", "message"),
     [
         ({"name": "m"}, "does not describe its model's inputs"),
+        ({"inputs": [], "parameters": {"input": "list[str]"}}, r"the model takes list\[str\], which cannot be made up"),
         ({"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1]}]}, "input 'text' of type BYTES cannot be made up"),
     ],
 )

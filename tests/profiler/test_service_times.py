@@ -54,6 +54,24 @@ def test_constant_service_times_are_measured_exactly_in_the_fewest_runs():
     assert measured.profile.measured_at == "2026-11-01T00:00:00Z"
 
 
+def test_a_function_that_computes_its_batches_one_by_one_is_told_in_the_profile():
+    reason = "the batch dimension of input 'x' is fixed: 1"
+    assert measure(SimulatedFunction(linear, one_by_one=reason), sweep(n_min=2)).profile.one_by_one == reason
+    assert measure(SimulatedFunction(linear), sweep(n_min=2)).profile.one_by_one is None
+
+
+def test_a_function_that_does_not_describe_its_model_is_measured_all_the_same():
+    function = SimulatedFunction(linear)
+
+    def invoke(name, payload):
+        if contract.decode_batch(payload).describe:
+            raise FunctionFailed("what is that?")
+        return function(name, payload)
+
+    measured = measure_service_times(sweep(n_min=2), invoke, np.random.default_rng(0), clock=function.clock)
+    assert measured.converged and measured.profile.one_by_one is None
+
+
 def test_cold_starts_are_kept_apart_by_memory_size():
     measured = measure(SimulatedFunction(linear, init_duration=0.3), sweep())
     assert {m: init.mean for m, init in measured.profile.init.items()} == {m: pytest.approx(0.3) for m in MEMORY}
@@ -141,7 +159,7 @@ def test_a_sweep_ends_in_its_time_but_for_the_run_under_way_and_within_its_cost(
     bound = asked.cost_bound()
     assert measured.spent.seconds == function.now <= 20 + 0.5
     assert measured.spent.gb_seconds <= bound.gb_seconds
-    assert measured.spent.invocations == len(function.calls) <= bound.invocations
+    assert measured.spent.invocations == len(function.calls) + 1 <= bound.invocations  # that one describes the model
     # Billed milliseconds of every memory size, at least those of the counted runs.
     counted = sum(p.billed_duration * p.service_time.n * p.memory_mb / 1024 for p in measured.profile.points)
     assert counted <= measured.spent.gb_seconds
@@ -149,9 +167,9 @@ def test_a_sweep_ends_in_its_time_but_for_the_run_under_way_and_within_its_cost(
 
 def test_cost_is_gb_seconds_and_requests_times_their_prices():
     bound = sweep(n_max=99, max_seconds=50).cost_bound()
-    assert bound.invocations == 900
-    assert bound.gb_seconds == pytest.approx(1769 / 1024 * (50 + 0.9))
-    assert bound.usd(1.66667e-5, 2e-7) == pytest.approx(bound.gb_seconds * 1.66667e-5 + 900 * 2e-7)
+    assert bound.invocations == 901
+    assert bound.gb_seconds == pytest.approx(1769 / 1024 * (50 + 0.901))
+    assert bound.usd(1.66667e-5, 2e-7) == pytest.approx(bound.gb_seconds * 1.66667e-5 + 901 * 2e-7)
 
 
 def test_too_little_time_names_the_point_and_carries_what_was_measured():

@@ -1,0 +1,112 @@
+"""The APIs of AWS, over an asynchronous client: requests signed by botocore, sent by aiohttp.
+
+What may live here: how AWS is found, and how one is known there. What an answer means is said by whoever asks (``aws_lambda.py``,
+``sagemaker.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Mapping
+
+import aiohttp
+import botocore.session
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
+from botocore.exceptions import BotoCoreError
+from yarl import URL
+
+from sluice.batching.errors import InvalidInput
+from sluice.buffer_service.invokers.http_client import open_client, read_answer
+from sluice.buffer_service.invokers.port import FunctionUnavailable
+from sluice.buffer_service.room import Room
+
+RETRIES = 5  # of a connection that was lost
+BACKOFF = 0.05  # seconds; the n-th retry waits a random part of BACKOFF * 2**n
+
+
+def full_jitter(retry: int) -> float:
+    """Seconds before a retry, the first being 0: a random part of a span that doubles. Who was refused together returns apart."""
+    return random.uniform(0, BACKOFF * 2**retry)
+
+
+class AwsApi:
+    """One API of AWS.
+
+    Endpoint, region and credentials are found as botocore finds them (``AWS_ENDPOINT_URL_LAMBDA``, ``AWS_DEFAULT_REGION``,
+    profiles, roles), and the region in ``AWS_REGION`` too, where Lambda, ECS and the other SDKs have it; credentials are asked for
+    at every call, so that a role's are refreshed. ``backoff`` gives the seconds before a lost connection is opened again. Answers
+    take ``room`` while they are read.
+    """
+
+    def __init__(
+        self, service: str, timeout: float, endpoint_url: str | None, backoff: Callable[[int], float], room: Room | None
+    ) -> None:
+        self._aws = botocore.session.get_session()
+        client = self._aws.create_client(service, endpoint_url=endpoint_url, region_name=_region(self._aws))
+        self._signed_for = client.meta.service_model.signing_name
+        self._endpoint = client.meta.endpoint_url.rstrip("/")
+        self._region = client.meta.region_name
+        self._credentials = self._aws.get_credentials()
+        self._timeout = timeout
+        self._backoff = backoff
+        self._room = room if room is not None else Room.without_end()
+        self._http: aiohttp.ClientSession | None = None
+
+    async def post(
+        self, function: str, path: str, payload: bytes, answer_limit: int, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of the answer; ``path`` is sent as it is signed, and must be quoted.
+
+        A lost connection is opened again, but not after a time out: the requests' time is over as well. Raises
+        ``FunctionUnavailable`` in the name of ``function``, and ``BatchTooLarge`` for an answer beyond ``answer_limit`` bytes.
+        """
+        url = URL(self._endpoint + path, encoded=True)  # the client must not write it its own way
+        for attempt in range(RETRIES + 1):
+            try:
+                return await self._post(url, payload, answer_limit, headers or {})
+            except TimeoutError:
+                raise FunctionUnavailable(f"invocation of {function!r} was lost: no answer within {self._timeout:g} s") from None
+            except aiohttp.ClientError as error:
+                if attempt == RETRIES:
+                    raise FunctionUnavailable(f"invocation of {function!r} was lost: {error or type(error).__name__}") from error
+                await asyncio.sleep(self._backoff(attempt))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def close(self) -> None:
+        """Release connections."""
+        if self._http is not None:
+            await self._http.close()
+
+    async def _key(self) -> ReadOnlyCredentials:
+        """What to sign with; where the network is asked for it, not in the event loop."""
+        try:
+            if self._credentials is None:
+                self._credentials = await asyncio.to_thread(self._aws.get_credentials)
+            if self._credentials is None:
+                raise FunctionUnavailable("no AWS credentials were found to sign the invocation with")
+            if isinstance(self._credentials, RefreshableCredentials) and self._credentials.refresh_needed():
+                return await asyncio.to_thread(self._credentials.get_frozen_credentials)
+            return self._credentials.get_frozen_credentials()
+        except BotoCoreError as error:
+            raise FunctionUnavailable(f"no AWS credentials to sign the invocation with: {error}") from error
+
+    async def _post(
+        self, url: URL, payload: bytes, answer_limit: int, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        request = AWSRequest("POST", str(url), data=payload, headers={"Content-Type": "application/json", **headers})
+        SigV4Auth(await self._key(), self._signed_for, self._region).add_auth(request)
+        if self._http is None:
+            self._http = open_client(self._timeout)
+        async with self._http.post(url, data=payload, headers=dict(request.headers), allow_redirects=False) as response:
+            return response.status, response.headers, await read_answer(response, answer_limit, self._room)
+
+
+def _region(session: botocore.session.Session) -> str:
+    region: str | None = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    if region is None:
+        raise InvalidInput("AWS_REGION", None, "the region of the functions")
+    return region

@@ -1,0 +1,88 @@
+"""What the caller is answered, as the output of ``predict`` for his input says.
+
+    an exception               the item's error: an ``ItemError`` says which, any other is a 500
+    Reply                      as it stands
+    bytes                      application/octet-stream
+    str                        a string of JSON where the request was JSON, else text
+    dict of arrays             tensors, where the request was of the Open Inference Protocol
+    anything else              JSON: arrays and scalars of numpy as lists and numbers
+
+What may live here: the way from an output to an answer. An output that has none is a 500 of its item which names the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..contract import JSON, Answer, Item, check_json, check_sendable, failed, is_json
+from ..interface import ItemError, Reply, TensorSpec
+from .base import BadRequest
+from .inputs import Input
+
+OCTETS = "application/octet-stream"
+TEXT = "text/plain; charset=utf-8"
+
+
+def write_output(item: Item, read: Input, output: Any, model: str, gives: Sequence[TensorSpec] | None) -> Answer:
+    """The answer to a request, whatever the output is: it does not raise."""
+    if isinstance(output, Exception):
+        return write_error(item.id, output)
+    try:
+        return _write(item, read, output, model, gives)
+    except BadRequest as error:
+        return write_error(item.id, error)
+    except Exception as error:
+        # RecursionError: a list that holds itself; UnicodeEncodeError: half a surrogate pair.
+        return failed(item.id, 500, "Model failed", f"output of type {type(output).__name__}: {error}")
+
+
+def write_error(item_id: str, error: Exception) -> Answer:
+    """The answer to a request that has no output."""
+    if isinstance(error, BadRequest):
+        return failed(item_id, 400, "Bad request", str(error))
+    if isinstance(error, ItemError):
+        return failed(item_id, error.status, "Bad request" if error.status < 500 else "Model failed", error.message)
+    return failed(item_id, 500, "Model failed", f"{type(error).__name__}: {error}")
+
+
+def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[TensorSpec] | None) -> Answer:
+    if isinstance(output, Reply):
+        return _write_reply(item.id, output)
+    if isinstance(output, bytes | bytearray | memoryview):
+        return Answer(item.id, 200, OCTETS, bytes(output))
+    if isinstance(output, str) and not is_json(item.content_type):
+        return Answer(item.id, 200, TEXT, output.encode())
+    if read.tensors is not None and isinstance(output, Mapping) and output and all(map(_is_array, output.values())):
+        import numpy as np
+
+        from .tensors import check_outputs, write_answer
+
+        arrays = {str(name): np.asarray(array) for name, array in output.items()}
+        check_outputs(arrays, gives or ())
+        return write_answer(item.id, model, read.tensors, arrays)
+    return Answer(item.id, 200, JSON, msgspec.json.encode(output, enc_hook=_plain))
+
+
+def _write_reply(item_id: str, reply: Reply) -> Answer:
+    body = reply.body.encode() if isinstance(reply.body, str) else bytes(reply.body)
+    answer = Answer(item_id, reply.status, reply.content_type, body, dict(reply.headers))
+    if is_json(reply.content_type):
+        check_json(body)
+    check_sendable(answer)
+    return answer
+
+
+def _is_array(value: Any) -> bool:
+    """Whether numpy makes an array of it; that of another library too."""
+    return hasattr(value, "__array__")
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and their scalars, of numpy or another library, as JSON has them."""
+    if hasattr(value, "__array__"):
+        return value.tolist()
+    allowed = "JSON, bytes, a Reply, and tensors where the request has some"
+    raise TypeError(f"a value of type {type(value).__name__} is not allowed; allowed: {allowed}")

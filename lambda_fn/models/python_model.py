@@ -1,0 +1,104 @@
+"""The class of a user behind the protocol of models: requests become inputs, outputs become answers, and what fails fails alone.
+
+``predict`` is called with all inputs of a batch that could be read. Where it raises, the batch is halved, and so on, until the
+input that fails stands alone: k inputs that fail among n cost about 2 k log2(n / k) calls more, 2 n - 2 at the most. So an input
+may be computed more than once, as everywhere behind the buffer. Where several exhaust the memory, ``answer`` raises that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from typing import Any
+
+from ..contract import INPUT, Answer, Item
+from ..interface import ItemError, TensorSpec
+from .inputs import Input, kind_of_inputs, reader_of, shown
+from .memory import exhausts_memory
+from .outputs import write_error, write_output
+
+logger = logging.getLogger(__name__)
+
+
+class WrongOutputs(Exception):
+    """What ``predict`` returned is not one output for each input."""
+
+
+class PythonModel:
+    """An object with ``predict(inputs) -> outputs`` as a model.
+
+    Parameters
+    ----------
+    served : object
+        Has ``predict``; its annotation says what an input is (``inputs.py``). ``takes`` and ``gives``, if it has them, are
+        sequences of ``TensorSpec`` that requests and outputs are checked against, and that the metadata name.
+
+    Raises
+    ------
+    UnreadableKind
+        The annotation is of no kind that requests can be read as.
+    """
+
+    def __init__(self, name: str, served: Any) -> None:
+        self.name = name
+        self._served = served
+        self._predict: Callable[[list[Any]], Any] = served.predict
+        self._takes: Sequence[TensorSpec] | None = getattr(served, "takes", None)
+        self._gives: Sequence[TensorSpec] | None = getattr(served, "gives", None)
+        kind = kind_of_inputs(self._predict)
+        self._read = reader_of(kind, self._takes, self._gives)
+        self._input = f"list[{shown(kind)}]"
+
+    def metadata(self) -> dict[str, Any]:
+        inputs, outputs = ([spec.metadata() for spec in specs or ()] for specs in (self._takes, self._gives))
+        described = {"name": self.name, "versions": ["1"], "platform": "python", "inputs": inputs, "outputs": outputs}
+        return described | ({} if self._takes else {"parameters": {INPUT: self._input}})
+
+    def answer(self, items: Sequence[Item]) -> list[Answer]:
+        reads = [self._read_one(item) for item in items]
+        outputs = iter(self._outputs([read.value for read in reads if isinstance(read, Input)]))
+        answers, told = [], False
+        for item, read in zip(items, reads, strict=True):
+            if isinstance(read, Exception):
+                answers.append(write_error(item.id, read))
+                continue
+            output = next(outputs)
+            if isinstance(output, Exception) and not isinstance(output, ItemError) and not told:
+                told = True  # one of a batch is enough for the log
+                logger.warning("predict of %s failed on an input", self.name, exc_info=output)
+            answers.append(write_output(item, read, output, self.name, self._gives))
+        return answers
+
+    def close(self) -> None:
+        """Give back what the object holds beyond memory, where it says how: ``close``, or a pipeline's ``stop``."""
+        for name in ("close", "stop"):
+            if callable(end := getattr(self._served, name, None)):
+                end()
+                return
+
+    def _read_one(self, item: Item) -> Input | Exception:
+        try:
+            return self._read(item)
+        except Exception as error:  # a class of the user may check what it is made of
+            return error
+
+    def _outputs(self, inputs: list[Any]) -> list[Any]:
+        """An output or an exception for each input."""
+        if not inputs:
+            return []
+        try:
+            outputs = self._predict(list(inputs))
+        except Exception as error:
+            if len(inputs) == 1:
+                return [error]
+            if exhausts_memory(error):
+                raise  # fewer may fit: the batch is halved by who knows the size that fits (memory.py)
+            half = len(inputs) // 2
+            return self._outputs(inputs[:half]) + self._outputs(inputs[half:])
+        if not isinstance(outputs, Collection) or isinstance(outputs, str | bytes | Mapping | Set):
+            wrong = f"predict returned {type(outputs).__name__} for {len(inputs)} inputs; allowed: a list of as many outputs"
+        elif len(outputs) != len(inputs):
+            wrong = f"predict returned {len(outputs)} outputs for {len(inputs)} inputs; allowed: as many as there are inputs"
+        else:
+            return list(outputs)
+        return [WrongOutputs(wrong)] * len(inputs)
