@@ -1,7 +1,7 @@
 """Measures a function: service times over memory and batch size, cold starts, overhead (`sluice profile`).
 
 ``measure_service_times`` runs a ``Sweep`` through whatever invokes (``LambdaInvocations``: the Invoke API of AWS or of the local
-runtime; ``SimulatedFunction``: a function of known service time, in virtual time).
+runtime; ``WorkerInvocations``: a worker over HTTP; ``SimulatedFunction``: a function of known service time, in virtual time).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from sluice.profiler.invocations import Invocation, Invoke, LambdaInvocations
 from sluice.profiler.samples import Sample, describe_model, make_sample
 from sluice.profiler.service_times import MeasuredPoint, MeasuredServiceTimes, Sweep, SweepCost, measure_service_times, model_of
 from sluice.profiler.simulated import SimulatedFunction
+from sluice.profiler.worker_invocations import WorkerInvocations
 
 __all__ = [
     "Invocation",
@@ -21,6 +22,7 @@ __all__ = [
     "SimulatedFunction",
     "Sweep",
     "SweepCost",
+    "WorkerInvocations",
     "describe_model",
     "make_sample",
     "measure_service_times",

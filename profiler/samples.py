@@ -39,11 +39,11 @@ def sample_batch(sample: Sample, model: str, batch_size: int) -> contract.Batch:
     return contract.Batch(model, items)
 
 
-def largest_batch(sample: Sample, model: str) -> int:
-    """The largest batch of the sample whose payload Lambda takes; 0 if not even one does."""
+def largest_batch(sample: Sample, model: str, limit: int = PAYLOAD_LIMIT) -> int:
+    """The largest batch of the sample whose payload is within ``limit`` bytes, by default Lambda's; 0 if not even one is."""
     one, two = (len(contract.encode_batch(sample_batch(sample, model, batch_size))) for batch_size in (1, 2))
     per_item = two - one
-    left = PAYLOAD_LIMIT - (one - per_item)
+    left = limit - (one - per_item)
     largest = 0
     # Items with an id of the same number of digits are of the same size.
     for digits in itertools.count(1):

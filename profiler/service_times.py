@@ -33,9 +33,9 @@ from scipy.special import stdtrit
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
 from sluice.lambda_fn import contract
-from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 from sluice.profiler.invocations import Invocation, Invoke
 from sluice.profiler.samples import Sample, describe_model, largest_batch, sample_batch
+from sluice.profiler.worker_invocations import is_worker, payload_limit
 
 LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PLACEHOLDER = "{memory_mb}"
@@ -54,9 +54,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     function:
-        Name, ``name:alias`` or ARN; with ``{memory_mb}`` in it where several memory sizes are asked for.
+        Name, ``name:alias`` or ARN; with ``{memory_mb}`` in it where several memory sizes are asked for; or a worker's address.
     memory_sizes, batch_sizes:
-        MB, requests.
+        MB, requests; of a worker, the one that it has.
     sample:
         The request that fills the batches.
     model:
@@ -68,7 +68,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     max_seconds:
         Wall time of the whole sweep. No run is begun after it; none is begun that is expected to end after it.
 
-    Raises ``InvalidInput`` naming the field, also where a batch exceeds the payload that Lambda takes.
+    Raises ``InvalidInput`` naming the field, also where a batch exceeds the payload that Lambda, or a worker, takes.
     """
 
     function: str
@@ -88,7 +88,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
             ("batch_size", self.batch_sizes, "batch sizes >= 1, each once"),
         ):
             require(len(values) > 0 and len(set(values)) == len(values), field, values, allowed)
-        for memory_mb in self.memory_sizes:
+        for memory_mb in () if is_worker(self.function) else self.memory_sizes:
             require(128 <= memory_mb <= 10240, "memory", memory_mb, "memory sizes from 128 to 10240 MB")
         for batch_size in self.batch_sizes:
             require(batch_size >= 1, "batch_size", batch_size, "batch sizes >= 1")
@@ -103,10 +103,12 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         require(self.n_max >= self.n_min, "n_max", self.n_max, f"an integer >= n_min ({self.n_min})")
         require(0 < self.max_seconds < math.inf, "max_seconds", self.max_seconds, "a number of seconds > 0")
         size = len(contract.encode_batch(sample_batch(self.sample, self.model, max(self.batch_sizes))))
-        if size > PAYLOAD_LIMIT:
-            largest = largest_batch(self.sample, self.model)
+        limit = payload_limit(self.function)
+        if size > limit:
+            largest = largest_batch(self.sample, self.model, limit)
             fitting = f"at most {largest}" if largest else "none: a single request is too large"
-            allowed = f"{fitting}, the largest batch of this payload within Lambda's {PAYLOAD_LIMIT} bytes"
+            who = "the worker's" if is_worker(self.function) else "Lambda's"
+            allowed = f"{fitting}, the largest batch of this payload within {who} {limit} bytes"
             raise InvalidInput("batch_size", max(self.batch_sizes), allowed)
 
     def function_at(self, memory_mb: int) -> str:

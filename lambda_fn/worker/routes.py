@@ -146,7 +146,8 @@ class Routes:
             request.fail(Failure(400, "Bad request", str(error)))
             return
         if batch.describe:
-            request.reply(200, JSON, contract.encode_metadata(self._repository.describe(batch.model)))
+            headers = ((MEMORY, str(self._memory_mb)),)
+            request.reply(200, JSON, contract.encode_metadata(self._repository.describe(batch.model)), headers)
             return
         model = self._repository.find(batch.model)
         if model is None:

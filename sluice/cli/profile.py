@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from typing import Any
 
 import click
 import numpy as np
@@ -12,24 +13,25 @@ from rich.table import Table
 
 import sluice.profiler.service_times as service_times
 from sluice.batching.documents import write
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.cli import output
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
 from sluice.profiler.samples import Sample, describe_model, largest_batch, make_sample
+from sluice.profiler.worker_invocations import WorkerInvocations, is_worker, payload_limit
 
 BATCH_SIZES = "1,2,4,8,16,32"
 
 
 @click.command(name="profile")
 @click.argument("function")
-@click.option("--memory", required=True, help="Memory sizes in MB, separated by commas.")
+@click.option("--memory", help="Memory sizes in MB, separated by commas; of a worker what it has, where it does not say it.")
 @click.option("--batch-size", help=f"Batch sizes, separated by commas  [default: those of {BATCH_SIZES} that fit into a payload]")
 @click.option("--payload", help="File with the body of one request; without it one is made from what the model says it takes.")
 @click.option("--content-type", default=contract.JSON, show_default=True, help="Content type of the payload.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of the request; may be repeated.")
-@click.option("--model", help="Name of the model  [default: that of the function, without memory size and alias]")
+@click.option("--model", help="Name of the model  [default: that of the function, without memory size and alias, or the worker's]")
 @click.option("--precision", default=0.03, show_default=True, help="Half-width of each mean's 95 % confidence interval, relative.")
 @click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
 @click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
@@ -47,7 +49,7 @@ BATCH_SIZES = "1,2,4,8,16,32"
 @output.json_option
 def command(
     function: str,
-    memory: str,
+    memory: str | None,
     batch_size: str | None,
     payload: str | None,
     content_type: str,
@@ -67,27 +69,31 @@ def command(
 
     FUNCTION is a Lambda function: a name, name:alias or ARN. Its memory size is selected by name, so where several are measured,
     the name has {memory_mb} in it: 'mlp-{memory_mb}:live'. AWS_ENDPOINT_URL_LAMBDA leads to the local runtime instead of AWS.
+    Or it is the address of a worker, http://HOST:PORT, of which nobody else should ask anything meanwhile.
 
     What the sweep costs at the most is printed first. One batch runs at a time. A point is done when its mean is known to the
     precision; cold starts are kept apart.
     """
     rng = np.random.default_rng(seed)
-    memory_sizes, batch_sizes = (
-        _integers("memory", memory),
-        _integers("batch-size", BATCH_SIZES if batch_size is None else batch_size),
-    )
-    model = model or service_times.model_of(function)
-    invoke = LambdaInvocations()
+    batch_sizes = _integers("batch-size", BATCH_SIZES if batch_size is None else batch_size)
+    of_worker = is_worker(function)
+    if memory is None and not of_worker:
+        raise InvalidInput("--memory", NOT_GIVEN, "memory sizes in MB, separated by commas")
+    memory_sizes = _integers("memory", memory) if memory is not None else ()
+    invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
+    model = model or ("" if of_worker else service_times.model_of(function))
     earlier: list[tuple[int, Invocation]] = []
-    if payload is not None:
-        sample = Sample(output.read_file(payload, "--payload"), content_type, _headers(headers))
-    else:
-        smallest = min(memory_sizes)
-        described, metadata = describe_model(invoke, function.replace(service_times.PLACEHOLDER, str(smallest)), model)
-        earlier.append((smallest, described))
-        sample = make_sample(metadata, rng)
+    sample = None if payload is None else Sample(output.read_file(payload, "--payload"), content_type, _headers(headers))
+    if sample is None or of_worker:
+        asked = function.replace(service_times.PLACEHOLDER, str(min(memory_sizes, default=0)))
+        described, metadata = describe_model(invoke, asked, model)
+        earlier.append((described.report.memory_mb, described))
+        if of_worker:
+            model, memory_sizes = _model_of_worker(model, metadata), (described.report.memory_mb,)
+        if sample is None:
+            sample = make_sample(metadata, rng)
     if batch_size is None:
-        batch_sizes = _that_fit(batch_sizes, sample, model)
+        batch_sizes = _that_fit(batch_sizes, sample, model, payload_limit(function))
     sweep = service_times.Sweep(
         function=function,
         memory_sizes=memory_sizes,
@@ -103,7 +109,7 @@ def command(
         out = "profile.json"
     if out is not None:
         _refuse_unwritable(out)
-    bound = _cost(sweep.cost_bound(), architecture)
+    bound = _cost(sweep.cost_bound(), architecture, of_worker)
     click.echo(f"The sweep costs at most {bound}; to that add the run under way when the time is up.", err=True)
     if not yes and sys.stdin.isatty():
         click.confirm("Measure?", default=True, abort=True, err=True)
@@ -121,7 +127,7 @@ def command(
         )
         bar.update(task, completed=1.0)
 
-    click.echo(f"It took {_cost(measured.spent, architecture)}.", err=True)
+    click.echo(f"It took {_cost(measured.spent, architecture, of_worker)}.", err=True)
     if not measured.converged:
         worst = measured.least_precise
         click.echo(
@@ -148,9 +154,17 @@ def _integers(option: str, text: str) -> tuple[int, ...]:
         raise InvalidInput(f"--{option}", text, "integers separated by commas") from None
 
 
-def _that_fit(batch_sizes: tuple[int, ...], sample: Sample, model: str) -> tuple[int, ...]:
-    """The sizes of which Lambda takes the payload; all of them where none fits, to be refused with the reason."""
-    largest = largest_batch(sample, model)
+def _model_of_worker(model: str, metadata: dict[str, Any]) -> str:
+    """The model to be measured: the one that was named, or else the worker's only one."""
+    served = str(metadata.get("name", model))
+    if model in ("", served) and "," not in served:
+        return served
+    raise InvalidInput("--model", model or NOT_GIVEN, f"what the worker serves: {served}")
+
+
+def _that_fit(batch_sizes: tuple[int, ...], sample: Sample, model: str, limit: int) -> tuple[int, ...]:
+    """The sizes of which the function takes the payload; all of them where none fits, to be refused with the reason."""
+    largest = largest_batch(sample, model, limit)
     fitting = tuple(size for size in batch_sizes if size <= largest)
     if 0 < len(fitting) < len(batch_sizes):
         left_out = ", ".join(str(size) for size in batch_sizes if size > largest)
@@ -177,7 +191,9 @@ def _refuse_unwritable(path: str) -> None:
         raise InvalidInput("--out", path, f"a writable path ({error.strerror})") from None
 
 
-def _cost(cost: service_times.SweepCost, architecture: str) -> str:
+def _cost(cost: service_times.SweepCost, architecture: str, of_worker: bool) -> str:
+    if of_worker:  # which is paid for anyway
+        return f"{cost.invocations} invocations and {cost.seconds:.0f} s"
     prices = default_prices()
     usd = cost.usd(prices.gb_second(architecture), prices.function.request)
     where = f"AWS {prices.region}, {architecture}, prices of {prices.read_on}"

@@ -8,9 +8,12 @@ import json
 import pytest
 
 from sluice.batching.documents import ServiceProfile, read
+from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.worker.repository import memory_mb
 from sluice.local.functions import Function
 from sluice.local.lambda_runtime import LambdaRuntime
 from sluice.local.networks import make_mlp
+from tests.lambda_fn.worker_sockets import running, served
 
 
 @pytest.fixture
@@ -125,3 +128,34 @@ async def test_what_cannot_be_measured_names_field_and_value(runtime, sluice, tm
     found, out, err = await asyncio.to_thread(sluice, f"profile {arguments}")
     assert message in err
     assert (found, out) == (code, "")
+
+
+async def test_a_worker_is_measured_by_its_address_and_says_itself_how_long_it_computed(sluice, tmp_path):
+    async with running(served(Sleeper("ruler", 0.004, 0.001))) as (_, url):
+        code, out, err = await asyncio.to_thread(sluice, f"profile {url} --batch-size 1,4 --min-runs 5 --max-runs 10")
+    assert code == 0, err
+    assert err.startswith("The sweep costs at most 23 invocations and 120 s; to that add")
+    assert f"Service times of {url}, ms" in out
+    profile = read(ServiceProfile, (tmp_path / "profile.json").read_bytes())
+    assert [(p.memory_mb, p.batch_size) for p in profile.points] == [(memory_mb(), 1), (memory_mb(), 4)]
+    assert all(0.004 + 0.001 * p.batch_size <= p.service_time.mean == p.billed_duration for p in profile.points)
+    assert all(p.overhead > 0 for p in profile.points)
+
+
+async def test_of_a_worker_with_several_models_one_must_be_named(sluice):
+    async with running(served(Sleeper("one")), served(Sleeper("two"))) as (_, url):
+        code, _, err = await asyncio.to_thread(sluice, f"profile {url} --batch-size 1")
+        assert (code, err) == (2, "sluice: --model: none was given; needed: what the worker serves: one, two")
+        code, _, err = await asyncio.to_thread(sluice, f"profile {url} --batch-size 1 --model two --max-runs 3 --min-runs 2")
+        assert code == 0, err
+        code, _, err = await asyncio.to_thread(sluice, f"profile {url}/nowhere --batch-size 1")
+        assert code == 2
+        assert "nowhere' is not allowed; allowed: the address of a worker (it answers 404" in err
+
+
+def test_a_worker_that_is_not_there_is_told(sluice):
+    code, _, err = sluice("profile http://127.0.0.1:9 --batch-size 1")
+    assert code == 1
+    assert err.startswith("sluice: the worker http://127.0.0.1:9 does not answer: ")
+    code, _, err = sluice("profile mlp --batch-size 1")
+    assert (code, err) == (2, "sluice: --memory: none was given; needed: memory sizes in MB, separated by commas")
