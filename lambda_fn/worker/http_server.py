@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
@@ -252,7 +253,7 @@ class _Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers[_header_name(name)] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._stage = _Stage.BODY  # since the request began: a small body comes with its head
@@ -429,6 +430,12 @@ _CUT_OFF = {
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
+@lru_cache(maxsize=256)
+def _header_name(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
+@lru_cache(maxsize=256)
 def _target(url: bytes) -> tuple[str, str, Failure | None]:
     """Path and query of a request target, or why there are none."""
     try:

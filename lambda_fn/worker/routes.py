@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -86,15 +87,15 @@ class Routes:
         """Do what the path says; another method than is returned is allowed, and then nothing was done."""
         post = request.method == "POST"
         get = request.method in ("GET", "HEAD")
-        match unquote(request.path).strip("/").split("/"):
+        match _parts(request.path):
+            case ["v2", "models", name, "infer"] | ["models", name] | ["v2", "models", name, "versions", "1", "infer"]:
+                if not post:
+                    return "POST"
+                self._answer_one(request, name)
             case [""] | ["invocations"]:
                 if not post:
                     return "POST"
                 self._answer_batch(request)
-            case ["models", name] | ["v2", "models", name, "infer"] | ["v2", "models", name, "versions", "1", "infer"]:
-                if not post:
-                    return "POST"
-                self._answer_one(request, name)
             case ["ping"] | ["health"] | ["v2", "health", "ready"]:
                 if not get:
                     return "GET"
@@ -227,6 +228,11 @@ class Routes:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+@lru_cache(maxsize=256)
+def _parts(path: str) -> list[str]:
+    return unquote(path).strip("/").split("/")
 
 
 def _submit(request: Request, model: ServedModel, items: list[Item], single: bool, answered: _Told) -> None:

@@ -1,0 +1,175 @@
+"""The worker beside mosec and LitServe: the same ONNX network, the same JSON, single requests over HTTP, alternately in one run.
+
+Each serves with one execution at a time, one thread of ONNX Runtime and batches of at most 32; mosec and LitServe wait for a batch
+for 1 ms, the worker takes what waits. First each is loaded by 64 connections that never rest, then by Poisson arrivals at 30 % and
+80 % of the throughput of the slowest of the fast two (the worker and mosec; LitServe, where it cannot keep up, at its own); a
+latency counts from when the request came. ``closed 1`` is one connection. Load and server share the machine.
+
+The peers live in an environment of their own, ``.venv-peers``: ``python3 -m venv .venv-peers && .venv-peers/bin/pip install mosec
+litserve onnxruntime msgspec``; ``SLUICE_PEERS`` names another. Which of them is not there is said, and the others are measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.buffer_throughput import wait_for
+from sluice.local.networks import make_mlp
+
+ROUNDS = 3
+SECONDS = 4.0
+CONNECTIONS = 64
+BATCH_SIZE = 32
+WAIT_MS = 1
+NETWORKS = {"small": (64, 256, 256, 10), "large": (64, 2048, 2048, 2048, 10)}
+"""Widths of perceptrons: one whose cost is the server's, one whose cost is its own."""
+PEERS = Path(__file__).parent / "worker_peers"
+ROOT = Path(__file__).parent.parent
+
+Result = dict[str, float]
+
+
+def main() -> None:
+    """Measure every server ``ROUNDS`` times, interleaved, and print medians."""
+    with tempfile.TemporaryDirectory() as folder:
+        body = Path(folder) / "request.json"
+        numbers = np.random.default_rng(0).standard_normal(64).round(4).tolist()
+        body.write_text(json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 64], "data": numbers}]}))
+        for name, widths in NETWORKS.items():
+            network = Path(folder) / f"{name}.onnx"
+            network.write_bytes(make_mlp(seed=1, widths=widths).SerializeToString())
+            measure(name, widths, network, body)
+
+
+def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> None:
+    """All servers on one network."""
+    servers = ["sluice worker", *(peer for peer in ("mosec", "LitServe") if is_installed(peer))]
+    closed: dict[str, list[Result]] = {server: [] for server in servers}
+    alone: dict[str, list[Result]] = {server: [] for server in servers}
+    for _ in range(ROUNDS):
+        for server in servers:
+            with started(server, network) as url:
+                closed[server].append(load(url, body))
+                alone[server].append(load(url, body, connections=1))
+    throughput = {server: median(closed[server])["requests_per_second"] for server in servers}
+    capacity = min(throughput[server] for server in servers if server != "LitServe")
+    opened: dict[tuple[str, float], list[Result]] = {(server, part): [] for server in servers for part in (0.3, 0.8)}
+    for _ in range(ROUNDS):
+        for server in servers:
+            with started(server, network) as url:
+                for part in (0.3, 0.8):
+                    rate = part * min(capacity, throughput[server])
+                    opened[server, part].append(load(url, body, rate=rate))
+    table = Table(title=f"{name} network, {'-'.join(map(str, widths))}; medians of {ROUNDS}")
+    for column in (
+        "",
+        "requests/s",
+        "closed 1: p50 ms",
+        "30 %: req/s",
+        "p50 ms",
+        "p95 ms",
+        "80 %: req/s",
+        "p50 ms",
+        "p95 ms",
+        "failures",
+    ):
+        table.add_column(column, justify="right" if column else "left")
+    for server in servers:
+        low, high = median(opened[server, 0.3]), median(opened[server, 0.8])
+        failures = sum(result["failures"] for runs in (closed[server], opened[server, 0.3], opened[server, 0.8]) for result in runs)
+        table.add_row(
+            server,
+            f"{throughput[server]:.0f}",
+            f"{median(alone[server])['p50_ms']:.2f}",
+            *(
+                f"{run[key]:.{digits}f}"
+                for run in (low, high)
+                for key, digits in (("requests_per_second", 0), ("p50_ms", 2), ("p95_ms", 2))
+            ),
+            f"{failures:.0f}",
+        )
+    Console(width=140).print(table)
+
+
+def median(runs: list[Result]) -> Result:
+    """Each figure's."""
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def load(url: str, body: Path, rate: float | None = None, connections: int = CONNECTIONS) -> Result:
+    """One run of the load generator, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.request_load", url, "--body", str(body), "--seconds", str(SECONDS)]
+    command += ["--connections", str(connections if rate is None else 4 * connections)]
+    command += [] if rate is None else ["--rate", str(rate)]
+    result = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
+    if first := result.pop("first_failure"):
+        print("failure:", first, file=sys.stderr)
+    return dict(result)
+
+
+@contextmanager
+def started(server: str, network: Path) -> Iterator[str]:
+    """A server, and where it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+    limits = {"NETWORK": str(network), "BATCH_SIZE": str(BATCH_SIZE), "WAIT_MS": str(WAIT_MS), "OMP_NUM_THREADS": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | limits
+    if server == "sluice worker":
+        command = [sys.executable, "-m", "sluice.lambda_fn.worker", f"mlp={network}", "--port", port]
+        environment |= {"SLUICE_THREADS": "1", "SLUICE_BATCH_SIZE": str(BATCH_SIZE), "PYTHONPATH": str(ROOT)}
+        path = "/v2/models/mlp/infer"
+    else:
+        address = ["--address", "127.0.0.1", "--log-level", "error"] if server == "mosec" else []
+        command = [str(python_of_peers()), str(PEERS / f"{server.lower()}_server.py"), "--port", port, *address]
+        path = "/inference"
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(int(port))
+        url = f"http://127.0.0.1:{port}{path}"
+        until_it_answers(url)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def until_it_answers(url: str) -> None:
+    """A server may listen before its model is loaded."""
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 64], "data": [0.0] * 64}]})
+    command = ["curl", "--silent", "--fail", "--retry", "40", "--retry-delay", "1", "--retry-all-errors", "--output", os.devnull]
+    subprocess.run([*command, "--header", "content-type: application/json", "--data", body, url], check=True)
+
+
+def python_of_peers() -> Path:
+    """The Python of the environment that the peers live in."""
+    return Path(os.environ.get("SLUICE_PEERS", ROOT / ".venv-peers")) / "bin" / "python"
+
+
+def is_installed(peer: str) -> bool:
+    """Whether a peer is there; says so where it is not."""
+    python = python_of_peers()
+    there = python.exists() and subprocess.run([python, "-c", f"import {peer.lower()}"], capture_output=True).returncode == 0
+    if not there:
+        print(f"{peer} is not installed in {python.parent.parent}, and is not measured", file=sys.stderr)
+    return there
+
+
+if __name__ == "__main__":
+    main()
