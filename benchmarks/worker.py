@@ -3,7 +3,8 @@
 Each serves with one execution at a time, one thread of ONNX Runtime and batches of at most 32; mosec and LitServe wait for a batch
 for 1 ms, the worker takes what waits. First each is loaded by 64 connections that never rest, then by Poisson arrivals at 30 % and
 80 % of the throughput of the slowest of the fast two (the worker and mosec; LitServe, where it cannot keep up, at its own); a
-latency counts from when the request came. ``closed 1`` is one connection. Load and server share the machine.
+latency counts from when the request came. ``closed 1`` is one connection; CPU is a request's, of all processes of the server, in
+the closed loop of 64. Load and server share the machine.
 
 The peers live in an environment of their own, ``.venv-peers``: ``python3 -m venv .venv-peers && .venv-peers/bin/pip install mosec
 litserve onnxruntime msgspec``; ``SLUICE_PEERS`` names another. Which of them is not there is said, and the others are measured.
@@ -11,8 +12,10 @@ litserve onnxruntime msgspec``; ``SLUICE_PEERS`` names another. Which of them is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -26,7 +29,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.buffer_throughput import wait_for
+from benchmarks.buffer_throughput import cpu, wait_for
+from benchmarks.request_load import WARM
 from sluice.local.networks import make_mlp
 
 ROUNDS = 3
@@ -61,15 +65,18 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
     alone: dict[str, list[Result]] = {server: [] for server in servers}
     for _ in range(ROUNDS):
         for server in servers:
-            with started(server, network) as url:
-                closed[server].append(load(url, body))
+            with started(server, network) as (url, pid):
+                before = cpu_of_tree(pid)
+                result = load(url, body)
+                result["cpu_us"] = 1e6 * (cpu_of_tree(pid) - before) / (result["requests_per_second"] * (SECONDS + WARM))
+                closed[server].append(result)
                 alone[server].append(load(url, body, connections=1))
     throughput = {server: median(closed[server])["requests_per_second"] for server in servers}
     capacity = min(throughput[server] for server in servers if server != "LitServe")
     opened: dict[tuple[str, float], list[Result]] = {(server, part): [] for server in servers for part in (0.3, 0.8)}
     for _ in range(ROUNDS):
         for server in servers:
-            with started(server, network) as url:
+            with started(server, network) as (url, _):
                 for part in (0.3, 0.8):
                     rate = part * min(capacity, throughput[server])
                     opened[server, part].append(load(url, body, rate=rate))
@@ -77,6 +84,7 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
     for column in (
         "",
         "requests/s",
+        "CPU us",
         "closed 1: p50 ms",
         "30 %: req/s",
         "p50 ms",
@@ -93,6 +101,7 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
         table.add_row(
             server,
             f"{throughput[server]:.0f}",
+            f"{median(closed[server])['cpu_us']:.0f}",
             f"{median(alone[server])['p50_ms']:.2f}",
             *(
                 f"{run[key]:.{digits}f}"
@@ -121,8 +130,8 @@ def load(url: str, body: Path, rate: float | None = None, connections: int = CON
 
 
 @contextmanager
-def started(server: str, network: Path) -> Iterator[str]:
-    """A server, and where it answers."""
+def started(server: str, network: Path) -> Iterator[tuple[str, int]]:
+    """A server: where it answers, and its process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
     limits = {"NETWORK": str(network), "BATCH_SIZE": str(BATCH_SIZE), "WAIT_MS": str(WAIT_MS), "OMP_NUM_THREADS": "1"}
@@ -135,19 +144,20 @@ def started(server: str, network: Path) -> Iterator[str]:
         address = ["--address", "127.0.0.1", "--log-level", "error"] if server == "mosec" else []
         command = [str(python_of_peers()), str(PEERS / f"{server.lower()}_server.py"), "--port", port, *address]
         path = "/inference"
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet, start_new_session=True)
     try:
         wait_for(int(port))
         url = f"http://127.0.0.1:{port}{path}"
         until_it_answers(url)
-        yield url
+        yield url, process.pid
     finally:
         process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        with contextlib.suppress(ProcessLookupError):  # LitServe leaves its children behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def until_it_answers(url: str) -> None:
@@ -155,6 +165,21 @@ def until_it_answers(url: str) -> None:
     body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 64], "data": [0.0] * 64}]})
     command = ["curl", "--silent", "--fail", "--retry", "40", "--retry-delay", "1", "--retry-all-errors", "--output", os.devnull]
     subprocess.run([*command, "--header", "content-type: application/json", "--data", body, url], check=True)
+
+
+def cpu_of_tree(pid: int) -> float:
+    """CPU seconds of a process and of all that it started."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):  # it has ended
+                continue
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(cpu(member) for member in family)
 
 
 def python_of_peers() -> Path:

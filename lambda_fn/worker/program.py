@@ -11,6 +11,8 @@
 What is served, where no model is named on the command line, is what ``loading`` reads from the environment.
 
     SLUICE_MODEL=mlp.onnx python -m sluice.lambda_fn.worker --port 8500
+
+SageMaker starts a container with the argument ``serve``, and asks at port 8080 of any address.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ FLUSH = 5.0
 """Seconds that clients have to take their last answers."""
 
 MAX_MODELS = 256
+SAGEMAKER_PORT = 8080
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +237,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """``python -m sluice.lambda_fn.worker``; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m sluice.lambda_fn.worker", description="Models behind HTTP, in batches.")
     parser.add_argument("models", nargs="*", metavar="[NAME=]SPEC", help="by default what SLUICE_MODEL says")
-    parser.add_argument("--port", type=int, required=True, help="0 is a free one")
-    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, help="0 is a free one")
+    parser.add_argument("--host", help="by default this machine alone")
     given = parser.parse_args(arguments)
+    in_sagemaker = given.models == ["serve"]
+    if given.port is None and not in_sagemaker:
+        parser.error("the following arguments are required: --port")
+    port = SAGEMAKER_PORT if given.port is None else given.port
+    host = given.host or ("0.0.0.0" if in_sagemaker else "127.0.0.1")
     try:
-        start([Named.parse(text) for text in given.models], WorkerSettings.from_environment(), given.host, given.port)
+        named = [] if in_sagemaker else [Named.parse(text) for text in given.models]
+        start(named, WorkerSettings.from_environment(), host, port)
     except (InvalidInput, LoadingError) as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +20,12 @@ import numpy as np
 import pytest
 
 from sluice.batching.documents import ServiceProfile, read
+from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import greedy, size_or_timeout
 from sluice.lambda_fn.contract import Answer, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.lambda_fn.models.onnx import OnnxModel
 from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.worker import program
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
 from tests.lambda_fn.worker_sockets import Gated, Scripted, detail, running, served
 
@@ -533,3 +536,35 @@ async def test_sigterm_lets_the_batch_under_way_end() -> None:
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_sagemaker_starts_it_with_serve_at_its_port_on_every_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(program, "start", lambda *arguments: started.append(arguments))
+    assert program.run(["serve"]) == 0
+    assert [(named, host, port) for named, _, host, port in started] == [([], "0.0.0.0", 8080)]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("SLUICE_EXECUTIONS", "0", "SLUICE_EXECUTIONS: 0 is not allowed; allowed: an integer from 1 to 256"),
+        ("SLUICE_QUEUE", "many", "SLUICE_QUEUE: 'many' is not allowed; allowed: an integer"),
+        ("SLUICE_WAIT", "nan", "SLUICE_WAIT: nan is not allowed; allowed: seconds from 0 to 60"),
+        ("SLUICE_TIMEOUT", "0", "SLUICE_TIMEOUT: 0.0 is not allowed; allowed: seconds > 0"),
+    ],
+)
+def test_a_setting_that_is_not_allowed_is_named(variable: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        program.WorkerSettings.from_environment({variable: value})
+
+
+def test_models_are_named_once_each() -> None:
+    settings = program.WorkerSettings()
+    environment = {"SLUICE_MODEL_NAME": "nap", "SLUICE_SLEEPER_INTERCEPT": "0"}
+    (model,) = program.open_models([], settings, environment)
+    assert model.name == "nap"
+    with pytest.raises(InvalidInput, match="model: 'a' is not allowed; allowed: each name once; NAME=SPEC gives another"):
+        program.open_models([program.Named.parse("a=x.onnx"), program.Named.parse("a=y.onnx")], settings, {})
+    with pytest.raises(InvalidInput, match="host, port"):
+        program.listen("127.0.0.1", 70000)
