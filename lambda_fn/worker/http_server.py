@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -32,6 +33,8 @@ LOOK = 1.0
 """Seconds between two looks at the connections."""
 
 Headers = Iterable[tuple[str, str]]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +312,7 @@ class _Connection(asyncio.Protocol):
         if request is not self._active:
             return
         self._active = None
+        self._since = self._server.loop.time()  # what comes next could not before
         self._release(len(request.body))
         if self._server.leaving or self._closing:
             request.keep_alive = False
@@ -373,13 +377,20 @@ class _Connection(asyncio.Protocol):
             if request.refusal is not None:
                 request.fail(request.refusal)
             else:
-                self._server.handle(request)
+                self._handle(request)
         self._replying = False
         if self._active is None and not self._turn:
             if self._closing:
                 self._close()
             elif not self.transport.is_closing() and not self.transport.is_reading():
                 self.transport.resume_reading()
+
+    def _handle(self, request: Request) -> None:
+        try:
+            self._server.handle(request)
+        except Exception:
+            _log.exception("request failed: %s %s", request.method, request.path)
+            request.fail(Failure(500, "Internal server error", "an error inside the worker; its log has the details"))
 
     def _refuse_size(self, size: int, counted: int = 0) -> Failure | None:
         """Why a body of this size is not taken, of which so much is counted already."""

@@ -392,6 +392,9 @@ def _checked(answers: object, items: Sequence[Item]) -> list[Answer]:
 
 
 def _told(work: Work, answers: list[Answer], seconds: float) -> Answered:
+    for answer in answers:
+        if not 200 <= answer.status <= 599:
+            raise ValueError(f"status: {answer.status!r} is not allowed; allowed: 200 to 599")
     if not work.single:
         return Answered(answers, contract.encode_answers(answers), seconds)
     contract.check_sendable(answers[0])

@@ -235,6 +235,7 @@ async def test_of_single_requests_computed_together_the_one_that_fails_fails_alo
         (lambda items: [1, 2], "the model answered with list; allowed: a list of answers"),
         (lambda items: [Answer("a", 200, "text/plain", b"")], "the model gave 1 answers to 2 requests"),
         (lambda items: [Answer("a", "no", "text/plain", b""), Answer("b", 200, 7, b"")], "an answer cannot be sent"),
+        (lambda items: [Answer(item.id, 99, "text/plain", b"") for item in items], "status: 99 is not allowed"),
         (lambda items: sys.exit(3), "SystemExit: 3"),
     ],
 )
@@ -244,6 +245,17 @@ async def test_a_model_that_returns_garbage_is_a_500_that_says_what(garbage: Any
         assert status == 500
         assert said in detail(body)
         assert (await get(client, url + "/health"))[0] == 200
+
+
+async def test_a_model_that_cannot_describe_itself_is_a_500_and_the_connection_goes_on() -> None:
+    class Dumb(Sleeper):
+        def metadata(self) -> dict[str, Any]:
+            raise RuntimeError("no words")
+
+    async with running(served(Dumb("echo"))) as (_, url), aiohttp.ClientSession() as client:
+        status, body = await get(client, f"{url}/v2/models/echo")
+        assert (status, detail(body)) == (500, "an error inside the worker; its log has the details")
+        assert (await post(client, url, encode_batch(BATCH)))[0] == 200
 
 
 async def test_an_answer_with_a_header_of_two_lines_does_not_leave() -> None:

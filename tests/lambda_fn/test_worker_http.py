@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -250,3 +251,49 @@ async def test_http_1_0_and_head_are_answered_as_they_ask() -> None:
         status, headers, body = await raw.answer()
         assert (status, headers["connection"], body) == (200, "close", b'{"ready":true}')
         assert await raw.ended()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_answers_are_the_same_however_the_bytes_come(seed: int) -> None:
+    rng = random.Random(seed)
+    stream, expected = b"", []
+    for _i in range(12):
+        body = bytes(rng.choices(b"0123456789", k=rng.randrange(1, 40)))
+        kind = rng.randrange(4)
+        if kind == 0:
+            half = len(body) // 2
+            chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:half], body[half:]) if part)
+            stream += b"POST /models/echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+        elif kind == 1:
+            stream += b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n"
+            body = b'{"ready":true}'
+        elif kind == 2:
+            stream += b"POST /models/echo HTTP/1.1\r\ncontent-length: 2000\r\n\r\n" + b"x" * 2000
+        else:
+            stream += b"POST /models/echo HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        expected.append((413, b"") if kind == 2 else (200, body))
+    async with running(served(Sleeper("echo")), max_body=1000) as (worker, url):
+        raw = await Raw.to(url)
+        while stream:
+            size = rng.choice([1, 2, 7, 100, 3000])
+            raw.send(stream[:size])
+            stream = stream[size:]
+            await asyncio.sleep(0)
+        answers = [await raw.answer() for _ in expected]
+        assert [(status, body if status == 200 else b"") for status, _, body in answers] == expected
+        raw.close()
+        assert worker.server.held == 0
+
+
+async def test_half_a_request_that_came_while_another_was_answered_has_its_time_from_then_on() -> None:
+    model = Gated()
+    async with running(served(model), header_timeout=0.15) as (_, url):
+        raw = await Raw.to(url)
+        raw.send(HEAD % len(BODY) + BODY + b"POST / HT")
+        await asyncio.to_thread(model.entered.acquire)
+        await asyncio.sleep(0.3)
+        model.gate.set()
+        assert (await raw.answer())[0] == 200
+        raw.send(b"TP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(BODY) + BODY)
+        assert (await raw.answer())[0] == 200
+        raw.close()
