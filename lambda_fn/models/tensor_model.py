@@ -67,7 +67,8 @@ class TensorModel(ABC):
             except BadRequest as error:
                 answers[index] = failed(item.id, 400, "Bad request", str(error))
                 continue
-            alike.setdefault(tuple(request.inputs[spec.name].shape[1:] for spec in self.takes), []).append((index, request, rows))
+            shapes = tuple([request.inputs[spec.name].shape[1:] for spec in self.takes])
+            alike.setdefault(shapes, []).append((index, request, rows))
         for members in alike.values():
             results = self._compute_all([request.inputs for _, request, _ in members], [rows for *_, rows in members])
             for (index, request, _), result in zip(members, results, strict=True):

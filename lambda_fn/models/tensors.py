@@ -255,6 +255,13 @@ def _from_json(tensor: _Input) -> Array:
     if tensor.datatype == BYTES:
         return _from_texts(tensor)
     dtype = DTYPES[tensor.datatype]
+    if (code := _PACKED.get(tensor.datatype)) and len(tensor.data) == math.prod(tensor.shape):
+        packed = bytearray(len(tensor.data) * dtype.itemsize)
+        try:
+            struct.pack_into(f"<{len(tensor.data)}{code}", packed, 0, *tensor.data)
+            return np.frombuffer(packed, dtype).reshape(tensor.shape)
+        except (struct.error, OverflowError):  # not a flat list of numbers that fit, as most are: below it is told why
+            pass
     try:
         array: Array = np.asarray(tensor.data)
         # What numpy would convert in silence: text, null, 1.5 to an integer, 300 to a byte, 1e300 to FP32.
@@ -271,6 +278,10 @@ def _from_json(tensor: _Input) -> Array:
     except (ValueError, TypeError, ArithmeticError) as error:
         raise BadRequest(f"inputs[{tensor.name}].data: not an array of {tensor.datatype}: {error}") from None
     return _shaped(tensor, array)
+
+
+_PACKED = {"FP32": "f", "FP64": "d"}
+"""How ``struct`` packs a datatype, in a third of numpy's time; it raises for a number that is too large, and for what is none."""
 
 
 @np.errstate(over="raise")  # which costs half of what a block does

@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sluice.batching.policy import Policy, decide
 
@@ -38,13 +38,15 @@ class Work:
     waits: bool = True  # for an answer
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What is computed now, together (nothing where it is empty); who was given up; when to ask again (``None``: at an event)."""
 
     batch: tuple[Work, ...] = ()
     dropped: tuple[Work, ...] = ()
     wake_at: float | None = None
+
+
+_NOTHING = Step()
 
 
 class Turns:
@@ -110,7 +112,7 @@ class Turns:
     def next(self, now: float) -> Step:
         """What begins now; to be asked again until nothing does."""
         if self.running >= self._executions or not self.waiting:
-            return Step()
+            return _NOTHING
         singles, batches = self._singles, self._batches
         oldest = singles[0].came_at if singles else math.inf
         if batches and batches[0].came_at <= oldest:
