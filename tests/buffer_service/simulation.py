@@ -327,6 +327,8 @@ class World(Account):
     def _resume(self, process: Process) -> None:
         if process.alive:
             self.note(f"{process.name} goes on")
+            if process.name in self.throttled_at:  # for a process that takes no step no time passes
+                self.throttled_at[process.name] += self.loop.time() - process.hits[-1]
             process.hits.append(self.loop.time())
             self.loop.resume_process(process.name)
 
