@@ -1,6 +1,8 @@
 """When the requests of a model came, as calls to its queues noted it. What may live here: the record and how it is read, no store.
 
-A call notes when it was made and how old each of its accepted arrivals was then; ``arrival_stream.py`` has the same in Redis.
+A call notes when it was made and how old each of its accepted arrivals was then; ``arrival_stream.py`` has the same in Redis. The
+clock of the calls may be set back: it is the newest call's that dates all, and where a call is dated after the next one, no time is
+taken to have passed between the two. A clock that is set forward looks like time without arrivals.
 """
 
 from __future__ import annotations
@@ -49,9 +51,12 @@ def arrival_times(*records: Iterable[Call]) -> array[float]:
     complete_from = -math.inf
     for newest_first in records:
         oldest = None
+        next_at, set_back = math.inf, 0.0  # s; by how much the clock was set back after a call, in sum
         for oldest in newest_first:
             made_at, ages, _ = oldest
-            times.extend([made_at - age for age in ages])
+            set_back += max(0.0, made_at - set_back - next_at)
+            next_at = made_at - set_back
+            times.extend([next_at - age for age in ages])
         if oldest is not None and oldest.before:
-            complete_from = max(complete_from, oldest.made_at)
+            complete_from = max(complete_from, next_at)
     return array("d", sorted(time for time in times if time >= complete_from))

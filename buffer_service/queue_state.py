@@ -1,7 +1,7 @@
 """The state of one queue, shared by all processes: the executable specification of ``lua/advance.lua``.
 
 What may live here: the members that wait, the batches in flight and whose they are, who was heard of when, how often a member was
-lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) is an argument and does not run backwards.
+lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) is an argument.
 
     events                          the queue
     ------                          ---------
@@ -18,6 +18,12 @@ in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rul
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
 nobody: perhaps the store was away, and all others are about to be heard of. Ties: a lease that ends now still holds; of
 members lost together the oldest is first, of those equally old the one whose batch left first.
+
+The clock may be set back, or a replica whose clock is behind may take over. Nobody arrived after now and nobody was heard of after
+now: as soon as the head of the queue is dated after now, all that wait are dated now; an owner of batches in flight whom a sweep
+finds heard of after now was heard of now. So nothing lasts longer by as much as the clock was set back: a hold, the age at which a
+member is dropped, and a lease begin anew. Where the clock is set forward, they end. Who was not heard of for ``FORGOTTEN_AFTER``
+leases counts as never heard of.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ Dated = tuple[float, bytes]
 """A member with its arrival time (s), which a lost batch keeps."""
 
 DEAD_KEPT = 1000  # members that were lost too often, the last so many
+FORGOTTEN_AFTER = 10  # leases
 
 
 class QueueState:
@@ -41,7 +48,7 @@ class QueueState:
     def __init__(self, record: ArrivalRecord) -> None:
         self.record = record
         self.epoch = ""
-        self.batcher: Batcher[Dated] | None = None
+        self.batcher: Batcher[bytes] | None = None
         self.in_flight: dict[str, tuple[Dated, ...]] = {}
         self.taken = 0  # members that left in batches
         self.seen: dict[str, float] = {}  # by process
@@ -68,7 +75,7 @@ class QueueState:
         if events.gone:
             self._withdraw(batcher, events.gone)
         accepted = max(0, min(len(events.arrivals), limits.max_queue_length - len(batcher)))
-        arrivals = [(now, member) for member in events.arrivals[:accepted]]
+        arrivals = events.arrivals[:accepted]
         if accepted and limits.arrivals_kept and not events.recorded:
             self.record.note(now, events.ages[:accepted] or (0.0,) * accepted, limits.arrivals_kept)
         if events.leaving:
@@ -79,10 +86,10 @@ class QueueState:
                 accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch
             )
         step = batcher.advance(now, arrivals)
-        released = [self._release(f"{process}:{call}:{i}", members) for i, members in enumerate(step.batches)]
-        dropped = [member for _, member in step.dropped]
+        batches = [tuple(zip(*batch, strict=True)) for batch in zip(step.arrived, step.batches, strict=True)]
+        released = [self._release(f"{process}:{call}:{i}", members) for i, members in enumerate(batches)]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return Outcome(accepted, released, dropped, dead, wake_in, len(batcher), self.taken, self._busy(), self.epoch)
+        return Outcome(accepted, released, list(step.dropped), dead, wake_in, len(batcher), self.taken, self._busy(), self.epoch)
 
     def _complete(self, batch_ids: Sequence[str]) -> int:
         """How many of these were in flight, and are no more."""
@@ -102,18 +109,19 @@ class QueueState:
         """Batches in flight, where that bounds something."""
         return len(self.in_flight) if self.batcher is not None and self.batcher.policy.servers is not None else 0
 
-    def _withdraw(self, batcher: Batcher[Dated], members: Sequence[bytes]) -> None:
+    def _withdraw(self, batcher: Batcher[bytes], members: Sequence[bytes]) -> None:
         gone = Counter(members)
 
-        def leaves(dated: Dated) -> bool:
-            left = gone[dated[1]] > 0
-            gone[dated[1]] -= left
+        def leaves(member: bytes) -> bool:
+            left = gone[member] > 0
+            gone[member] -= left
             return left
 
         batcher.withdraw(leaves)
 
-    def _sweep(self, batcher: Batcher[Dated], process: str, serving: Sequence[str], limits: Limits, now: float) -> list[bytes]:
+    def _sweep(self, batcher: Batcher[bytes], process: str, serving: Sequence[str], limits: Limits, now: float) -> list[bytes]:
         """Renew the lease of ``process``; put what nobody serves back to the head; return what was lost too often."""
+        self._date_owners(now)
         judges = process in self.seen and now <= self.seen[process] + limits.lease
         self.seen[process] = now
         held = set(serving)
@@ -131,9 +139,15 @@ class QueueState:
                 else:
                     lost.append((arrived, member))
         lost.sort(key=lambda dated: dated[0])
-        batcher.take_back(len(batches), [(dated[0], dated) for dated in lost])
+        batcher.take_back(len(batches), lost)
         self.dead.extend(dead)
+        self.seen = {name: at for name, at in self.seen.items() if at >= now - FORGOTTEN_AFTER * limits.lease}
         return dead
+
+    def _date_owners(self, now: float) -> None:
+        """Nobody whose batches are in flight was heard of after now."""
+        for owner in {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}.intersection(self.seen):
+            self.seen[owner] = min(self.seen[owner], now)
 
     def _leased(self, batch_id: str, process: str, held: set[str], lease: float, now: float) -> bool:
         owner = batch_id[:PROCESS_LENGTH]

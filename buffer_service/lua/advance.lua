@@ -20,6 +20,7 @@
 --       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each
 --       12 number of members that have gone
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
+-- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
 --           batches in flight (0 where servers are elastic) }
 
@@ -56,6 +57,15 @@ local function unpacked(packed)
     if type(member) ~= 'string' then return end
   end
   return batch
+end
+
+-- The times of so many members, who came now.
+local function date(count)
+  local stamps = {}
+  for i = 1, count do
+    stamps[i] = stamp
+  end
+  push('RPUSH', KEYS[2], stamps)
 end
 
 local function pop(count)
@@ -98,8 +108,12 @@ if n_serving >= 0 then
   for _, id in ipairs(redis.call('HKEYS', KEYS[4])) do
     local owner = string.sub(id, 1, 8)
     if alive[owner] == nil then
-      local seen = redis.call('ZSCORE', KEYS[5], owner)
-      alive[owner] = seen and now <= tonumber(seen) + tonumber(ARGV[5]) or false
+      local seen = tonumber(redis.call('ZSCORE', KEYS[5], owner) or '')
+      if seen and seen > now then
+        seen = now
+        redis.call('ZADD', KEYS[5], stamp, owner)
+      end
+      alive[owner] = seen and now <= seen + tonumber(ARGV[5]) or false
     end
     if (judges and not alive[owner]) or (owner == process and not serving[id]) then
       local packed = redis.call('HGET', KEYS[4], id)
@@ -133,7 +147,7 @@ end
 local waiting = redis.call('LLEN', KEYS[2])
 local members = redis.call('LLEN', KEYS[3])
 if waiting > members then redis.call('RPOP', KEYS[2], waiting - members) end
-for _ = waiting + 1, members do redis.call('RPUSH', KEYS[2], stamp) end
+if waiting < members then date(members - waiting) end
 waiting = members
 
 -- Who has gone leaves both lists.
@@ -151,12 +165,11 @@ end
 -- Arrivals, as many as fit.
 local accepted = math.max(0, math.min(#ARGV - argument, tonumber(ARGV[4]) - waiting))
 if accepted > 0 then
-  local stamps, arrivals = {}, {}
+  local arrivals = {}
   for i = 1, accepted do
-    stamps[i] = stamp
     arrivals[i] = ARGV[argument + i]
   end
-  push('RPUSH', KEYS[2], stamps)
+  date(accepted)
   push('RPUSH', KEYS[3], arrivals)
   waiting = waiting + accepted
 end
@@ -181,7 +194,12 @@ local taken = 0
 local wake_in = ''
 local in_flight = servers >= 0 and redis.call('HLEN', KEYS[4]) or 0
 while waiting > 0 and not leaving do
-  local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0)) or now
+  local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
+  if not (oldest and oldest <= now) then
+    redis.call('DEL', KEYS[2])
+    date(waiting)
+    oldest = now
+  end
   if drop_after >= 0 and now > oldest + drop_after then
     local _, members = pop(1)
     dropped[#dropped + 1] = members[1]

@@ -1,11 +1,13 @@
 """The executable specification of the live buffer: events with their time in, batches and the next wake time out.
 
 What may live here: the queue of one model and the count of its batches in flight. What may not: a clock, a timer, payloads'
-contents, a network. Whoever owns a ``Batcher`` owns the time; it must not run backwards.
+contents, a network. Whoever owns a ``Batcher`` owns the time, which should not run back. Where it does, nobody arrived after now:
+as soon as the oldest is dated after now, all that wait are dated now, and their holds run from there.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,11 +23,12 @@ Member = TypeVar("Member")
 class Step(Generic[Member]):
     """What an event led to.
 
-    ``batches`` leave now, in this order, each oldest first; ``dropped`` were given up; at ``wake_at`` (seconds on the owner's
-    clock, ``None``: not before the next event) the owner must call ``tick``.
+    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock);
+    ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the owner must call ``tick``.
     """
 
     batches: tuple[tuple[Member, ...], ...]
+    arrived: tuple[tuple[float, ...], ...]
     dropped: tuple[Member, ...]
     wake_at: float | None
 
@@ -37,7 +40,6 @@ class Batcher(Generic[Member]):
         self.policy = policy
         self.in_flight = 0
         self._waiting: deque[tuple[float, Member]] = deque()
-        self._now = -float("inf")
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -63,25 +65,34 @@ class Batcher(Generic[Member]):
         """Everything that happened at ``now``: first the completions, then the arrivals, then the rule."""
         self.accept(now, arrivals, completed)
         batches: list[tuple[Member, ...]] = []
+        arrived: list[tuple[float, ...]] = []
         dropped: list[Member] = []
         while True:
-            oldest = self._waiting[0][0] if self._waiting else now
-            decision = decide(self.policy, len(self._waiting), oldest, now, self.in_flight)
+            decision = decide(self.policy, len(self._waiting), self._oldest(now), now, self.in_flight)
             if decision.drop:
                 dropped.append(self._waiting.popleft()[1])
             elif decision.take:
-                batches.append(tuple(self._waiting.popleft()[1] for _ in range(decision.take)))
+                times, members = zip(*(self._waiting.popleft() for _ in range(decision.take)), strict=True)
+                arrived.append(times)
+                batches.append(members)
                 self.in_flight += 1
             else:
-                return Step(tuple(batches), tuple(dropped), decision.wake_at)
+                return Step(tuple(batches), tuple(arrived), tuple(dropped), decision.wake_at)
+
+    def _oldest(self, now: float) -> float:
+        """When the oldest arrived, ``now`` where nobody waits."""
+        if not self._waiting:
+            return now
+        if self._waiting[0][0] > now:
+            self._waiting = deque((now, member) for _, member in self._waiting)
+        return self._waiting[0][0]
 
     def accept(self, now: float, arrivals: Iterable[Member] = (), completed: int = 0) -> None:
         """Take events without applying the rule, which the next event will do."""
-        if not now >= self._now:
-            raise InvalidInput("now", now, f"a time that does not run backwards (last seen: {self._now})")
+        if math.isnan(now):
+            raise InvalidInput("now", now, "a number of seconds")
         if not 0 <= completed <= self.in_flight:
             raise InvalidInput("completed", completed, f"from 0 to the {self.in_flight} batches in flight")
-        self._now = now
         self.in_flight -= completed
         self._waiting.extend((now, member) for member in arrivals)
 

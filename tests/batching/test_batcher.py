@@ -117,11 +117,28 @@ def test_a_lost_batch_returns_to_the_head_with_its_age():
     assert batcher.tick(0.75).batches == (("a", "c"),)
 
 
-def test_time_that_runs_backwards_is_refused():
-    batcher = Batcher(constructors.no_batching())
-    batcher.tick(2.0)
-    with pytest.raises(InvalidInput, match=r"now: 1.0 .* does not run backwards \(last seen: 2.0\)"):
-        batcher.tick(1.0)
+def test_when_time_runs_back_who_waits_came_now_and_his_hold_runs_on_from_there():
+    batcher = Batcher(constructors.size_or_timeout(3, 1.0))
+    batcher.arrive(1000.0, "ab")
+    assert batcher.tick(990.0).wake_at == 991.0
+    assert batcher.tick(990.5).wake_at == 991.0
+    step = batcher.tick(991.0)
+    assert (step.batches, step.arrived) == ((("a", "b"),), ((990.0, 990.0),))
+
+
+def test_who_came_after_now_is_dated_when_he_is_the_oldest():
+    batcher = Batcher(constructors.size_or_timeout(4, 1.0))
+    batcher.arrive(10.0, "a")
+    batcher.arrive(10.75, "b")
+    assert batcher.arrive(10.25, "c").wake_at == 11.0
+    batcher.withdraw("a".__eq__)
+    assert batcher.tick(10.5).wake_at == 11.5
+    assert batcher.tick(11.5).arrived == ((10.5, 10.5),)
+
+
+def test_a_time_that_is_no_number_is_refused():
+    with pytest.raises(InvalidInput, match="now: nan .* a number of seconds"):
+        Batcher(constructors.no_batching()).tick(float("nan"))
 
 
 def test_more_completions_than_batches_in_flight_are_refused():

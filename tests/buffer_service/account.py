@@ -7,7 +7,7 @@ What must hold (``Account.wrong`` has what does not):
 2.  The queue answers every call as ``queue_in_words.py`` has it: batches as the table says, oldest first, never more in flight than
     it has servers; who is taken back keeps his age; what was lost too often is put aside.
 3.  Nobody's batch is taken back while he holds it: from another only when that one was not heard of for a lease, for a reason; from
-    himself only where an answer of the store was lost.
+    himself only where an answer of the store was lost. A reason is also that the store's clock was set forward since.
 4.  A request is computed where a batch with it is in flight, by one part of it at a time, and once; again only where it was taken
     back, the store lost the queue, or an answer of the store was lost.
 5.  A route is drained only when no caller of the process waits at it.
@@ -60,8 +60,8 @@ class Planted(Exception):
 class CallMade(NamedTuple):
     """A call that the store executed; a ``policy`` was installed, or ``events`` were taken. Neither: the store lost its data.
 
-    ``by`` numbers the queues as processes opened them. Without an ``outcome`` the store did not know the queue; ``open_order`` is
-    where the order of the outcome is anybody's.
+    ``by`` numbers the queues as processes opened them; ``now`` is by the store's clock. Without an ``outcome`` the store did
+    not know the queue; ``open_order`` is where the order of the outcome is anybody's.
     """
 
     by: int
@@ -114,7 +114,9 @@ class Account:
         self.loop = loop
         self.limits = limits
         self.patience = patience  # s a caller waits
+        self.set_by: list[tuple[float, float]] = []  # when the store's clock was set, and by how much (s)
         self.in_words: dict[str, QueueInWords] = {}  # by queue
+        self.heard_at: dict[tuple[str, str], float] = {}  # by queue and process: when it was last heard of
         self.announced: set[tuple[str, str]] = set()  # queues and batches that the process they were released to knows of
         self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
         self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
@@ -148,6 +150,14 @@ class Account:
         self.throttled_at: dict[str, float] = {}  # when a function refused a batch of a process last, for now
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
 
+    def store_time(self) -> float:
+        """What the store's clock says."""
+        return self.loop.time() + sum(seconds for _, seconds in self.set_by)
+
+    def clock_set(self, seconds: float) -> None:
+        """The store's clock was set forward, or back."""
+        self.set_by.append((self.loop.time(), seconds))
+
     def note(self, line: str) -> None:
         """Something happened."""
         if self.verbose:
@@ -167,11 +177,12 @@ class Account:
     def forgotten(self) -> None:
         """The store is about to lose all its data."""
         self.note("the store forgets")
-        self.calls.append(CallMade(0, "", "", self.loop.time()))
+        self.calls.append(CallMade(0, "", "", self.store_time()))
         once = set(self.by_id) - self.again  # nobody else may compute who was never submitted again
         self.at_home.update(request for request in once if self._computed_at_home(request))
         self.again.update(self.by_id)
         self.in_words.clear()
+        self.heard_at.clear()
         self.due.clear()
 
     def _computed_at_home(self, request: str) -> bool:
@@ -191,7 +202,7 @@ class Account:
     def installed(self, by: int, route: str, process: Process, policy: Policy) -> None:
         """The store has taken a table."""
         self.note(f"{process.name} {route!r}: installs {policy.kind} {policy.parameters}")
-        self.calls.append(CallMade(by, route, process.name, self.loop.time(), policy))
+        self.calls.append(CallMade(by, route, process.name, self.store_time(), policy))
         name = queue_name(MODEL, route)
         followed = self.followed.pop((process.name, route), math.inf)
         anew = any(call.by == 0 for call in self.calls)  # a queue that was lost
@@ -209,9 +220,9 @@ class Account:
         name = queue_name(MODEL, route)
         words = self.in_words[name]
         self._check_prompt(name, process, events, now)
-        for wrong in words.check(process.name, events, outcome, self.limits, now):
+        for wrong in words.check(process.name, events, outcome, self.limits, self.store_time()):
             self.blame(f"{name}, {process.name}: {wrong}")
-        self.calls.append(CallMade(by, route, process.name, now, None, events, outcome, words.open_order))
+        self.calls.append(CallMade(by, route, process.name, self.store_time(), None, events, outcome, words.open_order))
         self.note(f"{process.name} {route!r}: {_shown(events)} -> {_shown_outcome(outcome)}")
         if events.leaving:
             self._check_leaves_nobody(name, process)
@@ -220,6 +231,8 @@ class Account:
             self.due[name] = now + outcome.wake_in, process.name, now
         for taken in words.taken_back:
             self._check_taken_back(name, taken)
+        if events.serving is not None:
+            self.heard_at[name, process.name] = now
         if events.recorded:
             for request in map(member_id, events.arrivals[: outcome.accepted]):
                 self.adopted_by[request] = process.name
@@ -292,15 +305,18 @@ class Account:
 
     def _check_taken_back(self, name: str, taken: TakenBack) -> None:
         owner = self.processes[taken.batch_id[:8]]
-        released_at = self.released_at[name, taken.batch_id]
+        released_at, heard = self.released_at[name, taken.batch_id], self.heard_at.get((name, owner.name))
         if taken.by == owner.name:  # he never knew of it, or could not send or move what came of it
             hits = owner.let_down if (name, taken.batch_id) in self.announced else owner.hits
             excused = any(hit >= released_at for hit in hits)
-        elif taken.heard is None:  # nobody has heard of him since the store forgot, until his next call, which is due at once
+        elif heard is None:  # nobody has heard of him since the store forgot, until his next call, which is due at once
             away = not owner.alive or owner.closed or any(hit >= released_at - 2 * self.limits.lease for hit in owner.hits)
             excused = any(call.by == 0 for call in self.calls) and (away or self.loop.time() <= released_at + IN_TIME)
         else:
-            excused = not owner.alive or any(hit >= taken.heard - 2 * self.limits.lease for hit in owner.hits)
+            excused = not owner.alive or any(hit >= heard - 2 * self.limits.lease for hit in owner.hits)
+            # A step forward that is longer than a lease ends the judge's too, whose first sweep then judges nobody.
+            swept = self.heard_at.get((name, taken.by), -math.inf)
+            excused |= any(at >= heard and step > 0 and (step <= self.limits.lease or swept >= at) for at, step in self.set_by)
         if not excused:
             self.blame(f"{name}: batch {taken.batch_id} is taken back by {taken.by} though its process holds it")
         self.note(f"{name}: {taken.batch_id} is taken back by {taken.by}")
@@ -511,7 +527,7 @@ class Account:
                 self.blame(f"{name}: {left} are left")
             if known[name] != set(words.heard):
                 self.blame(f"{name}: knows of {known[name]} instead of {set(words.heard)}")
-            holding = [p for p, heard in words.heard.items() if not any(hit >= heard for hit in self.processes[p].hits)]
+            holding = [p for p in words.heard if not any(hit >= self.heard_at[name, p] for hit in self.processes[p].hits)]
             if holding := [p for p in holding if p not in dead]:  # a goodbye is said once, and may not arrive
                 self.blame(f"{name}: {holding} hold their lease")
         for process in self.processes.values():

@@ -13,12 +13,11 @@ from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limit
 
 @dataclass(slots=True)
 class TakenBack:
-    """A batch that a sweep of ``by`` took from its owner; ``heard`` is when that was heard of last (``None``: never)."""
+    """A batch that a sweep of ``by`` took from its owner."""
 
     batch_id: str
     members: list[bytes]
     by: str
-    heard: float | None
 
 
 @dataclass(slots=True)
@@ -68,19 +67,22 @@ class QueueInWords:
         return wrong
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
-        judges = now - self.heard.get(process, -float("inf")) <= limits.lease
+        judges = now <= self.heard.get(process, -float("inf")) + limits.lease
         self.heard[process] = now
+        for owner in {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}:
+            if self.heard.get(owner, now) > now:  # by a clock that was set back since
+                self.heard[owner] = now
         back: list[tuple[float, bytes]] = []
         lost: list[list[tuple[float, bytes]]] = []
         dead = []
         for batch_id, members in list(self.in_flight.items()):
             owner = batch_id[:PROCESS_LENGTH]
             heard = self.heard.get(owner)
-            kept = not judges or (heard is not None and now - heard <= limits.lease)
+            kept = not judges or (heard is not None and now <= heard + limits.lease)
             kept = batch_id in events.serving if owner == process else kept
             if kept:
                 continue
-            self.taken_back.append(TakenBack(batch_id, [member for _, member in members], process, heard))
+            self.taken_back.append(TakenBack(batch_id, [member for _, member in members], process))
             lost.append(members)
             for came, member in self.in_flight.pop(batch_id):
                 self.losses[member[:ID_LENGTH]] = self.losses.get(member[:ID_LENGTH], 0) + 1
@@ -92,12 +94,16 @@ class QueueInWords:
         ages = [{came for came, _ in members} for members in lost]
         self.open_order = sum(map(len, ages)) > len(set().union(*ages)) or (len(lost) > 1 and len(dead) > 1)
         self.waiting[:0] = sorted(back, key=lambda entry: entry[0])
+        for silent in [name for name, at in self.heard.items() if at < now - 10 * limits.lease]:
+            del self.heard[silent]
         return dead
 
     def _check_rule(self, process, outcome, now, expect) -> None:  # type: ignore[no-untyped-def]
         """Batches and drops, one by one as the table says; and nothing is due any more."""
         policy, released, dropped = self.policy, list(outcome.batches), list(outcome.dropped)
         while self.waiting:
+            if self.waiting[0][0] > now:  # nobody comes from the future
+                self.waiting = [(now, member) for _, member in self.waiting]
             oldest = self.waiting[0][0]
             if policy.drop_after is not None and now > oldest + policy.drop_after:
                 expect("dropped", dropped.pop(0) if dropped else None, self.waiting.pop(0)[1])

@@ -68,6 +68,7 @@ FAULTS = (
 STRANGERS = "a later version, and garbage"  # drawn apart, so that the others strike as they did without it
 STRANGER = "ffffffff"
 OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
+CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
 
 
 class World(Account):
@@ -86,6 +87,8 @@ class World(Account):
             drawn += (STRANGERS,)
         apart = random.Random(f"workers of {seed}")  # so that whatever else a seed draws is as it was without these
         drawn += tuple(fault for fault in OF_WORKERS if apart.random() < weather)
+        self.rng_of_clock = random.Random(f"time of {seed}")
+        drawn += (CLOCK,) * (self.rng_of_clock.random() < weather)
         self.faults = frozenset(drawn if faults is None else faults)
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
@@ -177,6 +180,17 @@ class World(Account):
         self.forgotten()
         self.backend.queues.clear()
         self.mail.clear()
+
+    def set_clock(self) -> None:
+        """The store's clock is set; far back where another machine takes over, and with the first went who held a batch."""
+        rng = self.rng_of_clock
+        seconds = rng.choice((-10.0, -rng.uniform(0.0, 1.0), -rng.uniform(0.0, 1.0), rng.uniform(0.0, 1.0), 3600.0))
+        self.note(f"the store's clock is set by {seconds} s")
+        self.clock_set(seconds)
+        owners = {batch_id[:8] for words in self.in_words.values() for batch_id in words.in_flight}
+        holding = sorted(owners - {"process0", STRANGER})
+        if holding and seconds < -self.lease:
+            self.stop(self.processes[rng.choice(holding)], None)
 
     # -- functions
 
@@ -313,6 +327,8 @@ class World(Account):
     def _resume(self, process: Process) -> None:
         if process.alive:
             self.note(f"{process.name} goes on")
+            if process.name in self.throttled_at:  # for a process that takes no step no time passes
+                self.throttled_at[process.name] += self.loop.time() - process.hits[-1]
             process.hits.append(self.loop.time())
             self.loop.resume_process(process.name)
 
@@ -486,6 +502,9 @@ class World(Account):
         if "processes crash" in self.faults:
             for process in processes[1 : rng.randint(2, 3)]:
                 strike(rng.uniform(0.1, FAULTS_END), self.stop, process, None)
+        if CLOCK in self.faults:
+            for _ in range(self.rng_of_clock.randint(1, 3)):
+                self.later(self.rng_of_clock.uniform(0.1, FAULTS_END), self.set_clock)
         if STRANGERS in self.faults:
             for _ in range(3):
                 self.later(self.rng_of_strangers.uniform(0.1, FAULTS_END), self._plant)
@@ -507,7 +526,7 @@ class World(Account):
         queue = MemoryStore(self.backend, STRANGER).queue(MODEL, self.limits, route)
         events = Events(members, leaving=True)
         try:
-            outcome = _at_once(queue.advance(events, self.loop.time()))
+            outcome = _at_once(queue.advance(events, self.store_time()))
         except QueueLost:
             return
         taken = {member[:16] for member in members[: outcome.accepted]}
@@ -648,7 +667,7 @@ class SimulatedQueue:
 
     async def advance(self, events: Events, now: float | None = None) -> Outcome:
         def work() -> Outcome:
-            now = self._world.loop.time()
+            now = self._world.store_time()
             try:
                 outcome: Outcome = _at_once(self._queue.advance(events, now))
             except QueueLost:

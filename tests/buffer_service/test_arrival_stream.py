@@ -100,6 +100,23 @@ async def test_the_arrivals_of_several_processes_are_merged_in_their_order(store
     assert store.arrival_times() == [0.75, 1.0, 1.75, 1.75]
 
 
+async def test_a_clock_that_is_set_back_leaves_the_times_between_arrivals_as_they_were(store):
+    queue = await store.queue()
+    for now in (100.0, 101.0, 103.0, 93.0, 94.5, 94.0, 95.0):
+        await queue.advance(Events(members(2), ages=[0.25, 0.0]), now=now)
+    calls = [89.5, 90.5, 92.5, 92.5, 94.0, 94.0, 95.0]
+    assert store.arrival_times() == sorted(time for now in calls for time in (now - 0.25, now))
+
+
+async def test_what_came_after_a_clock_was_set_back_is_read_where_older_calls_were_trimmed(store):
+    queue = await store.queue(arrivals_kept=100)
+    for now in (*range(1000, 1500), *range(100, 160)):
+        await queue.advance(Events(members(1)), now=float(now))
+    times = store.arrival_times()
+    assert len(times) >= 100
+    assert times[-100:] == [100.0 - i for i in range(39, -1, -1)] + [float(now) for now in range(100, 160)]
+
+
 @pytest.mark.parametrize("size", [1, 7])
 async def test_the_newest_are_kept_and_none_between_them_is_missing(store, size):
     queue = await store.queue(arrivals_kept=1000)

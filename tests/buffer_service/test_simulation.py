@@ -31,7 +31,7 @@ from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
-from tests.buffer_service.simulation import FAULTS, OF_WORKERS, STRANGER, World, simulate
+from tests.buffer_service.simulation import CLOCK, FAULTS, OF_WORKERS, STRANGER, World, simulate
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
@@ -62,7 +62,7 @@ def _seen(world: World) -> set[Any]:
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
+    wanted = {*FAULTS, *OF_WORKERS, CLOCK, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
     for seed in range(AT_MOST):
@@ -136,14 +136,18 @@ def _releases_more_than_the_table_says(release: Any) -> Any:
     def generous(state: QueueState, batch_id: str, members: Any) -> Released:
         assert state.batcher is not None
         if state.batcher._waiting:
-            members = (*members, state.batcher._waiting.popleft()[1])
+            members = (*members, state.batcher._waiting.popleft())
         return release(state, batch_id, members)
 
     return generous
 
 
 def _makes_young_again_what_is_taken_back(take_back: Any) -> Any:
-    return lambda batcher, batches, members: take_back(batcher, batches, [(batcher._now, dated) for _, dated in members])
+    return lambda batcher, batches, members: take_back(batcher, batches, [(math.inf, member) for _, member in members])
+
+
+def _believes_who_came_after_now(oldest: Any) -> Any:
+    return lambda batcher, now: batcher._waiting[0][0] if batcher._waiting else now
 
 
 def _forgets_what_a_failed_call_brought(failed: Any) -> Any:
@@ -218,6 +222,8 @@ DEFECTS: dict[str, Plant] = {
     "never reports a completion": _patched(RouteState, "_end", _never_reports_a_completion),
     "releases more than the table says": _patched(QueueState, "_release", _releases_more_than_the_table_says),
     "makes young again what is taken back": _patched(Batcher, "take_back", _makes_young_again_what_is_taken_back),
+    "has members arrive after now": _patched(Batcher, "_oldest", _believes_who_came_after_now),
+    "hears of processes after now": _patched(QueueState, "_date_owners", lambda _: lambda state, now: None),
     "forgets what a failed call brought": _patched(RouteState, "_failed", _forgets_what_a_failed_call_brought),
     "asks for both halves at once": _patched(RouteState, "_at_once", lambda _: lambda state: 2),
     "completes before answers are sent": _patched(RouteState, "_go_on", _completes_before_answers_are_sent),
@@ -300,14 +306,12 @@ async def _kept(client: Any, queue: Any) -> tuple[Any, ...]:
 
 
 async def _different_at_the_end(client: Any, world: World, queues: dict[int, Any], routes: dict[int, str]) -> str | None:
-    """What the script kept otherwise than the memory store; it forgets who was not heard of for ten leases."""
-    ended = world.calls[-1].now
+    """What the script kept otherwise than the memory store."""
     for number, queue in queues.items():
         state = world.backend.queue(MODEL, routes[number])
-        heard = {process for process, at in state.seen.items() if ended - at <= 10 * world.limits.lease}
-        kept, *rest = await _kept(client, queue)
-        if not heard <= kept <= set(state.seen) or rest != [set(state.in_flight), state.attempts, sorted(state.dead)]:
-            return f"{routes[number]!r}: kept {kept}, {rest} instead of {vars(state)}"
+        kept = await _kept(client, queue)
+        if kept != (set(state.seen), set(state.in_flight), state.attempts, sorted(state.dead)):
+            return f"{routes[number]!r}: kept {kept} instead of {vars(state)}"
     return None
 
 
@@ -372,7 +376,10 @@ def test_the_script_answers_every_call_of_the_simulation_as_the_memory_store_doe
 
 SCRIPT_DEFECTS = {
     "forgets a lease": ("redis.call('ZADD', KEYS[5], stamp, process)", ""),
-    "believes a lease for ever": ("now <= tonumber(seen) + tonumber(ARGV[5])", "true"),
+    "believes a lease for ever": ("now <= seen + tonumber(ARGV[5])", "true"),
+    "hears of processes after now": ("if seen and seen > now then", "if false then"),
+    "has members arrive after now": ("if not (oldest and oldest <= now) then", "if not oldest then"),
+    "forgets nobody": ("redis.call('ZREMRANGEBYSCORE'", "local _ = (function() end)('ZREMRANGEBYSCORE'"),
     "keeps a completed batch": ("redis.call('HDEL', KEYS[4], ARGV[argument])", ""),
     "takes one more": ("local times, members = pop(take)", "take = take + 1 local times, members = pop(take)"),
     "puts the youngest first": ("return x > y", "return x < y"),

@@ -14,7 +14,7 @@ from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RECEIVE_BYTES, RedisStore
 from sluice.buffer_service.store import Events, Limits, QueueLost
-from tests.batching.strategies import policies, stimuli
+from tests.batching.strategies import policies, stimuli, ticks
 
 A, B = "aaaaaaaa", "bbbbbbbb"
 GREEDY = constructors.greedy(4, servers=1)
@@ -215,6 +215,55 @@ async def test_who_was_not_heard_of_for_a_lease_judges_nobody(open_store, model)
     assert again.members == [member(1)]
 
 
+async def test_who_came_after_now_came_now_and_waits_once_more_for_as_long_as_the_table_says(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.Policy((float("inf"), 0.01), (0, 1), drop_after=0.5))
+    assert (await queue.advance(Events([member(1), member(2)]), now=1000.0)).wake_in == pytest.approx(0.01)
+    assert (await queue.advance(Events(), now=990.0)).wake_in == pytest.approx(0.01)
+    assert (await queue.advance(Events(), now=990.0078125)).wake_in == pytest.approx(0.0021875)
+    assert [b.members for b in (await queue.advance(Events(), now=990.25)).batches] == [[member(1)], [member(2)]]
+    await queue.install(constructors.Policy((float("inf"), float("inf"), 0.0), (0, 0, 2), drop_after=0.5))
+    await queue.advance(Events([member(3)]), now=980.0)
+    assert (await queue.advance(Events(), now=970.0)).dropped == []
+    assert (await queue.advance(Events(), now=970.75)).dropped == [member(3)]
+
+
+async def test_a_full_queue_that_came_after_now_is_dated_in_one_call(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.size_or_timeout(20_000, 1.0))
+    everything = [member(i) for i in range(10_000)]
+    await queue.advance(Events(everything), now=1000.0)
+    assert (await queue.advance(Events(), now=990.0)).wake_in == 1.0
+    assert (await queue.advance(Events(), now=990.5)).wake_in == 0.5
+    [batch] = (await queue.advance(Events(), now=991.0)).batches
+    assert batch.members == everything
+
+
+async def test_a_lease_of_the_future_ends_a_lease_after_it_is_seen(open_store, model):
+    dead, alive = open_store(A).queue(model, Limits(lease=1.0)), open_store(B).queue(model, Limits(lease=1.0))
+    await dead.install(GREEDY)
+    for queue in (dead, alive):
+        await queue.advance(Events(serving=[]), now=1000.0)
+    [lost] = (await dead.advance(Events([member(1)]), now=1000.0)).batches
+    for now in (990.0, 990.5, 991.0):
+        assert (await alive.advance(Events(serving=[]), now=now)).batches == []
+    [again] = (await alive.advance(Events(serving=[]), now=991.5)).batches
+    assert again.members == lost.members
+
+
+async def test_a_clock_that_jumps_by_an_hour_takes_no_batch_from_who_serves_it(open_store, model):
+    queues = [open_store(name).queue(model, Limits(lease=1.0)) for name in (A, B, "cccccccc")]
+    await queues[0].install(constructors.greedy(1, servers=3))
+    held, again = [], []
+    for i, queue in enumerate(queues):
+        await queue.advance(Events(serving=[]), now=0.0)
+        held += (await queue.advance(Events([member(i)]), now=0.5)).batches
+    for now in (3600.0, 3600.25):
+        for queue, batch in zip(queues[:2], held, strict=False):  # the third is dead
+            again += (await queue.advance(Events(serving=[batch.batch_id]), now=now)).batches
+    assert [batch.members for batch in again] == [held[2].members]
+
+
 async def test_a_swapped_policy_rules_those_who_wait(open_store, model):
     queue = open_store(A).queue(model, Limits())
     await queue.install(constructors.static(4))
@@ -318,8 +367,14 @@ async def test_two_deployments_share_a_redis_and_neither_sees_the_other(redis_se
     assert [key for key in queues[2].keys if key.startswith(f"sluice:{{{model}}}:")] == queues[2].keys  # as they always were
 
 
+# A clock that is set back now and then; its steps are exact in binary, as those forward are.
+stimuli_by_a_clock_that_is_set = st.lists(
+    st.tuples(ticks | ticks | ticks.map(lambda step: -4 * step), st.integers(0, 12), st.integers(0, 3)), max_size=30
+)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(policy=policies(), events=stimuli, limit=st.integers(1, 40))
+@given(policy=policies(), events=stimuli | stimuli_by_a_clock_that_is_set, limit=st.integers(1, 40))
 def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(redis_server, policy, events, limit):
     asyncio.run(_drive_three_bodies(redis_server.url, policy, events, limit))
 
@@ -354,7 +409,9 @@ async def _drive_three_bodies(url, policy, events, limit):
                 released = [b.batch_id for b in outcome.batches]
             in_flight += released
             count += arrivals
-            arrived += [now] * len(fitting)
+            if fitting:
+                since_last = now - arrived[-1] if arrived else 0.0
+                arrived = [time + min(0.0, since_last) for time in arrived] + [now] * len(fitting)
         assert backend.arrival_times(model).tolist() == arrived
         if arrived:
             assert read_arrivals(url, model).tolist() == arrived
