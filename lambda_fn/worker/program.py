@@ -219,13 +219,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 def start(named: Sequence[Named], settings: WorkerSettings, host: str, port: int, unloaded: Sequence[str] = ()) -> None:
     """The whole program; raises ``InvalidInput``, or ``LoadingError`` where a model cannot be loaded."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     listener = listen(host, port)
     try:
         models = open_models(named, settings)
         names = [model.name for model in models]
         for name in unloaded:
             require(name in names, "unloaded", name, "one of " + ", ".join(names))
+        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         _run(serve(HttpWorker(models), listener, unloaded, settings.drain_timeout))
     except (InvalidInput, LoadingError):
         raise
