@@ -132,7 +132,7 @@ class HttpServer:
         self._listener = await self.loop.create_server(lambda: _Connection(self), sock=listener, backlog=1024)
 
     def leave(self) -> None:
-        """From now on connections end with the answer under way, and those that are idle at once."""
+        """From now on connections end with the answers that are due, and those that are idle at once."""
         self.leaving = True
         for connection in list(self.connections):
             connection.leave()
@@ -256,6 +256,8 @@ class _Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._stage is _Stage.BODY:
+            return  # a trailer, which nobody reads
         self._headers[_header_name(name)] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -314,7 +316,7 @@ class _Connection(asyncio.Protocol):
         self._active = None
         self._since = self._server.loop.time()  # what comes next could not before
         self._release(len(request.body))
-        if self._server.leaving or self._closing:
+        if (self._server.leaving or self._closing) and not self._turn:
             request.keep_alive = False
         head = _head(status, content_type, len(body), self._server.date, request.keep_alive, headers)
         if request.method == "HEAD":
