@@ -434,13 +434,22 @@ def test_a_predict_that_empties_its_list_does_so_for_itself() -> None:
         ),
         (list[dict[str, list[complex]]], "and JSON has no complex"),
         (list[str | bytes], "the inputs of predict are list[str | bytes], which JSON cannot be read as"),
-        ("list[Nobody]", "the annotations of predict cannot be read: NameError: name 'Nobody' is not defined"),
+        ("list[Nobody]", "the annotation of predict's inputs cannot be read: NameError: name 'Nobody' is not defined"),
     ],
 )
 def test_an_annotation_that_nothing_can_be_read_as_is_refused_at_the_start(kind: Any, message: str) -> None:
     with pytest.raises(UnreadableKind) as caught:
         echo(kind)
     assert message in str(caught.value)
+
+
+def test_an_annotation_of_the_outputs_is_not_read() -> None:
+    class Vague:
+        def predict(self, inputs: list[float]) -> list[Nobody]:  # type: ignore[name-defined]  # noqa: F821
+            return inputs
+
+    (answer,) = PythonModel("vague", Vague()).answer([item(1)])
+    assert answer.body == b"1.0"
 
 
 def test_a_kind_that_contains_itself_is_read() -> None:
