@@ -5,7 +5,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-BENCHMARKS = ("buffer_throughput", "analysis", "arrival_fits", "simulator", "smdp", "smdp_live", "fleet_milp", "split_queue")
+BENCHMARKS = (
+    "buffer_throughput",
+    "analysis",
+    "arrival_fits",
+    "simulator",
+    "smdp",
+    "smdp_live",
+    "fleet_milp",
+    "split_queue",
+    "pipeline",
+)
 
 for name in sys.argv[1:] or BENCHMARKS:
     if name not in BENCHMARKS:

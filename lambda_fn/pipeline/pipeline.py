@@ -1,16 +1,21 @@
-"""A running pipeline: one thread that reads what workers say, tells the state, and does what it says.
+"""A running pipeline: what workers and callers say is told to the state, and what it says is done.
 
-Callers encode what they submit, and the thread decodes what leaves the last stage; between them payloads are passed on as they are.
-Everything that was there at one wake-up is told to the state before it is asked once.
+One thread sleeps until a worker has said something or a time has come, tells the state all that was there, and takes one turn.
+Who submits takes a turn himself, as switching to the thread would take longer than the turn; where another is at it, that one takes
+what has come meanwhile too. Callers encode what they submit, and who takes the turn decodes what left the last stage; between them
+payloads are passed on as they are.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
+import math
 import os
 import pickle
 import resource
+import select
 import selectors
 import threading
 import time
@@ -41,7 +46,7 @@ END_WITHIN = 2.0  # s for a worker to end by itself when the pipeline stops
 class Ticketed(Future[Any]):
     """The future of an item; cancelling it makes room for another."""
 
-    _item: Item | None = None
+    item: Item | None = None  # once it is in the state
     _left: Callable[[Ticketed], None]
 
     def cancel(self) -> bool:
@@ -50,6 +55,25 @@ class Ticketed(Future[Any]):
             return self.cancelled()
         self._left(self)
         return True
+
+
+class Awaited:
+    """The future of an item in an event loop, which is told of all that one turn answered at once."""
+
+    __slots__ = ("future", "item", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.item: Item | None = None
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.future.cancelled()
+
+
+Caller = Ticketed | Awaited
+Answered = tuple[Awaited, Any, Exception | None]
 
 
 class Pipeline:
@@ -126,21 +150,25 @@ class Pipeline:
             self._workers: dict[int, ProcessWorker | ThreadWorker] = {}
             self._failure: StartupFailed | None = None
             self._closing = False
-            self._came: deque[tuple[Ticketed, Any, int, float | None, bool]] = deque()
-            self._gone: deque[Ticketed] = deque()
+            self._came: deque[tuple[Caller, Any, int, float | None, bool]] = deque()
+            self._gone: deque[Caller] = deque()
             self._posted: deque[tuple[int, ThreadWorker, str, Any, float]] = deque()
-            self._sleeping = False
+            self._turns = threading.Lock()  # held by who takes one
+            self._sleeps_until = -math.inf
+            self._settled = threading.Event()
             self._all_cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
             self._wake_reader, self._wake_writer = os.pipe()
             os.set_blocking(self._wake_reader, False)
             os.set_blocking(self._wake_writer, False)
             self._selector = selectors.DefaultSelector()
             self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-            settled = threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(settled,), name="pipeline", daemon=True)
+            # What select can be asked about; elsewhere it has no number.
+            epoll = getattr(self._selector, "fileno", lambda: 1024)()
+            self._epoll = epoll if epoll < 1024 else None
+            self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
             self._thread.start()
             try:
-                settled.wait()
+                self._settled.wait()
             except BaseException:  # the wait was interrupted
                 self._close()
                 raise
@@ -197,6 +225,25 @@ class Pipeline:
         PipelineFull, PipelineStopped, ItemTooLarge, DeadlinePassed
             And what ``pickle`` does of an item that a process cannot get.
         """
+        future = Ticketed()
+        future._left = self._leave
+        self._enter(future, item, deadline, block)
+        return future
+
+    async def ask(self, item: Any, deadline: float | None = None) -> Any:
+        """The output of an item, or its error raised; as ``submit`` with ``block=False``, for who runs an event loop.
+
+        Cheaper there than its future: what one turn answers is told to the loop at once.
+        """
+        caller = Awaited(asyncio.get_running_loop())
+        self._enter(caller, item, deadline, block=False)
+        try:
+            return await caller.future
+        except asyncio.CancelledError:
+            self._leave(caller)
+            raise
+
+    def _enter(self, caller: Caller, item: Any, deadline: float | None, block: bool) -> None:
         if deadline is None:
             deadline = self._deadline
         elif not deadline > 0:
@@ -207,12 +254,8 @@ class Pipeline:
         if payload.size > self._max_payload:
             raise ItemTooLarge(f"item: {payload.size} bytes are not allowed; allowed: at most {self._max_payload} (max_payload)")
         self._admission.enter(payload.size, until, block)
-        future = Ticketed()
-        future._left = self._leave
-        self._came.append((future, payload, payload.size, until, files))
-        if self._sleeping:
-            self._wake()
-        return future
+        self._came.append((caller, payload, payload.size, until, files))
+        self._advance()
 
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """One output for each input, in order; where it failed, the exception."""
@@ -228,44 +271,105 @@ class Pipeline:
                 answers[i] = answer.result() if failure is None else failure
         return answers
 
-    def _leave(self, future: Ticketed) -> None:
-        self._gone.append(future)
-        if self._sleeping:
-            self._wake()
+    def _leave(self, caller: Caller) -> None:
+        self._gone.append(caller)
+        self._advance()
+
+    def _post(self, number: int, thread: ThreadWorker, kind: str, content: Any, seconds: float) -> None:
+        self._posted.append((number, thread, kind, content, seconds))
+        self._advance()
 
     def _wake(self) -> None:
-        self._sleeping = False
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_writer, b".")
 
-    # The thread
+    # Turns
 
-    def _run(self, settled: threading.Event) -> None:
+    def _run(self) -> None:
         try:
             if self._cpus is not None:
                 os.sched_setaffinity(0, self._cpus)
             self._state.start(time.monotonic())
-            self._do(self._state.turn(time.monotonic()), settled)
+            self._take_turn([])
             while not self._closing:
-                self._wait(settled)
-        except BaseException:  # a defect; nobody must wait for ever because of it
-            self._failure = StartupFailed(f"the pipeline has a defect: {traceback.format_exc()}")
-            self._admission.set_open(False)
+                events = self._sleep()
+                with self._turns:
+                    self._take_turn(events)
+                self._advance()
+        except BaseException:
+            self._break()
         finally:
-            self._end()
-            settled.set()
+            with self._turns:
+                self._end()
+            self._settled.set()
 
-    def _wait(self, settled: threading.Event) -> None:
-        self._sleeping = True
-        if self._came or self._posted or self._gone or self._closing:
-            timeout: float | None = 0.0
-        else:
-            timeout = None if self._wake_at is None else max(0.0, self._wake_at - time.monotonic())
+    def _sleep(self) -> list[tuple[selectors.SelectorKey, int]]:
+        # First as if for ever: who takes a turn writes the time and then looks how long is slept.
+        self._sleeps_until = math.inf
+        wake_at = self._wake_at
+        timeout = None
+        if wake_at is not None:
+            self._sleeps_until = wake_at
+            timeout = max(0.0, wake_at - time.monotonic())
+            if timeout and self._epoll is not None:
+                # The selector rounds up to milliseconds, which is what a batch waits.
+                select.select([self._epoll], [], [], timeout)
+                timeout = 0.0
         events = self._selector.select(timeout)
-        self._sleeping = False
+        self._sleeps_until = -math.inf
+        return events
+
+    def _advance(self) -> None:
+        """Take a turn if anything has come, unless another is at it: he looks again when he has ended."""
+        while (self._came or self._posted or self._gone) and self._turns.acquire(blocking=False):
+            try:
+                if self._closing:
+                    return
+                self._take_turn([])
+            except BaseException:  # a signal may raise anywhere, also between two steps that belong together
+                self._break()
+                raise
+            finally:
+                self._turns.release()
+            if self._wake_at is not None and self._wake_at < self._sleeps_until:
+                self._wake()
+
+    def _break(self) -> None:
+        """A defect: nobody must wait for ever because of it."""
+        self._failure = StartupFailed(f"the pipeline has a defect: {traceback.format_exc()}")
+        self._admission.set_open(False)
+        self._closing = True
+        self._wake()
+
+    def _take_turn(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
         state = self._state
         now = time.monotonic()
         items, held, entered, entered_bytes = state.items, state.bytes, 0, 0
+        if events:
+            self._hear(events, now)
+        while self._posted:
+            number, thread, kind, content, seconds = self._posted.popleft()
+            if self._workers.get(number) is thread:
+                self._tell_posted(number, kind, content, seconds, now)
+        while self._came:
+            caller, payload, size, until, files = self._came.popleft()
+            entered += 1
+            entered_bytes += size
+            if not caller.cancelled():
+                caller.item = state.came(caller, payload, size, until, files)
+                self._files += files
+        while self._gone:
+            caller = self._gone.popleft()
+            if caller.item is not None and not caller.item.done:
+                state.gone(caller.item)
+                self._files -= caller.item.files
+        turn = state.turn(now)
+        self._do(turn)
+        change, change_bytes = state.items - items - entered, state.bytes - held - entered_bytes
+        if change or change_bytes:
+            self._admission.change(change, change_bytes)
+
+    def _hear(self, events: list[tuple[selectors.SelectorKey, int]], now: float) -> None:
         dead: list[tuple[int, ProcessWorker]] = []
         for key, mask in events:
             if key.data is None:
@@ -284,37 +388,15 @@ class Pipeline:
                 frames, is_open = worker.read()
                 self._tell(number, worker, frames, now)
                 if not is_open:
-                    worker.kill()  # it has nothing to say any more
                     dead.append((number, worker))
         for number, worker in dead:
             if self._workers.get(number) is worker:
-                worker.kill()
+                worker.kill()  # where only its socket has ended, it has nothing to say any more
                 self._tell(number, worker, worker.read_rest(), now)
             if self._workers.get(number) is worker:
                 cause = worker.cause_of_death()
                 self._let_go(number, worker)
-                state.died(number, cause, now)
-        while self._posted:
-            number, thread, kind, content, seconds = self._posted.popleft()
-            if self._workers.get(number) is thread:
-                self._tell_posted(number, kind, content, seconds, now)
-        while self._came:
-            future, payload, size, until, files = self._came.popleft()
-            entered += 1
-            entered_bytes += size
-            if not future.cancelled():
-                future._item = state.came(future, payload, size, until, files)
-                self._files += files
-        while self._gone:
-            future = self._gone.popleft()
-            if future._item is not None and not future._item.done:
-                state.gone(future._item)
-                self._files -= future._item.files
-        turn = state.turn(now)
-        self._do(turn, settled)
-        change, change_bytes = state.items - items - entered, state.bytes - held - entered_bytes
-        if change or change_bytes:
-            self._admission.change(change, change_bytes)
+                self._state.died(number, cause, now)
 
     def _tell(self, number: int, worker: ProcessWorker, frames: list[Frame], now: float) -> None:
         for frame in frames:
@@ -337,7 +419,7 @@ class Pipeline:
             del self._workers[number]
             self._state.failed_to_start(number, content, now)
 
-    def _do(self, turn: Turn, settled: threading.Event) -> None:
+    def _do(self, turn: Turn) -> None:
         for number in turn.kill:
             worker = self._workers.get(number)
             if isinstance(worker, ProcessWorker):
@@ -350,39 +432,33 @@ class Pipeline:
                 assert isinstance(worker, ProcessWorker)
                 data = (number, worker, "socket")
                 self._selector.modify(worker.stream.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, data)
-        for answer in turn.answers:
-            self._answer(answer)
+        self._answer(turn.answers)
         self._wake_at = turn.wake_at
-        if not settled.is_set():
+        if not self._settled.is_set():
             why = self._state.start_failure()
             if why is not None:
                 self._failure = StartupFailed(why)
             if why is not None or not self._state.starting():
-                settled.set()
+                self._settled.set()
 
-    def _answer(self, answer: Answer) -> None:
-        future: Ticketed = answer.caller
-        if future._item is not None:
-            self._files -= future._item.files
-        output: Any = None
-        error: Exception | None = None
-        if not answer.failed:
-            try:
-                output = open_payload(answer.payload)
-            except Exception as cause:
-                error = StageError(f"output: it cannot be read where its caller is: {type(cause).__name__}: {cause}")
-                error.__cause__ = cause
-        else:
-            raised: Exception = decode_error(answer.payload) if isinstance(answer.payload, Encoded) else answer.payload
-            note = f"in stage {answer.stage!r}"
-            if answer.stage is not None and note not in getattr(raised, "__notes__", ()):
-                raised.add_note(note)
-            error = raised
-        with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(output)
+    def _answer(self, answers: list[Answer]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Answered]] = {}
+        for answer in answers:
+            caller: Caller = answer.caller
+            if caller.item is not None:
+                self._files -= caller.item.files
+            output, error = _read(answer)
+            if isinstance(caller, Awaited):
+                by_loop.setdefault(caller.loop, []).append((caller, output, error))
+                continue
+            with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
+                if error is not None:
+                    caller.set_exception(error)
+                else:
+                    caller.set_result(output)
+        for loop, answered in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # it is closed, and nobody waits in it
+                loop.call_soon_threadsafe(_tell_loop, answered)
 
     # Workers
 
@@ -406,8 +482,8 @@ class Pipeline:
         cpus = stage.cpus[number - first] if stage.cpus is not None else None
         worker: ProcessWorker | ThreadWorker
         if stage.processes:
-            # A pinned thread would hand its CPUs down.
-            allowed = cpus or (self._all_cpus if self._cpus is not None else None)
+            # Else it would have those of the thread that starts it.
+            allowed = cpus or self._all_cpus
             try:
                 worker = ProcessWorker(Setup(self._made[place], main_module(), rule.policy is None, allowed, self._max_payload))
             except OSError as error:  # no memory, no descriptors, too many processes
@@ -418,12 +494,10 @@ class Pipeline:
             if worker.pidfd is not None:
                 self._selector.register(worker.pidfd, selectors.EVENT_READ, (number, worker, "death"))
         else:
-            cpus = cpus or (self._all_cpus if self._cpus is not None else None)
+            cpus = cpus or self._all_cpus
 
             def post(thread: ThreadWorker, kind: str, content: Any, seconds: float) -> None:
-                self._posted.append((number, thread, kind, content, seconds))
-                if self._sleeping:
-                    self._wake()
+                self._post(number, thread, kind, content, seconds)
 
             worker = ThreadWorker(stage, cpus, self._layout.encoded[place], rule.branches is not None, self._max_payload, post)
         self._workers[number] = worker
@@ -443,12 +517,11 @@ class Pipeline:
         items, held, entered, entered_bytes = state.items, state.bytes, 0, 0
         state.close()
         while self._came:
-            future, payload, size, until, files = self._came.popleft()
+            caller, payload, size, until, files = self._came.popleft()
             entered, entered_bytes = entered + 1, entered_bytes + size
-            if not future.cancelled():
-                state.came(future, payload, size, until, files)
-        for answer in state.turn(0.0).answers:
-            self._answer(answer)
+            if not caller.cancelled():
+                state.came(caller, payload, size, until, files)
+        self._answer(state.turn(0.0).answers)
         self._admission.change(state.items - items - entered, state.bytes - held - entered_bytes)
         self._files = 0
         for worker in self._workers.values():
@@ -457,4 +530,29 @@ class Pipeline:
         for worker in self._workers.values():
             worker.wait(until)
         self._selector.close()
-        self._sleeping = False
+
+
+def _tell_loop(answered: list[Answered]) -> None:
+    for caller, output, error in answered:
+        if caller.future.done():
+            continue  # cancelled meanwhile
+        if error is not None:
+            caller.future.set_exception(error)
+        else:
+            caller.future.set_result(output)
+
+
+def _read(answer: Answer) -> tuple[Any, Exception | None]:
+    """The output for its caller, or the error."""
+    if not answer.failed:
+        try:
+            return open_payload(answer.payload), None
+        except Exception as cause:
+            unreadable = StageError(f"output: it cannot be read where its caller is: {type(cause).__name__}: {cause}")
+            unreadable.__cause__ = cause
+            return None, unreadable
+    error: Exception = decode_error(answer.payload) if isinstance(answer.payload, Encoded) else answer.payload
+    note = f"in stage {answer.stage!r}"
+    if answer.stage is not None and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    return None, error

@@ -12,8 +12,10 @@ brought. An item is answered once, with the output of the last stage, or with th
 tickets still bring is dropped.
 
 Who works on what. A stage with a table forms batches with ``sluice.batching.Batcher``; a worker that is not there counts as busy. A
-stage without one gives single items to its workers, to each so many ahead as it does in a millisecond, so that a message carries
-several. What was aboard a worker that died is tried once more, each item alone; then it fails.
+stage without one gives single items to its workers. A worker that is quick would wait for its next work longer than it works; so it
+is given some ahead, of ``AHEAD`` seconds at most: single items, several in a message, and a batch where it is settled, as more wait
+than the table has rows for: then the rule will not decide otherwise when the worker is free. What was aboard a worker that died is
+tried once more, each item alone; then it fails.
 
 The life of a worker: starting -> ready -> (died) -> down -> starting; a start that fails, or takes too long, leads to down too. It
 is started again after a pause, which doubles while it does not last, up to ``MAX_PAUSE``. A stage is down when the last start of
@@ -40,7 +42,7 @@ from .errors import DeadlinePassed, PipelineStopped, ProcessDied, StageDown, Sta
 START_TIMEOUT = 120.0  # s until a worker must be ready
 FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0  # s before a worker is started again
 STEADY = 10.0  # s after which a worker that dies is started again at once
-AHEAD = 0.001  # s of work that a worker of single items may have before it
+AHEAD = 0.003  # s of work that a worker may be given before it has ended what it is at
 MAX_AHEAD = 64  # items
 
 
@@ -182,11 +184,11 @@ class _Stage:
         self.ended = 0  # batches
         # Without:
         self.waiting: deque[Ticket] = deque()
-        self.seconds: float | None = None  # of an item, a moving average
+        self.seconds: float | None = None  # of an item, or a batch, a moving average
 
 
 class _Worker:
-    __slots__ = ("aboard", "apart", "due", "life", "lost", "number", "overdue", "stage", "steady_at", "why_not")
+    __slots__ = ("aboard", "ahead", "apart", "due", "life", "lost", "number", "overdue", "stage", "steady_at", "why_not")
 
     def __init__(self, number: int, stage: _Stage) -> None:
         self.number = number
@@ -196,6 +198,7 @@ class _Worker:
         self.steady_at = 0.0  # s
         self.lost = 0  # times in a row that it did not last
         self.aboard: dict[int, Ticket] = {}
+        self.ahead = 0  # of these, the first so many are of a batch behind which another was given
         self.apart = False  # what is aboard is tried once more, and gets no company
         self.overdue = False  # killed for the time it took
         self.why_not: str | None = None  # its last start failed
@@ -220,7 +223,7 @@ class PipelineState:
                 stage.batcher.in_flight = stage.rule.workers  # none is there yet
         self._numbers = 0
         self._at_work = 0  # workers with something aboard
-        self._timed: set[_Worker] = set()  # those with a due time
+        self._timed: dict[int, _Worker] = {}  # those with a due time
         self._deadlines: list[tuple[float, int, Item]] = []
         self._past = 0  # entries of _deadlines whose items are answered
         self._answers: list[Answer] = []
@@ -232,7 +235,7 @@ class PipelineState:
         """Every worker is to be started."""
         for worker in self.workers:
             worker.due = now
-            self._timed.add(worker)
+            self._timed[worker.number] = worker
 
     def came(self, caller: Any, payload: Any, size: int, deadline: float | None = None, files: bool = False) -> Item:
         """An item, which must be answered before ``deadline`` (s)."""
@@ -305,9 +308,10 @@ class PipelineState:
                 item.held += size - ticket.size
                 ticket.payload, ticket.size = payload, size
                 self._go(ticket, rule.then)
-        if count and stage.batcher is None:
-            each = seconds / count
+        if count:
+            each = seconds / count if stage.batcher is None else seconds
             stage.seconds = each if stage.seconds is None else stage.seconds + 0.2 * (each - stage.seconds)
+            w.ahead = max(0, w.ahead - count)
         if count and not aboard:
             self._at_work -= 1
             w.apart = False
@@ -343,6 +347,7 @@ class PipelineState:
                 ticket.stage = stage
                 stage.alone.append(ticket)
         w.aboard.clear()
+        w.ahead = 0
         w.apart = w.overdue = False
         if now >= w.steady_at:
             w.lost = 0
@@ -395,7 +400,7 @@ class PipelineState:
             if wakes is not None and (wake_at is None or wakes < wake_at):
                 wake_at = wakes
         if self._timed:
-            due = min(w.due for w in self._timed if w.due is not None)
+            due = min(w.due for w in self._timed.values() if w.due is not None)
             wake_at = due if wake_at is None else min(wake_at, due)
         answers, self._answers = self._answers, []
         kill, self._kill = self._kill, []
@@ -511,6 +516,15 @@ class PipelineState:
             self._answer(ticket.item, True, DeadlinePassed(why), stage.rule.name)
         for batch in step.batches:
             self._give(stage.free.pop(), list(batch), now, work)
+        if len(batcher) >= len(batcher.policy.hold) - 1 and stage.rule.timeout is None and (stage.seconds or 1.0) <= AHEAD:
+            for w in stage.workers:
+                if w.aboard and not w.ahead and not w.apart and len(batcher) >= len(batcher.policy.hold) - 1:
+                    # As if it had ended already: its server takes what it will take then.
+                    ahead = batcher.advance(now, completed=1)
+                    batcher.in_flight += not ahead.batches
+                    for batch in ahead.batches:
+                        w.ahead = len(w.aboard)
+                        self._board(w, list(batch), work)
         return step.wake_at
 
     def _serve_singles(self, stage: _Stage, now: float, work: list[tuple[int, list[Ticket]]]) -> float | None:
@@ -534,7 +548,7 @@ class PipelineState:
             self._give(free.pop(), [waiting.popleft() for _ in range(share)], now, work)
         if ahead > 1 and waiting and not self._held_back():
             for w in stage.workers:
-                if waiting and w.aboard and not w.apart and 2 * len(w.aboard) <= ahead:
+                if waiting and w.aboard and not w.apart and len(w.aboard) <= ahead // 4:
                     more = min(len(waiting), ahead - len(w.aboard))
                     self._board(w, [waiting.popleft() for _ in range(more)], work)
         return None
@@ -570,9 +584,9 @@ class PipelineState:
     def _due(self, w: _Worker, at: float | None) -> None:
         w.due = at
         if at is None:
-            self._timed.discard(w)
+            self._timed.pop(w.number, None)
         else:
-            self._timed.add(w)
+            self._timed[w.number] = w
 
     def _pause(self, w: _Worker, now: float) -> None:
         w.life = Life.DOWN
@@ -581,7 +595,7 @@ class PipelineState:
         self._due(w, now + pause)
 
     def _watch(self, now: float, start: list[int]) -> None:
-        for w in [w for w in self._timed if w.due is not None and w.due <= now]:
+        for w in [w for w in self._timed.values() if w.due is not None and w.due <= now]:
             if w.life is Life.DOWN:
                 w.life = Life.STARTING
                 self._due(w, now + START_TIMEOUT)

@@ -24,7 +24,7 @@ from .frames import FrameSocket, Kind, pack, split
 from .payloads import Encoded, decode
 
 LEAVE_WITHIN = 1.0  # s for a call to end after the other end has gone
-RETURN_WITHIN = 0.0005  # s for which results of single items are kept to be sent together
+RETURN_WITHIN = 0.001  # s for which results of single items are kept to be sent together
 
 starting = False
 """Whether this process is a worker that is still importing what it is to run."""
@@ -75,6 +75,7 @@ def main(fd: int) -> None:
             return
     setup: Setup = pickle.loads(frames[0].payloads[0][2].head)
     starting = True
+    sys.argv = setup.main["sys_argv"]
     try:
         if setup.cpus is not None:
             os.sched_setaffinity(0, setup.cpus)

@@ -225,7 +225,9 @@ class Simulation:
         if rule.policy is not None and len(tickets) > rule.policy.max_batch_size:
             self.wrong.append(f"a batch of {len(tickets)} leaves {rule.name}, whose table takes {rule.policy.max_batch_size}")
         if rule.policy is not None and self.running[worker]:
-            self.wrong.append(f"worker {worker} gets a second batch")
+            full = rule.policy.take[-1]
+            if len(tickets) != full or len(self.running[worker]) > rule.policy.max_batch_size or rule.timeout is not None:
+                self.wrong.append(f"worker {worker} gets a batch of {len(tickets)} beside {len(self.running[worker])} items")
         if any(ticket.tried for ticket in tickets) and (len(tickets) > 1 or self.running[worker]):
             self.wrong.append("an item that is tried once more has company")
         if len(w.aboard) > MAX_AHEAD:
