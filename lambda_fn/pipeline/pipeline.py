@@ -290,12 +290,12 @@ class Pipeline:
             if self._cpus is not None:
                 os.sched_setaffinity(0, self._cpus)
             self._state.start(time.monotonic())
-            self._take_turn([])
+            events: list[tuple[selectors.SelectorKey, int]] = []
             while not self._closing:
-                events = self._sleep()
                 with self._turns:
                     self._take_turn(events)
                 self._advance()
+                events = self._sleep()
         except BaseException:
             self._break()
         finally:

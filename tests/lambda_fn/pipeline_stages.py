@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 
 class Scale:
     def predict(self, x: float) -> float:
@@ -125,8 +123,3 @@ class Raises:
 class RaisesInBatch(Raises):
     def predict(self, items: list[tuple[int, int]]) -> list[Any]:  # type: ignore[override]
         return [ValueError(f"item {n} at {self.salt}") if self.wrong((n, m)) else (n, m + 1) for n, m in items]
-
-
-def largest(arrays: list[Any]) -> float:
-    """What an ensemble may make of its outputs."""
-    return float(max(np.max(array) for array in arrays))
