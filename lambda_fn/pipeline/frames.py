@@ -10,6 +10,7 @@ first byte of a frame, so that they are there when the frame is; a frame carries
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 import struct
@@ -25,6 +26,7 @@ _IN_FILE, _FLAG = 1, 2
 MAX_FILES = 64  # in one frame; the kernel takes 253
 _ANCILLARY = socket.CMSG_SPACE(2 * MAX_FILES * array.array("i").itemsize)
 READ = 256 * 1024  # bytes
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # Linux has it
 
 
 class Kind(IntEnum):
@@ -104,8 +106,10 @@ class FrameSocket:
         The other end counts as gone where its files found no free descriptor here: later ones would be taken for them.
         """
         try:
-            data, ancillary, flags, _ = self.connection.recvmsg(max(READ, self._missing()), _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
-        except ConnectionResetError:
+            data, ancillary, flags, _ = self.connection.recvmsg(max(READ, self._missing()), _ANCILLARY, _CLOSE_ON_EXEC)
+        except BlockingIOError:
+            raise
+        except OSError:
             return False
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -146,7 +150,7 @@ class FrameSocket:
         return len(self._unsent) == 1 and self.flush()
 
     def flush(self) -> bool:
-        """Go on sending; whether all went. An other end that is gone takes everything: it is heard of by reading."""
+        """Go on sending; whether all went, or never will."""
         while self._unsent:
             view, files = self._unsent[0]
             try:
@@ -157,8 +161,11 @@ class FrameSocket:
                     sent = self.connection.send(view)
             except BlockingIOError:
                 return False
-            except (BrokenPipeError, ConnectionResetError):
+            except OSError:
+                # It is gone, or its files cannot be sent; either way it is heard of by reading.
                 self._unsent.clear()
+                with contextlib.suppress(OSError):
+                    self.connection.shutdown(socket.SHUT_RDWR)
                 return True
             if sent < len(view):
                 self._unsent[0] = (view[sent:], [])

@@ -46,7 +46,7 @@ END_WITHIN = 2.0  # s for a worker to end by itself when the pipeline stops
 class Ticketed(Future[Any]):
     """The future of an item; cancelling it makes room for another."""
 
-    item: Item | None = None  # once it is in the state
+    item: Item | None = None  # while it is in the state
     _left: Callable[[Ticketed], None]
 
     def cancel(self) -> bool:
@@ -218,7 +218,8 @@ class Pipeline:
         deadline : float or None
             Seconds from now after which it fails with ``DeadlinePassed``, wherever it is; by default the pipeline's.
         block : bool
-            Whether to wait while the pipeline is full (until the deadline), or to raise ``PipelineFull``.
+            Whether to wait while the pipeline is full (until the deadline), or to raise ``PipelineFull``. A callback of a future
+            must not wait: it runs in a turn, and holds up all.
 
         Raises
         ------
@@ -326,13 +327,13 @@ class Pipeline:
                 if self._closing:
                     return
                 self._take_turn([])
+                if self._wake_at is not None and self._wake_at < self._sleeps_until:
+                    self._wake()
             except BaseException:  # a signal may raise anywhere, also between two steps that belong together
                 self._break()
                 raise
             finally:
                 self._turns.release()
-            if self._wake_at is not None and self._wake_at < self._sleeps_until:
-                self._wake()
 
     def _break(self) -> None:
         """A defect: nobody must wait for ever because of it."""
@@ -360,14 +361,15 @@ class Pipeline:
                 self._files += files
         while self._gone:
             caller = self._gone.popleft()
-            if caller.item is not None and not caller.item.done:
-                state.gone(caller.item)
+            if caller.item is not None:
                 self._files -= caller.item.files
+                state.gone(caller.item)
+                caller.item = None
         turn = state.turn(now)
-        self._do(turn)
         change, change_bytes = state.items - items - entered, state.bytes - held - entered_bytes
         if change or change_bytes:
-            self._admission.change(change, change_bytes)
+            self._admission.change(change, change_bytes)  # first, as who is answered may put in another
+        self._do(turn)
 
     def _hear(self, events: list[tuple[selectors.SelectorKey, int]], now: float) -> None:
         dead: list[tuple[int, ProcessWorker]] = []
@@ -447,6 +449,7 @@ class Pipeline:
             caller: Caller = answer.caller
             if caller.item is not None:
                 self._files -= caller.item.files
+                caller.item = None  # each knows the other, and the output may be large
             output, error = _read(answer)
             if isinstance(caller, Awaited):
                 by_loop.setdefault(caller.loop, []).append((caller, output, error))

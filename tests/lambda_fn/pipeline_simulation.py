@@ -12,10 +12,10 @@ import random
 import sys
 from typing import Any
 
-from sluice.batching import policy
+from sluice.batching import Policy, policy
 from sluice.lambda_fn.pipeline.errors import DeadlinePassed, PipelineStopped, ProcessDied, StageDown, StageTimeout
 from sluice.lambda_fn.pipeline.flow import Ensemble, Flow, Sequential, Stage, Switch, lay_out
-from sluice.lambda_fn.pipeline.pipeline_state import MAX_AHEAD, Fork, Life, Outcome, PipelineState, Place, Turn
+from sluice.lambda_fn.pipeline.pipeline_state import MAX_AHEAD, Fork, Item, Life, Outcome, PipelineState, Place, Turn
 
 FAULTS_END = 3.0  # s
 END_BY = 400.0  # s: longer than every restart and every deadline together
@@ -70,7 +70,8 @@ class Simulation:
                     wait = rng.choice((0.0, 0.01, 0.1))
                     return Stage(Anything, workers=workers, batch_size=rng.randint(1, 8), wait=wait, timeout=timeout)
                 case _:
-                    table = rng.choice((policy.greedy(5), policy.deadline(0.2, [0.01, 0.02, 0.03]), policy.no_batching()))
+                    patient = Policy((policy.INF, 0.05, 0.03), (0, 1, 2))
+                    table = rng.choice((policy.greedy(5), policy.deadline(0.2, [0.01, 0.02, 0.03]), policy.no_batching(), patient))
                     return Stage(Anything, workers=workers, policy=table, timeout=timeout)
         parts = [self.draw_flow(depth - 1) for _ in range(rng.randint(1, 3))]
         if kind == "sequential":
@@ -192,7 +193,8 @@ class Simulation:
             return Outcome(number, True, ("raised", stage.number), 0)
         if stage.rule.branches is not None:
             return Outcome(number, False, item % len(stage.rule.branches), 0)
-        return Outcome(number, False, (stage.number, payload), self.rng.choice((1000, 3000)))
+        output = (stage.number, payload)
+        return Outcome(number, False, output, size_of(output))
 
     def do(self, turn: Turn) -> None:
         """What the state asks for."""
@@ -241,6 +243,8 @@ class Simulation:
             dies |= self.fate("poison", w.stage.number, item)
             stuck |= rule.timeout is not None and self.fate("stuck", w.stage.number, item)
         if stuck:
+            if rng.random() < 0.5:  # it returns just when it is killed
+                self.plan(self.now + 0.5005, "return", (worker, incarnation, [ticket.number for ticket in tickets]))
             return
         at = self.now + rng.choice((0.0001, 0.005, 0.05))
         if dies:
@@ -259,9 +263,10 @@ class Simulation:
         """What must hold after every turn."""
         state = self.state
         self.live = {n: item for n, item in self.live.items() if not item.done}
-        held = sum(item.held for item in self.live.values())
-        if state.bytes != held:
-            self.wrong.append(f"{held} bytes are held, and {state.bytes} counted")
+        if self.turns % 16 == 0:  # it takes longer than all else
+            held = sum(map(held_by, self.live.values()))
+            if state.bytes != held:
+                self.wrong.append(f"{held} bytes are held, and {state.bytes} counted")
         if state.items != len(self.live):
             self.wrong.append(f"{state.items} items are counted")
         at_work = sum(bool(w.aboard) for w in state.workers)
@@ -272,6 +277,8 @@ class Simulation:
             if due is not None and self.now >= due and not state.closed:
                 self.wrong.append(f"item {n} is not answered within its time")
         for stage in state._stages:
+            if stage.cause is not None and any(w.life is Life.READY for w in stage.workers):
+                self.wrong.append(f"{stage.rule.name} counts as down, and a worker is ready")
             if len(set(stage.free)) != len(stage.free) or any(w.aboard or w.life is not Life.READY for w in stage.free):
                 self.wrong.append(f"{stage.rule.name}: a worker that is not free counts as free")
             if stage.batcher is not None and not state.closed:
@@ -347,6 +354,25 @@ class Simulation:
         }
         if not allowed.get(type(payload), False):
             self.wrong.append(f"item {n} has no right to {payload!r}")
+
+
+def size_of(payload: Any) -> int:
+    """Bytes that a payload has here."""
+    if isinstance(payload, list):
+        return sum(map(size_of, payload))
+    return 3000 if payload[0] in (0, 2, 4, 6, 8) else 1000
+
+
+def held_by(item: Item) -> int:
+    """Bytes of what an item has under way, and of what waits at the ends of its branches."""
+    groups = {}
+    for ticket in item.tickets:
+        group = ticket.group
+        while group is not None:
+            groups[id(group)] = group
+            group = group.outer
+    waiting = [payload for group in groups.values() for payload in group.payloads if payload is not None]
+    return sum(size_of(ticket.payload) for ticket in item.tickets) + sum(map(size_of, waiting))
 
 
 def simulate(seed: int) -> list[str]:

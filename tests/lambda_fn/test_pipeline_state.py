@@ -13,7 +13,7 @@ from sluice.lambda_fn.pipeline.flow import Ensemble, Flow, Sequential, Stage, Sw
 from sluice.lambda_fn.pipeline.pipeline_state import MAX_PAUSE, Outcome, PipelineState
 from tests.lambda_fn.pipeline_simulation import Anything, simulate
 
-SEEDS = 400
+SEEDS = 300
 
 
 def test_every_item_is_answered_once_with_its_own_whatever_fails() -> None:
@@ -108,6 +108,16 @@ def test_a_worker_that_does_not_last_is_started_again_ever_later_up_to_a_bound()
     assert pauses == sorted(pauses) and pauses[0] < 0.5 and pauses[-1] == pytest.approx(MAX_PAUSE)
     state.died(0, "killed", now + 60)
     assert state.turn(now + 60).start == [0]
+
+
+def test_deadlines_of_items_that_are_answered_are_not_kept() -> None:
+    state = started(Stage(Anything))
+    for i in range(5_000):
+        state.came(i, "", 1, deadline=3600.0)
+        state.turn(0.0)
+        back(state, 0, 0.0)
+        state.turn(0.0)
+    assert len(state._deadlines) < 200
 
 
 def test_a_late_result_is_dropped() -> None:
