@@ -55,14 +55,17 @@ def children(parent: int) -> set[int]:
 
 
 def held() -> tuple[set[int], set[str], set[str], set[str]]:
-    """Processes, descriptors, shared memory and threads of this process."""
+    """Processes, descriptors, shared memory and threads of this process; what lies in /dev/shm may be of any other."""
     gc.collect()
     descriptors = set()
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             descriptors.add(f"{entry.name} {entry.readlink()}")
     threads = {thread.name for thread in threading.enumerate() if thread.name.startswith(("pipeline", "stage"))}
-    return children(os.getpid()), descriptors, set(os.listdir("/dev/shm")), threads
+    shared = {
+        line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm/" in line or "memfd:" in line
+    }
+    return children(os.getpid()), descriptors, shared, threads
 
 
 @pytest.fixture(autouse=True)
