@@ -26,6 +26,7 @@ LINES = (
     ("CPU us per item", "full", "cpu_us", 0),
     ("p50 ms at 30 % load", "part", "p50_ms", 2),
     ("p99 ms at 30 % load", "part", "p99_ms", 2),
+    ("failures at 30 % load", "part", "failures", 0),
 )
 
 
