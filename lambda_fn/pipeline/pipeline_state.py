@@ -167,7 +167,22 @@ class Turn(NamedTuple):
 
 class _Stage:
     __slots__ = (
-        *("alone", "arrived", "batcher", "cause", "ended", "free", "number", "rule", "seconds", "stale", "waiting", "workers"),
+        *(
+            "alone",
+            "arrived",
+            "batcher",
+            "cause",
+            "ended",
+            "free",
+            "number",
+            "rule",
+            "seconds",
+            "stale",
+            "touched",
+            "waiting",
+            "wakes_at",
+            "workers",
+        ),
     )
 
     def __init__(self, number: int, rule: StageRule) -> None:
@@ -178,6 +193,8 @@ class _Stage:
         self.alone: deque[Ticket] = deque()  # to be tried once more
         self.cause: str | None = None  # it is down
         self.stale = False  # of those who wait, some are answered
+        self.touched = True  # something happened to it since it was served
+        self.wakes_at: float | None = None  # s
         self.arrived: list[Ticket] = []
         # With a table:
         self.batcher: Batcher[Ticket] | None = None if rule.policy is None else Batcher(rule.policy)
@@ -280,7 +297,7 @@ class PipelineState:
             stage.cause = cause
             for ticket in (*stage.alone, *stage.arrived, *stage.waiting):
                 self._fail_down(ticket)
-            stage.stale = True
+            stage.stale = stage.touched = True
             if stage.batcher is not None:
                 stage.batcher.withdraw(self._fail_down)
 
@@ -312,6 +329,7 @@ class PipelineState:
             each = seconds / count if stage.batcher is None else seconds
             stage.seconds = each if stage.seconds is None else stage.seconds + 0.2 * (each - stage.seconds)
             w.ahead = max(0, w.ahead - count)
+        stage.touched = True
         if count and not aboard:
             self._at_work -= 1
             w.apart = False
@@ -328,6 +346,7 @@ class PipelineState:
         if w.life is not Life.READY or self.closed:
             return
         stage = w.stage
+        stage.touched = True
         if w.aboard:
             self._at_work -= 1
         elif not w.overdue:  # it was free, and its server no longer is
@@ -396,9 +415,12 @@ class PipelineState:
         work: list[tuple[int, list[Ticket]]] = []
         wake_at = self._deadlines[0][0] if self._deadlines else None
         for stage in reversed(self._stages):
-            wakes = self._serve_batches(stage, now, work) if stage.batcher is not None else self._serve_singles(stage, now, work)
-            if wakes is not None and (wake_at is None or wakes < wake_at):
-                wake_at = wakes
+            if stage.touched or (stage.wakes_at is not None and stage.wakes_at <= now):
+                serve = self._serve_singles if stage.batcher is None else self._serve_batches
+                stage.wakes_at = serve(stage, now, work)
+                stage.touched = self._held_back()  # by bytes, which may be fewer when another stage has made something of them
+            if stage.wakes_at is not None and (wake_at is None or stage.wakes_at < wake_at):
+                wake_at = stage.wakes_at
         if self._timed:
             due = min(w.due for w in self._timed.values() if w.due is not None)
             wake_at = due if wake_at is None else min(wake_at, due)
@@ -420,6 +442,7 @@ class PipelineState:
                 self._fail_down(ticket)
             else:
                 stage.arrived.append(ticket)
+                stage.touched = True
         elif isinstance(place, Fork):
             item.tickets.remove(ticket)
             group = Group(ticket.group, ticket.branch, place.join, len(place.branches))
@@ -465,7 +488,7 @@ class PipelineState:
         for ticket in item.tickets:
             ticket.payload = None
             if ticket.stage is not None:
-                ticket.stage.stale = True
+                ticket.stage.stale = ticket.stage.touched = True
         item.tickets.clear()
         if item.deadline is not None:
             self._past += 1
@@ -578,6 +601,7 @@ class PipelineState:
 
     def _free(self, w: _Worker) -> None:
         w.stage.free.append(w)
+        w.stage.touched = True
         if w.stage.batcher is not None:
             w.stage.ended += 1
 
