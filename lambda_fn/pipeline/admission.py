@@ -51,6 +51,10 @@ class Admission:
             if (self._waiting or not self.open) and (items < 0 or size < 0):
                 self._changed.notify_all()
 
+    def empty(self) -> None:
+        """Nothing is in it."""
+        self.change(-self.items, -self.bytes)
+
     def set_open(self, is_open: bool) -> bool:
         """Let items enter, or no more; whether that was a change."""
         with self._changed:

@@ -150,6 +150,7 @@ class Pipeline:
             self._workers: dict[int, ProcessWorker | ThreadWorker] = {}
             self._failure: StartupFailed | None = None
             self._closing = False
+            self._ended = False
             self._came: deque[tuple[Caller, Any, int, float | None, bool]] = deque()
             self._gone: deque[Caller] = deque()
             self._posted: deque[tuple[int, ThreadWorker, str, Any, float]] = deque()
@@ -325,6 +326,7 @@ class Pipeline:
         while (self._came or self._posted or self._gone) and self._turns.acquire(blocking=False):
             try:
                 if self._closing:
+                    self._refuse()
                     return
                 self._take_turn([])
                 if self._wake_at is not None and self._wake_at < self._sleeps_until:
@@ -514,19 +516,23 @@ class Pipeline:
         worker.wait(time.monotonic())
         del self._workers[number]
 
+    def _refuse(self) -> None:
+        """Once it has ended, who had been let in before is answered."""
+        if self._ended:
+            while self._came:
+                caller, *_ = self._came.popleft()
+                self._answer(
+                    [Answer(caller, True, PipelineStopped("the pipeline was stopped before this item was answered"), None)]
+                )
+            self._files = 0
+            self._admission.empty()
+
     def _end(self) -> None:
         """Answer everybody, end every worker, close everything."""
-        state = self._state
-        items, held, entered, entered_bytes = state.items, state.bytes, 0, 0
-        state.close()
-        while self._came:
-            caller, payload, size, until, files = self._came.popleft()
-            entered, entered_bytes = entered + 1, entered_bytes + size
-            if not caller.cancelled():
-                state.came(caller, payload, size, until, files)
-        self._answer(state.turn(0.0).answers)
-        self._admission.change(state.items - items - entered, state.bytes - held - entered_bytes)
-        self._files = 0
+        self._state.close()
+        self._answer(self._state.turn(0.0).answers)
+        self._ended = True
+        self._refuse()
         for worker in self._workers.values():
             worker.close()
         until = time.monotonic() + END_WITHIN

@@ -292,6 +292,28 @@ def test_an_item_under_which_processes_die_fails_alone() -> None:
         eventually(lambda: pipeline.predict(["pid"])[0])
 
 
+def test_a_death_is_noticed_where_the_kernel_has_no_descriptors_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    with Pipeline(Stage(stages.Picky)) as pipeline:
+        (pid,) = pipeline.predict(["pid"])
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: pipeline.predict(["pid"])[0] not in (pid, None))
+
+
+@pytest.mark.parametrize("fact", ["came", "returned"])
+def test_a_defect_of_the_pipeline_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch, fact: str) -> None:
+    with Pipeline(Stage(stages.Picky)) as pipeline:
+        inside = pipeline.submit(("sleep", 0.3))
+        monkeypatch.delattr(type(pipeline._state), fact)
+        if fact == "came":  # the turn that an item is put in by
+            with pytest.raises(AttributeError):
+                pipeline.submit("x")
+        assert isinstance(error_of(inside), PipelineStopped)
+        eventually(lambda: not pipeline._admission.open)
+        with pytest.raises(PipelineStopped):
+            pipeline.submit("x")
+
+
 def test_a_stage_that_cannot_be_started_says_so_at_the_start(tmp_path: Path) -> None:
     switch = tmp_path / "broken"
     switch.touch()
