@@ -1,22 +1,19 @@
 """What a worker of a stage does with the items that it is given: calls ``predict``, and finds out whose error an error is.
 
 A stage without a batch size gets one item at a time, one with a batch size a list of them, also of one. An output that is an
-exception is its item's error. A batch that raises is halved until the item that fails stands alone; where two items failed alone
-and none passed, no item seems to be to blame, and the rest gets the last error. Outputs of another number than the inputs are an
-error for all, since halving would hide it.
+exception is its item's error, and a batch that raises is halved (``halving.py``).
 """
 
 from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..halving import outputs_of
 from .errors import ItemTooLarge, StageError, StageTraceback
 from .payloads import Encoded, encode
-
-HOPELESS = 2  # items that fail alone while none of their batch passes
 
 
 class Raised(NamedTuple):
@@ -37,53 +34,14 @@ def call_one(predict: Callable[[Any], Any], value: Any) -> Any:
 
 def call_batch(predict: Callable[[list[Any]], Any], values: list[Any]) -> list[Any]:
     """One output or ``Raised`` for each item, in order."""
-    outputs: list[Any] = [None] * len(values)
-    parts = [range(len(values))]
-    passed, failed_alone = False, 0
-    while parts:
-        part = parts.pop()
-        try:
-            answers = _checked(predict([values[i] for i in part]), len(part))
-        except WrongOutputs as error:
-            return [Raised(error, "") for _ in values]
-        except BaseException as error:
-            raised = _raised(error)
-            failed_alone += len(part) == 1
-            if len(part) == 1:
-                outputs[part[0]] = raised
-            else:
-                half = (len(part) + 1) // 2
-                parts += (part[half:], part[:half])
-            if failed_alone >= HOPELESS and not passed:
-                for i in (i for part in parts for i in part):
-                    outputs[i] = raised
-                break
-        else:
-            passed = True
-            for i, answer in zip(part, answers, strict=True):
-                outputs[i] = Raised(answer, "") if isinstance(answer, BaseException) else answer
-    return outputs
-
-
-class WrongOutputs(StageError):
-    """``predict`` of a batch returned something else than one output for each of its inputs."""
-
-
-def _checked(outputs: Any, inputs: int) -> Sequence[Any]:
-    if isinstance(outputs, (str, bytes, bytearray, dict, set)) or not (
-        hasattr(outputs, "__len__") and hasattr(outputs, "__iter__")
-    ):
-        raise WrongOutputs(
-            f"predict: a {type(outputs).__name__} is not allowed; allowed: a list of {inputs} outputs, one for each input"
-        )
-    if len(outputs) != inputs:
-        raise WrongOutputs(f"predict: {len(outputs)} outputs for {inputs} inputs are not allowed; allowed: one for each input")
-    return list(outputs)
+    outputs = outputs_of(predict, values)
+    return [_raised(output) if isinstance(output, BaseException) else output for output in outputs]
 
 
 def _raised(error: BaseException) -> Raised:
-    # From the frame of the stage's own code on: what called it tells its author nothing.
-    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    if error.__traceback__ is None:
+        return Raised(error, "")  # it was returned
+    trace = error.__traceback__.tb_next  # from the stage's own code on: what called it tells its author nothing
     text = "".join(traceback.format_exception(type(error), error, trace))
     error.__traceback__ = trace
     if not isinstance(error, Exception):  # SystemExit and its like would end the caller

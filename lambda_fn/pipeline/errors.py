@@ -12,16 +12,22 @@
     └── StageError         a stage failed on this item with what cannot be handed on as it is
 
 What a stage raises for an item reaches its caller as it was raised, with a ``StageTraceback`` as its cause where it was raised in
-another process. ``status`` is the HTTP status code that says the same.
+another process. All are ``ItemError``s: served, they answer with their ``status``.
 """
 
 from __future__ import annotations
 
+from ..interface import ItemError
 
-class PipelineError(Exception):
+
+class PipelineError(ItemError):
     """Every error that a pipeline raises on its own."""
 
     status = 500
+
+    def __init__(self, message: str) -> None:
+        Exception.__init__(self, message)
+        self.message = message
 
 
 class PipelineFull(PipelineError):

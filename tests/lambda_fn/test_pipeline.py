@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from sluice.batching.errors import InvalidInput
+from sluice.lambda_fn.halving import WrongOutputs
 from sluice.lambda_fn.pipeline import (
     DeadlinePassed,
     Ensemble,
@@ -187,7 +188,7 @@ def test_one_item_fails_and_its_batch_is_served(processes: bool) -> None:
             *("a", KeyError, "b", ValueError, "c", "d", "e", "f"),
         ]
         for answer in pipeline.predict(["a", "b", "short"]):
-            assert isinstance(answer, StageError)
+            assert isinstance(answer, WrongOutputs)
             assert str(answer) == "predict: 2 outputs for 3 inputs are not allowed; allowed: one for each input"
         hopeless = pipeline.predict(["raise"] * 8)
         assert {type(answer) for answer in hopeless} == {KeyError}
@@ -378,6 +379,7 @@ def script(tmp_path: Path, text: str) -> subprocess.Popen[str]:
 
 
 IN_MAIN = """
+from sluice.lambda_fn.halving import WrongOutputs
 from sluice.lambda_fn.pipeline import Pipeline, Stage
 
 class Thing:
