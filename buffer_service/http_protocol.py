@@ -385,6 +385,7 @@ class _Joined:
             data, self._head = self._head + data, b""
         elif self._head is None and self._cycle.response_started:
             self._head = data
+            del self._cycle  # it has this transport: a request that was answered is freed at once, not by the garbage collector
             return
         self._transport.write(data)
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import functools
+import gc
 import inspect
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from sluice.buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
@@ -239,6 +241,20 @@ async def test_what_is_not_http_gets_400():
         await client.send(b"\x16\x03\x01 hello\r\n\r\n")
         assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert app.served == []
+
+
+@on_both_loops
+async def test_what_was_answered_is_not_left_to_the_garbage_collector():
+    async with connected() as (client, _):
+        gc.disable()
+        try:
+            for _ in range(20):
+                await client.send(request(b"one", b"abc"))
+                await client.answer()
+            cycles = [thing for thing in gc.get_objects() if isinstance(thing, RequestResponseCycle)]
+            assert sum(cycle.response_complete for cycle in cycles) <= 3
+        finally:
+            gc.enable()
 
 
 @on_both_loops
