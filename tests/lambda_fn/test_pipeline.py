@@ -189,7 +189,7 @@ def test_one_item_fails_and_its_batch_is_served(processes: bool) -> None:
         ]
         for answer in pipeline.predict(["a", "b", "short"]):
             assert isinstance(answer, WrongOutputs)
-            assert str(answer) == "predict: 2 outputs for 3 inputs are not allowed; allowed: one for each input"
+            assert str(answer) == "predict returned 2 outputs for 3 inputs; allowed: as many as there are inputs"
         hopeless = pipeline.predict(["raise"] * 8)
         assert {type(answer) for answer in hopeless} == {KeyError}
 
