@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sluice.packaging.build import IMAGE_LIMIT, VARIANTS, ZIP_LIMIT, Package, megabytes, package, require_fitting
+from sluice.packaging.build import VARIANTS, ZIP_LIMIT, Package, megabytes, package, require_fitting
 from sluice.packaging.libraries import PYTHON
 from sluice.packaging.project import read_project
 
@@ -48,7 +48,7 @@ def _document(built: Package) -> dict[str, object]:
         "package_type": built.project.package_type,
         "architecture": built.project.architecture,
         "bytes": built.size,
-        "limit_bytes": ZIP_LIMIT if built.project.package_type == "Zip" else IMAGE_LIMIT,
+        "limit_bytes": built.limit,
         "parts": dict(built.parts),
     }
 
@@ -56,20 +56,13 @@ def _document(built: Package) -> dict[str, object]:
 def _tell(built: Package) -> None:
     project, folder = built.project, built.folder
     parts = ", ".join(f"{name} {megabytes(size)}" for name, size in built.largest())
-    build = (
-        f"docker build --platform {PLATFORMS[project.architecture]} -f {folder / 'function.Dockerfile'} -t {project.name} {folder}"
-    )
-    worker = (
-        f"docker build --build-arg VARIANT={'|'.join(VARIANTS)} -f {folder / 'worker.Dockerfile'} -t {project.name}-worker {folder}"
-    )
-    lines = [
-        f"wrote {folder}: {megabytes(built.size)} of at most {megabytes(ZIP_LIMIT)} unzipped ({parts})",
-        "to deploy it: sam deploy"
-        if project.package_type == "Zip"
-        else f"to deploy it: {build}; push it as FunctionImage; sam deploy",
-        f"as a worker: {worker}",
-    ]
+    image = f"docker build --platform {PLATFORMS[project.architecture]} -f {folder / 'function.Dockerfile'} -t {project.name}"
+    worker = f"docker build --build-arg VARIANT={'|'.join(VARIANTS)} -f {folder / 'worker.Dockerfile'} -t {project.name}-worker"
+    as_zip = project.package_type == "Zip" and built.size <= ZIP_LIMIT
+    lines = [f"wrote {folder}: {megabytes(built.size)} unzipped, of at most {megabytes(built.limit)} ({parts})"]
     if not built.compiled:
-        lines.insert(1, f"no Python {built.python} here: the libraries go uncompiled, and importing them takes longer")
+        lines.append(f"the libraries are not compiled (no Python {built.python} here, or no room), and importing them takes longer")
+    lines.append("to deploy it: sam deploy" if as_zip else f"to deploy it: {image} {folder}; push it as FunctionImage; sam deploy")
+    lines.append(f"as a worker: {worker} {folder}")
     for line in lines:
         click.echo(line, err=True)

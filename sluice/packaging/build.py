@@ -17,7 +17,7 @@ from pathlib import Path
 import sluice
 from sluice.batching.errors import Infeasible, InvalidInput
 
-from .libraries import PYTHON, WORKER, for_variant, install
+from .libraries import PYTHON, WORKER, compile_libraries, for_variant, install
 from .project import Project
 
 SOURCES = Path(__file__).parent
@@ -61,6 +61,11 @@ class Package:
         """Bytes, unzipped."""
         return sum(self.parts.values())
 
+    @property
+    def limit(self) -> int:
+        """Bytes that Lambda takes of a package of this kind."""
+        return ZIP_LIMIT if self.project.package_type == "Zip" else IMAGE_LIMIT - BASE_IMAGE
+
     def largest(self) -> list[tuple[str, int]]:
         """The largest parts and their bytes, from the largest on."""
         return sorted(self.parts.items(), key=lambda part: (-part[1], part[0]))[:LARGEST]
@@ -85,7 +90,10 @@ def package(project: Project, folder: Path, python: str = PYTHON) -> Package:
                 raise InvalidInput("file", str(project.root / file), "another name: the function has sluice itself there")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(project.root / file, target)
-        compiled = install(project, folder / "layer" / "python", python)
+        layer = folder / "layer" / "python"
+        install(project, layer, python)
+        plain = Package(project, folder, _parts(folder), python, compiled=False)
+        compiled = compile_libraries(layer, python, room=plain.limit - plain.size)
         _write_images(project, folder)
         shutil.copyfile(SOURCES / "template.yaml", folder / "template.yaml")
     except OSError as error:
@@ -95,15 +103,14 @@ def package(project: Project, folder: Path, python: str = PYTHON) -> Package:
 
 def require_fitting(built: Package) -> None:
     """Raise ``Infeasible`` unless Lambda takes the package, as what the project wants it."""
-    if built.project.package_type == "Zip":
-        limit, whole, remedy = ZIP_LIMIT, built.size, f"PackageType=Image in samconfig.toml takes the image of {built.folder}"
-    else:
-        limit, whole, remedy = IMAGE_LIMIT, built.size + BASE_IMAGE, "a smaller model, or a worker"
-    if whole > limit:
+    if built.size > built.limit:
+        kind = built.project.package_type
+        zipped = f"PackageType=Image in samconfig.toml takes the image of {built.folder}"
         parts = ", ".join(f"{name} {megabytes(size)}" for name, size in built.largest())
         raise Infeasible(
-            f"the function is {whole} bytes ({megabytes(whole)}) unzipped; Lambda takes at most {limit} ({megabytes(limit)}) as "
-            f"{built.project.package_type}; the largest parts: {parts}; what helps: {remedy}"
+            f"the function is {built.size} bytes ({megabytes(built.size)}) unzipped; Lambda takes at most {built.limit} "
+            f"({megabytes(built.limit)}) as {kind}; the largest parts: {parts}; "
+            f"what helps: {zipped if kind == 'Zip' else 'a smaller model, or a worker'}"
         )
 
 

@@ -39,8 +39,8 @@ _UNUSED = (
 """Parts of the wheels: tests, tools, and ONNX Runtime a second time for callers in C."""
 
 
-def install(project: Project, target: Path, python: str = PYTHON) -> bool:
-    """Put the project's libraries into a folder; whether they are compiled, for which that version of Python must be here.
+def install(project: Project, target: Path, python: str = PYTHON) -> None:
+    """Put the project's libraries for a version of Python into a folder.
 
     Raises
     ------
@@ -66,7 +66,26 @@ def install(project: Project, target: Path, python: str = PYTHON) -> bool:
     for pattern in _UNUSED:
         for path in sorted(target.glob(pattern)):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    return _compiled(target, python)
+
+
+def compile_libraries(target: Path, version: str, room: int) -> bool:
+    """Compile them, where that version of Python is here and it takes no more than ``room`` bytes; whether it was done.
+
+    Importing what is not compiled takes 0.2 CPU seconds more of a cold start. By hash, because a zip does not keep times;
+    unchecked, because /opt is read-only.
+    """
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode != 0:
+        return False
+    places = ("-s", target.parent, "-p", "/opt", target)
+    command = [python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", *map(str, places)]
+    subprocess.run(command, capture_output=True)  # a file that is no Python of this version, as some test has it, is left out
+    caches = list(target.rglob("__pycache__"))
+    if sum(file.stat().st_size for cache in caches for file in cache.iterdir()) <= room:
+        return True
+    for cache in caches:
+        shutil.rmtree(cache)
+    return False
 
 
 def for_variant(requirements: Sequence[str], variant: str) -> tuple[str, ...]:
@@ -92,16 +111,3 @@ def _refused(said: str, platform: str) -> InvalidInput:
         return InvalidInput(REQUIREMENTS, missing[1].strip(), f"what has a wheel for {platform}{found}")
     errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR")] or said.splitlines()[-3:]
     return InvalidInput(REQUIREMENTS, " ".join(errors)[:1000], f"requirements that pip can install for {platform}")
-
-
-def _compiled(target: Path, version: str) -> bool:
-    """Importing what is not compiled takes 0.2 CPU seconds more of a cold start.
-
-    By hash, because a zip does not keep times; unchecked, because /opt is read-only.
-    """
-    python = shutil.which(f"python{version}")
-    if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode != 0:
-        return False
-    places = ("-s", target.parent, "-p", "/opt", target)
-    command = [python, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", *map(str, places)]
-    return subprocess.run(command, capture_output=True).returncode == 0

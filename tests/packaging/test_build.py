@@ -17,8 +17,8 @@ from click.testing import CliRunner
 import sluice.packaging.build as building
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.cli.package import command
-from sluice.packaging.build import IMAGE_LIMIT, ZIP_LIMIT, Package, package, require_fitting
-from sluice.packaging.libraries import FUNCTION, PYTHON, WORKER, for_variant, named_libraries
+from sluice.packaging.build import BASE_IMAGE, IMAGE_LIMIT, ZIP_LIMIT, Package, package, require_fitting
+from sluice.packaging.libraries import FUNCTION, PYTHON, WORKER, compile_libraries, for_variant, named_libraries
 from sluice.packaging.project import Project, read_project
 
 ROOT = Path(__file__).parents[2]
@@ -226,7 +226,7 @@ def test_a_requirement_that_cannot_be_installed_is_named_and_nothing_can_be_depl
 
 
 @pytest.mark.parametrize(
-    ("kind", "limit", "helps"), [("Zip", ZIP_LIMIT, "PackageType=Image"), ("Image", IMAGE_LIMIT, "a smaller model")]
+    ("kind", "limit", "helps"), [("Zip", ZIP_LIMIT, "PackageType=Image"), ("Image", IMAGE_LIMIT - BASE_IMAGE, "a smaller model")]
 )
 def test_a_package_that_is_too_large_names_its_largest_parts(kind, limit, helps, shout):
     project = Project(shout, "shout", "model.py:Shout", package_type=kind)
@@ -268,6 +268,18 @@ def test_a_project_with_a_package_of_our_name_is_refused(shout, tmp_path):
     (tmp_path / "sluice" / "a.py").write_text("")
     with pytest.raises(InvalidInput, match="another name: the function has sluice itself there"):
         package(Project(tmp_path, "shout", "model.py:Shout"), tmp_path / "build")
+
+
+@pytest.mark.parametrize(("spare", "compiled"), [(1_000_000, True), (10, False)])
+def test_the_libraries_are_compiled_where_there_is_room_for_it(spare, compiled, shout, tmp_path, monkeypatch):
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    (tmp_path / f"python{version}").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (layer := tmp_path / "layer" / "python").mkdir(parents=True)
+    (layer / "library.py").write_text("def f(): ...\n")
+    assert compile_libraries(layer, version, room=spare) is compiled
+    assert [path.suffix for path in layer.rglob("*.pyc")] == [".pyc"] * compiled
+    assert compile_libraries(layer, "3.99", room=spare) is False
 
 
 @pytest.mark.parametrize("version", ["3", "2.7", "3.13.1", "newest"])
