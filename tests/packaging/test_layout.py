@@ -95,6 +95,14 @@ def test_its_files_are_formatted_and_nothing_of_them_is_left_to_fill_in(project)
     assert not [path.name for path in project.iterdir() if path.is_file() and "@" in path.read_text()]
 
 
+@pytest.mark.parametrize("page", ["README.md", ROOT / "docs" / "models.md"])
+def test_a_page_names_every_file_of_it(project, page):
+    text = (project / page).read_text()
+    assert [
+        path.name for path in project.iterdir() if path.suffix and path.name != "README.md" and f"`{path.name}`" not in text
+    ] == []
+
+
 @pytest.mark.parametrize("name", ["", "Iris", "my_model", "9-lives", "a--b", "-a", "a-", "../a", "a b", "é", "a\n", "a" * 49])
 def test_a_name_that_is_no_package_name_is_refused(name, tmp_path):
     with pytest.raises(InvalidInput, match="NAME: .* allowed: words of a-z and 0-9 with dashes between"):
