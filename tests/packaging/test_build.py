@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import sluice.packaging.build as building
 from sluice.batching.errors import Infeasible, InvalidInput
-from sluice.cli.package import command
+from sluice.cli.main import sluice as group
 from sluice.packaging.build import BASE_IMAGE, IMAGE_LIMIT, ZIP_LIMIT, Package, package, require_fitting
 from sluice.packaging.libraries import FUNCTION, PYTHON, WORKER, compile_libraries, for_variant, named_libraries
 from sluice.packaging.project import Project, read_project
@@ -82,7 +82,7 @@ def built(shout, wheels):
     (shout / "build" / "function" / "old").mkdir(parents=True)
     (shout / "build" / "mine.txt").write_text("")
     environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
-    done = CliRunner(env=environment).invoke(command, [str(shout), "--json"], catch_exceptions=False)
+    done = CliRunner(env=environment).invoke(group, ["package", str(shout), "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -248,7 +248,7 @@ def test_a_package_at_the_limit_fits(shout):
 def test_a_package_that_is_too_large_is_there_for_its_image(shout, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "ZIP_LIMIT", 1000)
     with pytest.raises(Infeasible, match="takes at most 1000 .* takes the image of"):
-        CliRunner().invoke(command, [str(shout), "--out", str(tmp_path / "out")], catch_exceptions=False)
+        CliRunner().invoke(group, ["package", str(shout), "--out", str(tmp_path / "out")], catch_exceptions=False)
     assert (tmp_path / "out" / "function.Dockerfile").exists() and (tmp_path / "out" / "template.yaml").exists()
 
 
