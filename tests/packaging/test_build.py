@@ -1,6 +1,7 @@
 """`sluice package`: the folder that it writes. The wheels are made here, and pip installs them from a folder."""
 
 import ast
+import hashlib
 import json
 import os
 import re
@@ -236,6 +237,21 @@ def test_a_package_that_is_too_large_names_its_largest_parts(kind, limit, helps,
     assert f"Lambda takes at most {limit} ({limit / 2**20:.1f} MB) as {kind}" in str(caught.value)
     largest = f"function/weights.bin {limit / 2**20:.1f} MB, layer/l8 8.0 MB, layer/l7 7.0 MB, layer/l6 6.0 MB, layer/l5 5.0 MB"
     assert f"the largest parts: {largest}; what helps: {helps}" in str(caught.value)
+
+
+def test_a_lock_with_hashes_is_installed_as_it_is(wheels, tmp_path):
+    """pip takes no requirement without a hash beside it, not even one of ours."""
+    locked = [wheels / "aws_lambda_powertools-3.1-py3-none-any.whl", wheels / "msgspec-0.20-cp313-cp313-manylinux2014_aarch64.whl"]
+    pins = [f"{file.name.split('-')[0]}=={file.name.split('-')[1]}" for file in locked]
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in locked]
+    (tmp_path / "requirements.txt").write_text(
+        "".join(f"{pin} \\\n    --hash=sha256:{digest}\n    # via something\n" for pin, digest in zip(pins, hashes, strict=True))
+    )
+    (tmp_path / "model.py").write_text(MODEL)
+    overrides = ["ModelName=shout", "Model=model.py:Shout"]
+    (tmp_path / "samconfig.toml").write_text(f"[default.deploy.parameters]\nparameter_overrides = {overrides}\n")
+    package(read_project(tmp_path), tmp_path / "build")
+    assert {"aws_lambda_powertools", "msgspec"} <= {path.name for path in (tmp_path / "build" / "layer" / "python").iterdir()}
 
 
 def test_a_package_at_the_limit_fits(shout):
