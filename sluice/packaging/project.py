@@ -59,7 +59,10 @@ class Project:
         require(within and re.fullmatch(shape, self.model) is not None, f"Model in {SETTINGS}", self.model, allowed_model)
 
     def files(self, without: Path) -> list[Path]:
-        """What is shipped, relative to the project: all but tests, hidden files, virtual environments and ``without``."""
+        """What is shipped, relative to the project: all but tests, hidden files, virtual environments and ``without``.
+
+        Raises ``InvalidInput`` where something is neither a file nor a folder, or a link to a folder, which may have no end.
+        """
         return sorted(path.relative_to(self.root) for path in _walk(self.root, without.resolve()))
 
 
@@ -130,7 +133,9 @@ def _walk(folder: Path, without: Path) -> Iterator[Path]:
             continue
         if entry.is_file():
             yield path
-        elif entry.is_dir(follow_symlinks=False) and not (path / "pyvenv.cfg").exists():
+        elif not entry.is_dir(follow_symlinks=False):
+            raise InvalidInput("file", str(path), "a file, a folder, or a link to a file")
+        elif not (path / "pyvenv.cfg").exists():
             yield from _walk(path, without)
 
 

@@ -122,3 +122,14 @@ def test_tests_hidden_files_environments_and_what_was_built_are_not_shipped(tmp_
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     assert [str(path) for path in project.files(without=tmp_path / "build")] == ["inner/build/b", "model.py", "weights/a.bin"]
+
+
+@pytest.mark.parametrize("target", ["weights", "not-there"])
+def test_a_link_that_would_not_be_shipped_is_refused(target, tmp_path):
+    project = read_project(write(tmp_path))
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "linked.py").symlink_to(tmp_path / "model.py")
+    assert [str(path) for path in project.files(without=tmp_path / "build")] == ["linked.py", "model.py"]
+    (tmp_path / "more").symlink_to(tmp_path / target)
+    with pytest.raises(InvalidInput, match="more' is not allowed; allowed: a file, a folder, or a link to a file"):
+        project.files(without=tmp_path / "build")
