@@ -69,7 +69,6 @@ lock: $(VENV)/dev
 	$(COMPILE) $(EVERYTHING) --extra dev -o requirements/dev.txt pyproject.toml
 	$(COMPILE) $(EVERYTHING) -c requirements/dev.txt -o requirements/local.txt pyproject.toml
 	$(COMPILE) --extra serve -c requirements/dev.txt -o requirements/buffer.txt pyproject.toml requirements/buffer.in
-	$(COMPILE) -o lambda_fn/requirements.txt lambda_fn/requirements.in
 	$(COMPILE) -o requirements/sam.txt requirements/sam.in
 	$(COMPILE) -o requirements/ministack.txt requirements/ministack.in
 

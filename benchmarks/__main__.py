@@ -15,6 +15,7 @@ BENCHMARKS = (
     "fleet_milp",
     "split_queue",
     "worker",
+    "pipeline",
 )
 
 for name in sys.argv[1:] or BENCHMARKS:

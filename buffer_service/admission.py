@@ -114,9 +114,8 @@ class Admission:
             self._full, self._takes = full, calls
 
     def took(self, calls: int) -> None:
-        """An elastic function answered one of so many batches; where it is not known to take more, it may."""
-        if calls >= self._takes:
-            self._takes += 1 / max(1, self._takes)
+        """An elastic function answered one of so many batches, and takes as many."""
+        self._takes = max(self._takes, calls)
 
     def put_off(self, now: float, waiting: int, answered: int) -> None:
         """So many wait as an elastic function is busy, and it has answered so many in all."""
@@ -124,8 +123,11 @@ class Admission:
             self._note(now, waiting, answered, waiting > 0)
 
     def has_room(self, calls: int, coming: int) -> bool:
-        """Whether an elastic function that has so many batches, and so many members coming, is known to take more."""
-        return not self._waiting or (calls < self._takes and coming < self._largest)
+        """Whether an elastic function that has so many batches, and so many members coming, is known to take one more.
+
+        Whether it takes more than is known, what waits finds out, and nobody is let in for that.
+        """
+        return not self._waiting or (calls + 1 <= self._takes and coming < self._largest)
 
     def backoff(self, shortest: float) -> float:
         """Seconds within which what an elastic function refused is asked for again: about as many ask in vain as are answered."""

@@ -54,9 +54,11 @@ def limited_protocol(
         _due: asyncio.TimerHandle | None = None  # when the rest of the headers, or of the body, must have come
         _in_headers = True
         _in_body = False
-        _header_bytes = 0
-        _reads = 0  # since the one in which the request began
-        _read = 0  # bytes of the last
+        _ends = False  # behind an answer that is due; nothing that comes is parsed any more
+        _part = 0  # bytes that were parsed last
+        _opening = 0  # of the part in which the headers began, which may hold the body of the request before
+        _parts = 0  # from that one on
+        _header_bytes = 0  # of those behind it
         _body_bytes = 0  # of the body that comes
         _other_bytes = 0  # since the last byte of a body: chunk headers and trailers
         _rest = b""  # what was read; from _parsed on it waits
@@ -97,13 +99,14 @@ def limited_protocol(
             return not (self.pipeline or self.flow.write_paused)
 
         def data_received(self, data: bytes) -> None:
-            self._read = len(data)
+            if self._ends:
+                return
             if not self._rest and self._in_turn() and data.count(b"\n") <= LINES:
                 self._parse(data)
             else:
                 self._rest += data
                 self._parse_rest()
-            self._has_read(len(data))
+            self._has_read()
             if self._rest:
                 self._hold_rest()
 
@@ -151,7 +154,6 @@ def limited_protocol(
                 if self.held:
                     self.flow.pause_reading()
             else:
-                self._drop_rest()
                 self._refuse(_NO_ROOM)
 
         def _drop_rest(self) -> None:
@@ -159,7 +161,7 @@ def limited_protocol(
             self._unparsed.resize(0)
 
         def _parse(self, data: bytes) -> None:
-            body_bytes = self._body_bytes
+            self._part, body_bytes = len(data), self._body_bytes
             self._unset_keepalive_if_required()
             try:
                 self.parser.feed_data(data)
@@ -167,21 +169,25 @@ def limited_protocol(
                 self._decline_upgrade()
                 if rest := data[upgrade.args[0] :]:
                     self._parse(rest)
+                    return
             except httptools.HttpParserError as error:
                 if not isinstance(error.__context__, _Refused):
                     self.logger.warning("Invalid HTTP request received.")
-                if self._in_body:
-                    self._give_up_request()
+                    self._refuse(_BAD_REQUEST)
+            if self._in_headers:
+                if self._parts:
+                    self._header_bytes += len(data)
                 else:
-                    self.send_400_response("Invalid HTTP request received.")
-            if self._in_body and self._body_bytes == body_bytes:
+                    self._opening = len(data)
+                self._parts += 1
+            elif self._in_body and self._body_bytes == body_bytes:
                 self._other_bytes += len(data)
                 if self._other_bytes > MAX_HEADER_BYTES:
-                    self._cut_off(_TOO_LARGE)
+                    self._refuse(_TOO_LARGE)
 
-        def _has_read(self, size: int) -> None:
-            """So many bytes were read, and parsed but for those that are held: what is half-sent must come to its end in time."""
-            if self.transport.is_closing():
+        def _has_read(self) -> None:
+            """Something was read, and parsed but for what is held: what is half-sent must come to its end in time."""
+            if self._ends or self.transport.is_closing():
                 return
             if not self._in_headers:
                 if self.timeout_keep_alive_task is None and self.cycle.response_complete and not self._answered:
@@ -190,39 +196,25 @@ def limited_protocol(
                 if self._in_body and self._due is None:
                     self._due = self.loop.call_later(body_timeout, self._give_up_body)
                 return
-            # Most requests come whole and never get here: only what is left half-sent is counted and timed. The read in which a
-            # request began may hold the body of the one before, and is not counted.
-            if self._reads:
-                self._header_bytes += size
-            self._reads += 1
+            # Most requests come whole and never get here: only what is left half-sent is counted and timed.
             if self._header_bytes > MAX_HEADER_BYTES:
                 self._refuse(_TOO_LARGE)
                 return
-            if not self._head.fits(self._head.size + size):
+            size = self._opening + self._header_bytes
+            if not self._head.fits(size):
                 self._refuse(_NO_ROOM)
                 return
-            self._head.resize(self._head.size + size)
+            self._head.resize(size)
             if self._due is None:
                 self._due = self.loop.call_later(header_timeout, self._give_up_headers)
-
-        def _give_up_request(self) -> None:
-            """The body that comes is none. Its request, where it waits for its turn, is as if it had not come."""
-            if not self.pipeline:
-                self._cut_off(_BAD_REQUEST)
-                return
-            self._disarm()
-            self._drop_rest()
-            self.pipeline.popleft()
-            self._before.keep_alive = False
-            self.flow.pause_reading()
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
             self._in_headers = True
-            self._header_bytes = self._reads = 0
+            self._header_bytes = self._parts = 0
 
         def on_headers_complete(self) -> None:
-            if self._reads or self._read > MAX_HEADER_BYTES:
+            if self._parts or self._part > MAX_HEADER_BYTES:
                 size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
                 if size > MAX_HEADER_BYTES:
                     self._refuse(_TOO_LARGE)
@@ -283,9 +275,8 @@ def limited_protocol(
 
         def _go_on(self) -> None:
             if self._rest:
-                size = len(self._rest) - self._parsed
                 self._parse_rest()
-                self._has_read(size)
+                self._has_read()
             if not self.transport.is_closing():
                 self.flow.resume_reading()
 
@@ -323,22 +314,30 @@ def limited_protocol(
 
         # -- ends
 
-        def send_400_response(self, msg: str) -> None:
-            self._drop_rest()
-            if not self._answers_under_way() and not self.transport.is_closing():
-                super().send_400_response(msg)
-
         def _disarm(self) -> None:
             if self._due is not None:
                 self._due.cancel()
                 self._due = None
 
         def _refuse(self, status: bytes) -> None:
+            """What comes is not taken. Its client is told, unless answers are due before: then the connection ends behind these."""
             self._disarm()
             self._drop_rest()
-            if not self._answers_under_way() and not self.transport.is_closing():
+            if self._ends or self.transport.is_closing():
+                return
+            last = None if self._in_body else self.cycle
+            if self._in_body and self.pipeline:  # the request waits for its turn, and is as if it had not come
+                self.pipeline.popleft()
+                last = self._before
+            if last is not None and not last.response_complete:
+                self._ends = True
+                last.keep_alive = False
+                self.flow.pause_reading()
+                return
+            if not self._in_body or not self.cycle.response_started:
                 self.transport.write(_REFUSAL % status)
-                self.transport.close()
+            self.transport.close()
+            self._watch_reader()
 
         def _give_up_headers(self) -> None:
             """The headers did not come in time, unless they are not being read: then it is an earlier answer that they wait for."""
@@ -354,24 +353,7 @@ def limited_protocol(
             if self._rest or not self._in_turn():
                 self._due = self.loop.call_later(body_timeout, self._give_up_body)
             else:
-                self._cut_off(_TOO_SLOW)
-
-        def _cut_off(self, status: bytes) -> None:
-            """In the midst of a body."""
-            self._disarm()
-            self._drop_rest()
-            if not self.transport.is_closing():
-                if not self.cycle.response_started:
-                    self.transport.write(_REFUSAL % status)
-                self.transport.close()
-
-        def _answers_under_way(self) -> bool:
-            """Whether earlier requests are being answered; if so, the connection closes behind the last of them."""
-            if self.cycle is None or self.cycle.response_complete:
-                return False
-            self.cycle.keep_alive = False
-            self.flow.pause_reading()
-            return True
+                self._refuse(_TOO_SLOW)
 
     class _Flow(FlowControl):
         """Reading goes on when nothing is held."""
@@ -403,6 +385,7 @@ class _Joined:
             data, self._head = self._head + data, b""
         elif self._head is None and self._cycle.response_started:
             self._head = data
+            del self._cycle  # it has this transport: a request that was answered is freed at once, not by the garbage collector
             return
         self._transport.write(data)
 

@@ -81,6 +81,7 @@ LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bou
 SWEEPS = 3  # in a lease
 IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
+PROBES = 50  # batches a second that ask a busy function again before it answered another, about, however many wait for it
 YIELDS, YIELD = 8, 0.01  # answers of a busy function, to one of which a batch follows so many seconds later
 AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
 SHUT = Draining("this process is shutting down, and takes no more requests")
@@ -783,7 +784,8 @@ class RouteState:
 
     def _rest(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
         """The function is busy: ask for the part later, with full jitter; whose time is over before is told now."""
-        span = min(LONGEST_BACKOFF, BACKOFF * 2 ** min(part.refused, 10), self._admission.backoff(BACKOFF))
+        longest = self._admission.backoff(BACKOFF)
+        span = min(LONGEST_BACKOFF, BACKOFF * 2 ** min(part.refused, 10), longest)
         age = now - batch.taken_at
         if self._admission.is_left(age):
             span = max(span, age)  # what callers at other processes have left is not known here, and would be computed for nobody
@@ -794,6 +796,9 @@ class RouteState:
         part.items = [item for item in part.items if item not in late] if late else part.items
         part.refused += 1
         if part.items:
+            in_turn = min(2 * len(self._resting) / PROBES, longest)  # of which a half is waited in the mean
+            over = min(self._deadline(batch, item) for item in part.items)
+            part.due = max(part.due, min(now + failure.chance * in_turn, over - LONGEST_BACKOFF))
             batch.parts.append(part)
 
     def _deadline(self, batch: BatchState, item: Item) -> float:

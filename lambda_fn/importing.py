@@ -22,6 +22,8 @@ class CannotServe(ValueError):
 def make_served(target: str, root: str) -> Any:
     """What ``target`` names: an object with ``predict``, or a class or a function that makes one without arguments.
 
+    One that has ``start``, as a pipeline has, is started.
+
     Parameters
     ----------
     root : str
@@ -48,6 +50,8 @@ def make_served(target: str, root: str) -> Any:
     else:
         raise CannotServe(f"{attribute} is {type(found).__name__}; allowed: a class, an object with predict, or what makes one")
     _check_predict(made, attribute)
+    if callable(start := getattr(made, "start", None)):
+        _make(start, f"start of {attribute}")
     return made
 
 

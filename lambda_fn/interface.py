@@ -39,10 +39,13 @@ class ItemError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that its model decides itself: text is sent in UTF-8, and a JSON type needs JSON in the body."""
+    """An answer that its model decides itself: text is sent in UTF-8, and a JSON type needs JSON in the body.
+
+    Without a content type it is ``application/octet-stream``, of a ``str`` ``text/plain``.
+    """
 
     body: bytes | str
-    content_type: str = "application/octet-stream"
+    content_type: str = ""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 

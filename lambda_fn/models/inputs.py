@@ -16,6 +16,7 @@ import inspect
 import io
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -52,11 +53,14 @@ def kind_of_inputs(predict: Callable[..., Any]) -> Any:
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not parameters or len(required) > 1 or any(p.kind is p.KEYWORD_ONLY and p.name in required for p in parameters):
         raise UnreadableKind(f"predict takes ({', '.join(required)}); allowed: one list of inputs")
+    if parameters[0].annotation is inspect.Parameter.empty:
+        return Any
+    function = inspect.unwrap(getattr(predict, "__func__", predict))
+    alone = SimpleNamespace(__annotations__={"inputs": parameters[0].annotation})  # that of the outputs may name what is not there
     try:
-        hints = typing.get_type_hints(predict, include_extras=True)
+        annotation = typing.get_type_hints(alone, getattr(function, "__globals__", {}), include_extras=True)["inputs"]
     except Exception as error:
-        raise UnreadableKind(f"the annotations of predict cannot be read: {type(error).__name__}: {error}") from error
-    annotation = hints.get(parameters[0].name, list)
+        raise UnreadableKind(f"the annotation of predict's inputs cannot be read: {type(error).__name__}: {error}") from error
     if annotation is Any or annotation in _SEQUENCES:
         return Any
     if typing.get_origin(annotation) not in _SEQUENCES:

@@ -67,9 +67,9 @@ def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[Ten
 
 
 def _write_reply(item_id: str, reply: Reply) -> Answer:
-    body = reply.body.encode() if isinstance(reply.body, str) else bytes(reply.body)
-    answer = Answer(item_id, reply.status, reply.content_type, body, dict(reply.headers))
-    if is_json(reply.content_type):
+    body, content_type = (reply.body.encode(), TEXT) if isinstance(reply.body, str) else (bytes(reply.body), OCTETS)
+    answer = Answer(item_id, reply.status, reply.content_type or content_type, body, dict(reply.headers))
+    if is_json(answer.content_type):
         check_json(body)
     check_sendable(answer)
     return answer

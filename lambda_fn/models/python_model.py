@@ -1,27 +1,23 @@
 """The class of a user behind the protocol of models: requests become inputs, outputs become answers, and what fails fails alone.
 
-``predict`` is called with all inputs of a batch that could be read. Where it raises, the batch is halved, and so on, until the
-input that fails stands alone: k inputs that fail among n cost about 2 k log2(n / k) calls more, 2 n - 2 at the most. So an input
-may be computed more than once, as everywhere behind the buffer. Where several exhaust the memory, ``answer`` raises that.
+``predict`` is called with all inputs of a batch that could be read; where it raises, the batch is halved (halving.py), but where
+several exhaust the memory, ``answer`` raises that.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..contract import INPUT, Answer, Item
+from ..halving import outputs_of
 from ..interface import ItemError, TensorSpec
 from .inputs import Input, kind_of_inputs, reader_of, shown
 from .memory import exhausts_memory
 from .outputs import write_error, write_output
 
 logger = logging.getLogger(__name__)
-
-
-class WrongOutputs(Exception):
-    """What ``predict`` returned is not one output for each input."""
 
 
 class PythonModel:
@@ -56,7 +52,7 @@ class PythonModel:
 
     def answer(self, items: Sequence[Item]) -> list[Answer]:
         reads = [self._read_one(item) for item in items]
-        outputs = iter(self._outputs([read.value for read in reads if isinstance(read, Input)]))
+        outputs = iter(outputs_of(self._predict, [read.value for read in reads if isinstance(read, Input)], exhausts_memory))
         answers, told = [], False
         for item, read in zip(items, reads, strict=True):
             if isinstance(read, Exception):
@@ -81,24 +77,3 @@ class PythonModel:
             return self._read(item)
         except Exception as error:  # a class of the user may check what it is made of
             return error
-
-    def _outputs(self, inputs: list[Any]) -> list[Any]:
-        """An output or an exception for each input."""
-        if not inputs:
-            return []
-        try:
-            outputs = self._predict(list(inputs))
-        except Exception as error:
-            if len(inputs) == 1:
-                return [error]
-            if exhausts_memory(error):
-                raise  # fewer may fit: the batch is halved by who knows the size that fits (memory.py)
-            half = len(inputs) // 2
-            return self._outputs(inputs[:half]) + self._outputs(inputs[half:])
-        if not isinstance(outputs, Collection) or isinstance(outputs, str | bytes | Mapping | Set):
-            wrong = f"predict returned {type(outputs).__name__} for {len(inputs)} inputs; allowed: a list of as many outputs"
-        elif len(outputs) != len(inputs):
-            wrong = f"predict returned {len(outputs)} outputs for {len(inputs)} inputs; allowed: as many as there are inputs"
-        else:
-            return list(outputs)
-        return [WrongOutputs(wrong)] * len(inputs)

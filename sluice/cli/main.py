@@ -21,6 +21,8 @@ DISTRIBUTION = "sluice-batching"
 
 # name: module, the extras with the libraries that it needs, one-line help (shown without importing the module)
 COMMANDS = {
+    "new": ("sluice.cli.new", "", "Lay out a model: its class, its test, a sample request, its settings."),
+    "package": ("sluice.cli.package", "", "Package a model for Lambda, or as an image."),
     "fit": ("sluice.cli.fit", "optimizer", "Fit an arrival process to a trace."),
     "profile": ("sluice.cli.profile", "optimizer", "Measure a function's service times over memory and batch sizes."),
     "predict": ("sluice.cli.predict", "optimizer", "Predict latency, batch sizes and cost of one setting."),

@@ -1,4 +1,4 @@
-"""The template deployed for real, to a loopback AWS: `sam build`, `sam deploy`, invocations, a buffer in front.
+"""The template deployed for real, to a loopback AWS: `sluice package`, `sam deploy`, invocations, a buffer in front.
 
 The loopback is `ministack`: it runs the functions' own packages in processes of its Python and needs neither docker nor root. What
 it does not have (a container for the buffer, a cache behind the address, metric math in an alarm) is said in docs/deploy.md.
@@ -123,10 +123,10 @@ def answers(host: str, port: int, path: str) -> bool:
         return False
 
 
-def sam(*arguments: str | Path, environment: dict[str, str]) -> str:
+def sam(*arguments: str | Path, environment: dict[str, str], cwd: Path = ROOT) -> str:
     """What the SAM command line prints; a failure fails the test with its last words."""
     done = subprocess.run(
-        [SAM, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=STEP_WITHIN, stdin=subprocess.DEVNULL
+        [SAM, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=STEP_WITHIN, stdin=subprocess.DEVNULL
     )
     if done.returncode != 0:
         pytest.fail(f"sam {arguments[0]} exited with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
@@ -160,8 +160,26 @@ def loopback(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         shutil.rmtree(unpacked)
 
 
-def network(folder: Path) -> Path:
-    """A file with the network y = x W."""
+def sluice(*arguments: str | Path, cwd: Path) -> None:
+    command = [sys.executable, "-m", "sluice.cli.main", *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=STEP_WITHIN, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        pytest.fail(f"sluice {arguments[0]} exited with {done.returncode}:\n{done.stderr[-4000:]}")
+
+
+def package(project: Path) -> None:
+    """For the loopback, which runs functions on this machine with its own Python, whatever runtime the template names."""
+    python = re.search(r"^version = (\d+\.\d+)", (ROOT / ".venv-ministack" / "pyvenv.cfg").read_text(), re.M)
+    assert python is not None
+    sluice("package", "--python", python[1], cwd=project)
+
+
+ARCHITECTURE = platform.machine().replace("aarch64", "arm64")
+LOOPBACK = tomllib.loads((ROOT / "samconfig.toml").read_text())["loopback"]["deploy"]["parameters"]["parameter_overrides"]
+
+
+def network_project(folder: Path) -> Path:
+    """A project that serves the network y = x W."""
     n, m = WEIGHTS.shape
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", n])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", m])
@@ -169,7 +187,10 @@ def network(folder: Path) -> Path:
     graph = helper.make_graph([product], "product", [x], [y], [numpy_helper.from_array(WEIGHTS, "W")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, folder / "product.onnx")
-    return folder / "product.onnx"
+    (folder / "requirements.txt").write_text("numpy\nonnxruntime\n")
+    parameters = ["ModelName=mlp", "Model=product.onnx", f"Architecture={ARCHITECTURE}"]
+    (folder / "samconfig.toml").write_text(f"[default.deploy.parameters]\nparameter_overrides = {parameters}\n")
+    return folder
 
 
 def question(*x: float) -> dict[str, Any]:
@@ -186,25 +207,14 @@ def check_answer(body: bytes, *x: float) -> None:
 @pytest.fixture(scope="module")
 def stack(loopback: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     """The loopback with the template deployed as samconfig.toml's environment `loopback` says."""
-    built = tmp_path_factory.mktemp("build")
-    python = re.search(r"^version = (\d+\.\d+)", (ROOT / ".venv-ministack" / "pyvenv.cfg").read_text(), re.M)
-    assert python is not None
-    # The loopback runs the functions on this machine with its own Python, whatever runtime the template names, and has no /opt.
-    build = {
-        "SLUICE_BUILD_MACHINE": platform.machine(),
-        "SLUICE_BUILD_PYTHON": python[1],
-        "SLUICE_BUILD_NETWORK": str(network(tmp_path_factory.mktemp("network"))),
-    }
-    sam("build", "--config-env", "loopback", "--build-dir", built, environment={**loopback.environment, **build})
+    project = network_project(tmp_path_factory.mktemp("network"))
+    package(project)
     config = ("--config-file", ROOT / "samconfig.toml", "--config-env", "loopback")
-    parameters = tomllib.loads((ROOT / "samconfig.toml").read_text())["loopback"]["deploy"]["parameters"]["parameter_overrides"]
-    parameters += [f"Model={built / 'InferenceLayer' / 'model.onnx'}"]
-    sam(
-        *("deploy", *config, "--template-file", built / "template.yaml", "--parameter-overrides", *parameters),
-        environment=loopback.environment,
-    )
+    parameters = [*LOOPBACK, "ModelName=mlp", "Model=product.onnx", f"Architecture={ARCHITECTURE}"]
+    template = project / "build" / "template.yaml"
+    sam("deploy", *config, "--template-file", template, "--parameter-overrides", *parameters, environment=loopback.environment)
     yield loopback
-    shutil.rmtree(built)
+    shutil.rmtree(project / "build")
 
 
 def test_sam_finds_the_template_valid(tools: None, tmp_path: Path) -> None:
@@ -288,3 +298,24 @@ async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(st
                     await asyncio.sleep(0.05)
             await asyncio.gather(*map(ask, range(4)))
             assert await metric(r'sluice_batch_size_count\{model="mlp"\}') == 5
+
+
+def test_a_project_as_it_is_laid_out_answers_its_sample_request_where_it_is_deployed(loopback: Loopback, tmp_path: Path) -> None:
+    """As its README says, once its settings name a network; in a region of its own, beside the other stack."""
+    sluice("new", "text-tone", cwd=tmp_path)
+    project = tmp_path / "text-tone"
+    settings = (project / "samconfig.toml").read_text()
+    filled = settings.replace("Architecture=arm64", f"Architecture={ARCHITECTURE}").replace("confirm_changeset = true", "")
+    filled = re.sub(r"(?<=SloPercentile=95\",\n)(.*\n)*(?=\])", "".join(f'"{pair}",\n' for pair in LOOPBACK), filled)
+    (project / "samconfig.toml").write_text(filled)
+    package(project)
+    environment = {**loopback.environment, "AWS_DEFAULT_REGION": "eu-west-1"}
+    sam("deploy", environment=environment, cwd=project)
+    client = boto3.Session("test", "test", region_name="eu-west-1").client("lambda", endpoint_url=loopback.url)
+    batch = Batch("text-tone", [Item("a", JSON, (project / "request.json").read_bytes()), Item("b", JSON, b'"xyzzy"')])
+    answer = client.invoke(FunctionName="text-tone-512:live", Payload=encode_batch(batch))
+    payload = answer["Payload"].read()
+    assert "FunctionError" not in answer, payload
+    first, second = decode_answers(payload, batch)
+    assert (first.status, msgspec.json.decode(first.body)) == (200, {"score": 0.75})
+    assert (second.status, b"no word" in second.body) == (422, True)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import re
 import shlex
-import subprocess
-import sys
-import sysconfig
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -117,14 +113,41 @@ def test_the_first_plan_points_at_the_gpu_worker_where_there_is_one(template: An
     assert read(Plan, filled.resource("Plan")["Value"]).function == "http://gpu.internal:8000"
 
 
-def test_one_function_per_memory_size_behind_the_same_alias(template: AnyTemplate) -> None:
-    filled = template(ModelName="encoder")
-    functions = filled.of_type("AWS::Serverless::Function").values()
+def functions_of(filled: Any) -> dict[str, dict[str, Any]]:
+    """The functions that are created with these parameters."""
+    return {name: f for name, f in filled.of_type("AWS::Serverless::Function").items() if created(filled, name)}
+
+
+def created(filled: Any, name: str) -> bool:
+    return bool(filled.condition({"Condition": filled.body["Resources"][name]["Condition"]}))
+
+
+@pytest.mark.parametrize("kind", ["Zip", "Image"])
+def test_one_function_per_memory_size_behind_the_same_alias(template: AnyTemplate, kind: str) -> None:
+    filled = template(ModelName="encoder", PackageType=kind)
+    functions = functions_of(filled).values()
     assert [(f["FunctionName"], f["MemorySize"]) for f in functions] == [(f"encoder-{size}", size) for size in SIZES]
     assert filled.globals()["AutoPublishAlias"] == "live"
+    assert {f["AutoPublishAliasAllProperties"] for f in functions} == {True}
 
 
-@pytest.mark.parametrize("served", ["", "/opt/model.onnx", "model.py:Iris"])
+def test_a_function_from_an_image_has_the_image_and_nothing_of_an_archive(template: AnyTemplate) -> None:
+    filled = template(PackageType="Image", FunctionImage="1.dkr.ecr.eu-west-1.amazonaws.com/mlp:1")
+    assert not created(filled, "InferenceLayer")
+    for name, function in functions_of(filled).items():
+        assert (function["PackageType"], function["ImageUri"]) == ("Image", filled.values["FunctionImage"])
+        left = filled.globals().keys() - set(filled.body["Resources"][name]["IgnoreGlobals"])
+        assert left == {"Architectures", "Timeout", "AutoPublishAlias", "LoggingConfig", "Environment"}
+
+
+def test_an_archive_is_below_the_template_where_the_package_is_written(template: AnyTemplate) -> None:
+    filled = template()
+    assert created(filled, "InferenceLayer") and filled.globals()["Layers"] == ["<InferenceLayer>"]
+    assert (filled.globals()["CodeUri"], filled.resource("InferenceLayer")["ContentUri"]) == ("function/", "layer/")
+    assert not any("PackageType" in function for function in functions_of(filled).values())
+
+
+@pytest.mark.parametrize("served", ["", "network.onnx", "model.py:Iris"])
 def test_the_function_finds_one_model_in_its_environment(template: AnyTemplate, served: str) -> None:
     variables = template(Model=served).globals()["Environment"]["Variables"]
     documented = re.findall(r"SLUICE_[A-Z_]+", (ROOT / "lambda_fn" / "loading.py").read_text())
@@ -139,7 +162,8 @@ def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(t
     (policy,) = filled.resource("BufferRole")["Policies"]
     invoke, follow = policy["PolicyDocument"]["Statement"]
     assert invoke["Action"] == "lambda:InvokeFunction"
-    assert invoke["Resource"] == [f"<{name}.Alias>" for name in filled.of_type("AWS::Serverless::Function")]
+    arn = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:"
+    assert invoke["Resource"] == [f"{arn}{f['FunctionName']}:live" for f in functions_of(filled).values()]
     assert follow["Action"] == "ssm:GetParametersByPath"
     assert all(":parameter/sluice/plans" in resource for resource in follow["Resource"])
 
@@ -243,7 +267,7 @@ def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTem
 
 def test_the_dashboard_finds_every_function_by_its_whole_name(template: AnyTemplate) -> None:
     filled = template(ModelName="my-encoder")
-    names = {f["FunctionName"] for f in filled.of_type("AWS::Serverless::Function").values()}
+    names = {f["FunctionName"] for f in functions_of(filled).values()}
     widgets = msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]
     metrics = [metric[0] for widget in widgets for metric in widget["properties"]["metrics"]]
     searches = [metric["expression"] for metric in metrics if isinstance(metric, dict) and "SEARCH" in metric["expression"]]
@@ -253,72 +277,10 @@ def test_the_dashboard_finds_every_function_by_its_whole_name(template: AnyTempl
         assert {name.strip('"') for name in alternatives.split(" OR ")} == names
 
 
-def test_the_layer_is_built_for_the_runtime_of_the_functions(template: AnyTemplate) -> None:
-    makefile = (ROOT / "lambda_fn" / "Makefile").read_text()
-    python = re.search(r"^SLUICE_BUILD_PYTHON \?= (.*)$", makefile, re.M)
-    machine = re.search(r"^SLUICE_BUILD_MACHINE \?= (.*)$", makefile, re.M)
+def test_the_layer_is_for_the_runtime_of_the_functions(template: AnyTemplate) -> None:
     filled = template()
-    assert python is not None and filled.globals()["Runtime"] == "python" + python[1]
-    assert filled.resource("InferenceLayer")["CompatibleRuntimes"] == ["python" + python[1]]
-    assert machine is not None and (machine[1], filled.values["Architecture"]) == ("aarch64", "arm64")
-
-
-MODEL = """
-from sluice.batching import policy
-from sluice.lambda_fn import ItemError
-
-class Shout:
-    def predict(self, inputs: list[str]) -> list[object]:
-        return [text.upper() if text else ItemError(422, "nothing to say") for text in inputs]
-"""
-ASK = """
-import importlib.util, json, sys
-from sluice.lambda_fn.handler import handler
-requests = [{"id": "a", "body": "hello"}, {"id": "b", "body": ""}]
-answer = handler({"version": 1, "model": "shout", "requests": requests}, None)
-answers = json.loads(answer)["responses"] if isinstance(answer, bytes) else answer["responses"]
-print([(a["status"], a["body"]) for a in answers[:1]], answers[1]["status"])
-import sluice
-print(sluice.__file__, importlib.util.find_spec("sluice.optimizer"), sorted({"numpy", "PIL", "onnxruntime"} & sys.modules.keys()))
-"""
-
-
-def test_a_function_holds_what_its_handler_imports_and_no_more(tmp_path: Path, template: AnyTemplate) -> None:
-    """Under the name that it has on a developer's machine, so that a class is the same file in both places."""
-    make = ["make", "-s", "-f", str(ROOT / "lambda_fn" / "Makefile"), "build-Inference512", f"ARTIFACTS_DIR={tmp_path}"]
-    subprocess.run(make, cwd=tmp_path, check=True)  # anywhere, as SAM does
-    held = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name.split("/")[1] for name in held} == {"__init__.py", "py.typed", "lambda_fn", "batching"}
-    assert template().globals()["Handler"].rpartition(".")[0].replace(".", "/") + ".py" in held
-    (tmp_path / "model.py").write_text(MODEL)
-    libraries = sysconfig.get_path("purelib")
-    environment = {"SLUICE_MODEL": "model.py:Shout", "LAMBDA_TASK_ROOT": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{libraries}"}
-    quiet = {"POWERTOOLS_METRICS_DISABLED": "true", "PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", ASK], cwd=tmp_path, env=environment | quiet, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    *_, answered, where = done.stdout.splitlines()
-    assert answered == "[(200, 'HELLO')] 422"
-    assert where == f"{tmp_path}/sluice/__init__.py None []"
-
-
-def test_a_layer_that_lambda_would_refuse_is_not_built(tmp_path: Path) -> None:
-    network = tmp_path / "network.onnx"
-    with network.open("wb") as file:
-        file.truncate(262_144_000)
-    pip = tmp_path / "pip"  # stands in for `python -m pip`: the libraries do not matter here
-    pip.write_text(f"#!/bin/sh\nmkdir -p {shlex.quote(str(tmp_path / 'artifacts' / 'python'))}\n")
-    pip.chmod(0o755)
-    variables = {"ARTIFACTS_DIR": tmp_path / "artifacts", "PYTHON": pip, "SLUICE_BUILD_NETWORK": network}
-    build = subprocess.run(
-        ["make", "-C", str(ROOT / "lambda_fn"), "build-InferenceLayer", *(f"{k}={v}" for k, v in variables.items())],
-        capture_output=True,
-        text=True,
-    )
-    assert build.returncode == 2
-    assert "the layer is 262144000 bytes unzipped; allowed: 261600000" in build.stderr
-    assert f"Take a smaller network than SLUICE_BUILD_NETWORK={network}" in build.stderr
+    assert filled.resource("InferenceLayer")["CompatibleRuntimes"] == [filled.globals()["Runtime"]]
+    assert filled.resource("InferenceLayer")["CompatibleArchitectures"] == filled.globals()["Architectures"]
 
 
 def test_samconfig_names_parameters_of_the_template(template: AnyTemplate) -> None:

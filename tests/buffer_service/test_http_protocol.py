@@ -2,12 +2,14 @@
 
 import asyncio
 import functools
+import gc
 import inspect
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from sluice.buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
@@ -16,6 +18,7 @@ from sluice.buffer_service.room import Connections, Room
 HEADER_TIMEOUT = 0.1
 LONGER = 0.2
 PATIENCE = 5.0
+PADDED = 60_000  # bytes; less than a transport buffers before it says so
 HEAD = b"POST /%s HTTP/1.1\r\nhost: test\r\ncontent-length: %d\r\n"
 
 
@@ -35,11 +38,15 @@ def on_both_loops(test):
 
 
 class Application:
-    """Answers with the path and the size of the body; ``/gated`` when the gate opens, ``/unread`` without reading the body."""
+    """Answers with the path and the size of the body; ``/gated`` when the gate opens, ``/unread`` without reading the body.
+
+    ``/padded`` has a long answer. ``connections`` are the protocols of those that are open.
+    """
 
     def __init__(self):
         self.gate, self.entered = asyncio.Event(), asyncio.Event()
         self.served = []
+        self.connections = set()
 
     async def __call__(self, scope, receive, send):
         size, more = 0, scope["path"] != "/unread"
@@ -54,6 +61,8 @@ class Application:
             await self.gate.wait()
         self.served.append(scope["path"])
         text = b"%s %d\n" % (scope["path"].encode(), size)
+        if scope["path"] == "/padded":
+            text = text.rjust(PADDED)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
         await send({"type": "http.response.body", "body": text})
 
@@ -87,6 +96,10 @@ class Connection:
         async with asyncio.timeout(PATIENCE):
             return await self._reader.read()
 
+    def pause(self):
+        """Take nothing from now on."""
+        self._writer.transport.pause_reading()
+
     def close(self):
         self._writer.close()
 
@@ -99,6 +112,7 @@ async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=P
     config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_level="error", timeout_keep_alive=keep_alive)
     config.load()
     state = ServerState()
+    app.connections = state.connections
     server = await asyncio.get_running_loop().create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
     connection = Connection(*await asyncio.open_connection(*server.sockets[0].getsockname()))
     try:
@@ -230,6 +244,21 @@ async def test_what_is_not_http_gets_400():
 
 
 @on_both_loops
+async def test_what_was_answered_is_not_left_to_the_garbage_collector():
+    async with connected() as (client, _):
+        gc.collect()  # what tests before left
+        gc.disable()
+        try:
+            for _ in range(20):
+                await client.send(request(b"one", b"abc"))
+                await client.answer()
+            cycles = [thing for thing in gc.get_objects() if type(thing) is RequestResponseCycle and thing.scope["path"] == "/one"]
+            assert len(cycles) <= 3
+        finally:
+            gc.enable()
+
+
+@on_both_loops
 async def test_an_answer_without_a_body_is_sent_and_the_next_request_served():
     async with connected() as (client, app):
         await client.send(b"HEAD /first HTTP/1.1\r\nhost: test\r\n\r\n")
@@ -287,6 +316,54 @@ async def test_a_pipelined_body_that_breaks_the_framing_costs_those_before_it_no
 
 
 @on_both_loops
+async def test_a_pipelined_body_that_finds_no_room_is_never_served_with_a_part_of_it_missing():
+    body = b"x" * 300_000
+    async with connected(unparsed=50_000) as (client, app):
+        await client.send(request(b"gated") + request(b"second", body)[:1000])
+        await app.entered.wait()
+        await client.send(body[:60_000])
+        await asyncio.sleep(0.05)
+        app.gate.set()
+        with suppress(ConnectionResetError):
+            assert await client.answer() == ("http/1.1 200 ok", b"/gated 0\n")
+            await client.send(body)
+            assert await client.rest() == b""
+        assert app.served == ["/gated"]
+
+
+@on_both_loops
+async def test_trailers_without_end_of_a_pipelined_request_are_not_refused_in_the_place_of_the_one_before():
+    endless = b"POST /second HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n0\r\ny: " + b"y" * 2 * MAX_HEADER_BYTES
+    async with connected() as (client, app):
+        await client.send(request(b"gated") + endless)
+        await app.entered.wait()
+        await asyncio.sleep(0.02)
+        app.gate.set()
+        with suppress(ConnectionResetError):
+            assert await client.answer() == ("http/1.1 200 ok", b"/gated 0\n")
+        assert app.served == ["/gated"]
+
+
+@on_both_loops
+async def test_who_is_refused_and_leaves_the_answers_before_is_cut_off():
+    async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
+        client.pause()
+        untaken, sent = 0, 0
+        async with asyncio.timeout(PATIENCE):
+            while not untaken:
+                await client.send(request(b"padded"))
+                sent += 1
+                while len(app.served) < sent:
+                    await asyncio.sleep(0)
+                (protocol,) = app.connections
+                untaken = protocol.transport.get_write_buffer_size()
+            assert untaken <= PADDED
+            await client.send(b"this is not HTTP\r\n\r\n")
+            while app.connections:
+                await asyncio.sleep(0.01)
+
+
+@on_both_loops
 async def test_one_connection_too_many_is_told_so_and_there_is_room_again_when_another_goes():
     async with connected(most=1) as (client, _):
         await client.send(request(b"first"))
@@ -308,6 +385,23 @@ async def test_pipelined_requests_are_answered_in_order():
         await app.entered.wait()
         app.gate.set()
         for answer in (b"/gated 3\n", b"/second 1\n", b"/third 0\n"):
+            assert await client.answer() == ("http/1.1 200 ok", answer)
+
+
+@on_both_loops
+async def test_what_waits_behind_half_parsed_headers_is_not_counted_as_theirs():
+    chunked = (
+        b"POST /%d HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\nx: " + b"x" * 3000 + b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    )
+    n = 2 * MAX_HEADER_BYTES // len(chunked)
+    requests = b"".join(chunked % i for i in range(n))
+    async with connected() as (client, app):
+        await client.send(request(b"gated") + requests[:10_000])
+        await app.entered.wait()
+        await client.send(requests[10_000:])
+        await asyncio.sleep(0.02)
+        app.gate.set()
+        for answer in (b"/gated 0\n", *(b"/%d 3\n" % i for i in range(n))):
             assert await client.answer() == ("http/1.1 200 ok", answer)
 
 

@@ -152,11 +152,11 @@ def test_before_a_function_that_is_throttled_for_long_goodput_stays_at_what_it_t
         assert (status[came < BEFORE] == 200).all()
         if processes == 1:
             late = (came >= end - 2.0) & (came < end)  # when it is known that callers leave, and who came before has left
-            assert not (status[late] == 0).any() and np.quantile(took[late & (status == 200)], 0.95) <= 1.0
+            assert not (status[late] == 0).any() and np.quantile(took[late & (status == 200)], 0.95) <= 0.6
             calm = came >= end + 1.0
             assert (status[calm] == 200).all() and np.quantile(took[calm], 0.95) <= 2.5 * SERVICE_TIME
             assert len(function.worked_for) <= 1.1 * (status == 200).sum()
-            assert function.refused <= (status == 200).sum()  # no storm of calls
+            assert function.refused <= 4 * (status == 200).sum() / BATCH  # no storm of calls
 
     run()
 

@@ -13,7 +13,7 @@ from sluice.batching.errors import InvalidInput, SluiceError
 from sluice.cli.main import COMMANDS, EXIT_CODES, LazyGroup, exit_code, sluice
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "profiler")
+ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "packaging", "profiler")
 PACKAGES = tuple(f"sluice.{room}" for room in ROOMS)
 
 

@@ -66,6 +66,23 @@ async def test_a_network_of_a_fixed_batch_is_told_with_a_warning(monkeypatch, sl
     assert read(ServiceProfile, (tmp_path / "profile.json").read_bytes()).one_by_one == said
 
 
+async def test_a_class_of_the_user_is_measured_with_a_request_of_his(monkeypatch, sluice, tmp_path):
+    (tmp_path / "model.py").write_text(
+        "class Doubler:\n    def predict(self, inputs: list[float]): return [2 * x for x in inputs]\n"
+    )
+    (tmp_path / "request.json").write_text("21")
+    function = Function(name="doubler-1769", environment={"SLUICE_MODEL": "model.py:Doubler"}, working_directory=str(tmp_path))
+    async with LambdaRuntime([function]) as runtime:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", runtime.url)
+        line = "profile doubler-1769 --memory 1769 --batch-size 1,4 --min-runs 2 --max-runs 2 --json"
+        code, _, err = await asyncio.to_thread(sluice, line)
+        assert code == 2 and "a sample request: the model takes list[float], which cannot be made up" in " ".join(err.split())
+        code, out, err = await asyncio.to_thread(sluice, f"{line} --payload request.json")
+    assert code == 0, err
+    assert [point["batch_size"] for point in json.loads(out)["points"]] == [1, 4]
+    assert "one by one" not in err and json.loads(out)["one_by_one"] is None
+
+
 async def test_json_is_the_one_document_on_stdout_and_no_file_is_written(runtime, sluice, tmp_path):
     (tmp_path / "body.json").write_text('{"x": 1}')
     line = "profile ruler-1769 --memory 1769 --batch-size 1 --min-runs 3 --max-runs 3 --payload body.json --json"

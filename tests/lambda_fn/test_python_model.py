@@ -254,6 +254,8 @@ def given_by(output: Any, request: Item, **attributes: Any) -> Answer:
         (bytearray(b"ab"), OCTETS, b"ab"),
         (Reply("<svg/>", "image/svg+xml", 201, {"x-size": "1"}), "image/svg+xml", b"<svg/>"),
         (Reply(b'{"a":1}', JSON), JSON, b'{"a":1}'),
+        (Reply("é"), "text/plain; charset=utf-8", "é".encode()),
+        (Reply(b"a", status=404), OCTETS, b"a"),
     ],
 )
 def test_the_output_says_what_the_answer_is(output: Any, content_type: str, body: bytes) -> None:
@@ -361,7 +363,7 @@ def test_one_that_fails_among_many_is_found_by_halves() -> None:
 
 
 def test_one_failure_of_a_batch_is_logged_with_its_traceback_and_refusals_are_not(caplog: pytest.LogCaptureFixture) -> None:
-    PythonModel("unlucky", Unlucky()).answer([item(13), item(7), item(13)])
+    PythonModel("unlucky", Unlucky()).answer([item(7), item(13), item(13)])
     (record,) = caplog.records
     assert record.message == "predict of unlucky failed on an input"
     assert record.exc_info is not None and str(record.exc_info[1]) == "unlucky"
@@ -432,13 +434,22 @@ def test_a_predict_that_empties_its_list_does_so_for_itself() -> None:
         ),
         (list[dict[str, list[complex]]], "and JSON has no complex"),
         (list[str | bytes], "the inputs of predict are list[str | bytes], which JSON cannot be read as"),
-        ("list[Nobody]", "the annotations of predict cannot be read: NameError: name 'Nobody' is not defined"),
+        ("list[Nobody]", "the annotation of predict's inputs cannot be read: NameError: name 'Nobody' is not defined"),
     ],
 )
 def test_an_annotation_that_nothing_can_be_read_as_is_refused_at_the_start(kind: Any, message: str) -> None:
     with pytest.raises(UnreadableKind) as caught:
         echo(kind)
     assert message in str(caught.value)
+
+
+def test_an_annotation_of_the_outputs_is_not_read() -> None:
+    class Vague:
+        def predict(self, inputs: list[float]) -> list[Nobody]:  # type: ignore[name-defined]  # noqa: F821
+            return inputs
+
+    (answer,) = PythonModel("vague", Vague()).answer([item(1)])
+    assert answer.body == b"1.0"
 
 
 def test_a_kind_that_contains_itself_is_read() -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 ROOT = Path(__file__).parents[2]
 PACKAGED = ("sluice", "buffer_service", "lambda_fn", "optimizer", "profiler")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-NOT_CODE = ("Dockerfile", "Makefile", "requirements.in", "requirements.txt")  # beside the code for who builds images and archives
+NOT_CODE = ("Dockerfile",)  # beside the code for who builds the image of the buffer
 BASE = ("click", "msgspec", "rich", "markdown_it", "mdurl", "pygments")  # what pip installs without an extra, and what that needs
 IMPORTED_AS = {
     "pyyaml": "yaml",
@@ -41,7 +41,7 @@ def wheel(tmp_path_factory):
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in PACKAGED:
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "template.yaml"):
         shutil.copy(ROOT / name, source / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--wheel-dir", str(out), str(source)], check=True, capture_output=True)
@@ -107,12 +107,20 @@ def test_the_demo_finds_its_trace_from_any_folder(full):
     assert done.stdout.strip().isdecimal(), done.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [name for name, (_, extras, _) in COMMANDS.items() if extras])
 def test_a_command_whose_libraries_are_missing_says_what_to_install(bare, name):
     done = run(bare, bare / "bin" / "sluice", name, "--help")
     assert done.returncode == 2
     assert f"{name} needs a library that is not installed" in done.stderr
     assert f'pip install "sluice-batching[{COMMANDS[name][1]}]"' in done.stderr
+
+
+def test_a_project_is_laid_out_and_packaged_without_any_extra(bare, tmp_path):
+    done = run(bare, bare / "bin" / "sluice", "new", "iris", "--dir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = run(bare, bare / "bin" / "sluice", "package", tmp_path / "iris")
+    assert "pip" in done.stderr and done.returncode == 2  # the environment has none; everything else was there
+    assert (tmp_path / "iris" / "build" / "function" / "sluice" / "lambda_fn" / "handler.py").exists()
 
 
 def declared(*extras):
@@ -138,7 +146,7 @@ def imported(folder):
 def test_a_command_starts_with_the_libraries_of_the_extras_that_it_names(name):
     """A library that only another extra declares is not there for it."""
     extras = ["serve", "worker", "optimizer", "local"]
-    own = extras if COMMANDS[name][1] == "all" else COMMANDS[name][1].split(",")
+    own = extras if COMMANDS[name][1] == "all" else [extra for extra in COMMANDS[name][1].split(",") if extra]
     missing = sorted(declared(*extras) - declared(*own))
     start = f"import sys\nsys.modules.update(dict.fromkeys({missing}))\n"
     start += f"from sluice.cli.main import sluice\nsluice([{name!r}, '--help'])"
@@ -153,6 +161,7 @@ BROUGHT = {"botocore", "yarl", "markupsafe", "PIL"}  # parts of boto3, aiohttp a
     ("folder", "extras"),
     [
         ("sluice/batching", []),
+        ("sluice/packaging", []),
         ("buffer_service", ["serve"]),
         ("optimizer", ["optimizer"]),
         ("profiler", ["optimizer"]),

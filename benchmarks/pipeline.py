@@ -1,0 +1,88 @@
+"""A pipeline of three stages beside the same in mpservice, alternately in one run: throughput, and latency at 30 % load.
+
+mpservice is no dependency: it and numpy are installed into ``.venv-mpservice`` the first time, and both run there. Where it cannot
+be installed, that is said, and the pipeline is measured alone. Throughput is of 128 callers; the load of 30 % is that of the slower
+of the two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = ROOT / ".venv-mpservice"
+ROUNDS = 5
+LOAD = 0.3
+LINES = (
+    ("items/s", "full", "items_per_second", 0),
+    ("CPU us per item", "full", "cpu_us", 0),
+    ("p50 ms at 30 % load", "part", "p50_ms", 2),
+    ("p99 ms at 30 % load", "part", "p99_ms", 2),
+    ("failures at 30 % load", "part", "failures", 0),
+)
+
+
+def main() -> None:
+    """Measure ``ROUNDS`` times each and print medians, with the least and the most beside them."""
+    python, kinds = environment()
+    full: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    part: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    for _ in range(ROUNDS):
+        for kind in kinds:
+            full[kind].append(run(python, kind))
+    rate = LOAD * min(statistics.median(r["items_per_second"] for r in full[kind]) for kind in kinds)
+    for _ in range(ROUNDS):
+        for kind in kinds:
+            part[kind].append(run(python, kind, "--rate", str(rate)))
+    table = Table(title=f"decode, network (batches of 32, 2 ms), postprocess: one process each; median of {ROUNDS} (least to most)")
+    for name in ("", *kinds):
+        table.add_column(name, justify="right" if name else "left")
+    for name, load, key, digits in LINES:
+        cells = []
+        for kind in kinds:
+            values = [r[key] for r in (full if load == "full" else part)[kind]]
+            cells.append(f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})")
+        table.add_row(name, *cells)
+    Console().print(table)
+
+
+def environment() -> tuple[str, list[str]]:
+    """The Python that both run with, and who runs."""
+    python = ENVIRONMENT / "bin" / "python"
+    installed = [str(python), "-c", "import mpservice.mpserver, numpy"]
+    try:
+        if not python.exists() or subprocess.run(installed, capture_output=True).returncode != 0:
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(ENVIRONMENT)], check=True)
+            install = [
+                "-m",
+                "pip",
+                "--python",
+                str(python),
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "mpservice",
+                "numpy",
+            ]
+            subprocess.run([os.environ.get("PYTHON", "python3"), *install], check=True)
+            subprocess.run(installed, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"mpservice: it is absent and cannot be installed ({error}); the pipeline is measured alone", file=sys.stderr)
+        return sys.executable, ["sluice"]
+    return str(python), ["sluice", "mpservice"]
+
+
+def run(python: str, kind: str, *options: str) -> dict[str, float]:
+    """One run in a process of its own."""
+    command = [python, "-m", "benchmarks.pipeline_run", kind, *options]
+    variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=variables).stdout)
+    return result

@@ -1,0 +1,91 @@
+"""What a worker of a stage does with the items that it is given: calls ``predict``, and finds out whose error an error is.
+
+A stage without a batch size gets one item at a time, one with a batch size a list of them, also of one. An output that is an
+exception is its item's error, and a batch that raises is halved (``halving.py``).
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..halving import outputs_of
+from .errors import ItemTooLarge, StageError, StageTraceback
+from .payloads import Encoded, encode
+
+
+class Raised(NamedTuple):
+    """An item's error, and the traceback as text where there is one."""
+
+    error: BaseException
+    text: str
+
+
+def call_one(predict: Callable[[Any], Any], value: Any) -> Any:
+    """The output for one item, or ``Raised``."""
+    try:
+        output = predict(value)
+    except BaseException as error:
+        return _raised(error)
+    return Raised(output, "") if isinstance(output, BaseException) else output
+
+
+def call_batch(predict: Callable[[list[Any]], Any], values: list[Any]) -> list[Any]:
+    """One output or ``Raised`` for each item, in order."""
+    outputs = outputs_of(predict, values)
+    return [_raised(output) if isinstance(output, BaseException) else output for output in outputs]
+
+
+def _raised(error: BaseException) -> Raised:
+    if error.__traceback__ is None:
+        return Raised(error, "")  # it was returned
+    trace = error.__traceback__.tb_next  # from the stage's own code on: what called it tells its author nothing
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    error.__traceback__ = trace
+    if not isinstance(error, Exception):  # SystemExit and its like would end the caller
+        error = StageError(f"{type(error).__name__}: {error}")
+    return Raised(error, text)
+
+
+def encode_output(output: Any, files: bool, max_payload: int) -> tuple[bool, Encoded]:
+    """Whether it is an error, and the payload, which is no larger than it may be."""
+    if isinstance(output, Raised):
+        return True, encode_error(output, max_payload)
+    try:
+        payload = encode(output, files)
+    except Exception as error:
+        what = f"output: a {type(output).__name__} cannot be pickled, as a stage in another process needs it: {error!r}"
+        return True, encode_error(Raised(StageError(what), ""), max_payload)
+    if payload.size > max_payload:
+        what = f"output: {payload.size} bytes are not allowed; allowed: at most {max_payload} (max_payload)"
+        return True, encode_error(Raised(ItemTooLarge(what), ""), max_payload)
+    return False, payload
+
+
+def encode_error(raised: Raised, max_payload: int) -> Encoded:
+    """The payload of an error: what can be read anywhere, and the exception itself where it can be pickled."""
+    error, text = raised
+    said = f"{type(error).__name__}: {error}"[: max_payload // 4]
+    try:
+        itself = pickle.dumps(error, 5)
+        pickle.loads(itself)
+    except Exception:  # many an exception cannot be made again from its args
+        itself = b""
+    if len(itself) > max_payload // 2:
+        itself = b""
+    return Encoded(pickle.dumps((itself, said, text[-max_payload // 4 :]), 5))
+
+
+def decode_error(payload: Encoded) -> Exception:
+    """The error for its caller."""
+    itself, said, text = pickle.loads(payload.head)
+    error: Exception
+    try:
+        error = pickle.loads(itself) if itself else StageError(said)
+    except Exception:
+        error = StageError(said)
+    if text:
+        error.__cause__ = StageTraceback(text)
+    return error

@@ -1,0 +1,200 @@
+"""The workers of a pipeline as it sees them: a process with its socket, or a thread with its queue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from . import worker_process
+from .calls import Raised, call_batch, call_one, encode_output
+from .errors import ItemTooLarge, StageError, StageTraceback
+from .flow import Stage
+from .frames import MAX_FILES, Frame, FrameSocket, Kind, pack
+from .payloads import Encoded, decode
+from .pipeline_state import Outcome, Ticket
+
+
+class Plain:
+    """A payload between threads: the value itself, of so many bytes as it says."""
+
+    __slots__ = ("size", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        size = getattr(value, "nbytes", None)
+        if not isinstance(size, int):
+            size = len(value) if isinstance(value, (str, bytes, bytearray)) else sys.getsizeof(value, 0)
+        self.size = size
+
+
+def open_payload(payload: Any) -> Any:
+    """The value of a payload, or of the list of them that a fork ends with; raises what unpickling does."""
+    if type(payload) is list:
+        return [open_payload(part) for part in payload]
+    return payload.value if type(payload) is Plain else decode(payload)
+
+
+class ProcessWorker:
+    """A process that runs a stage; it is running from the start."""
+
+    def __init__(self, setup: worker_process.Setup) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            ours.setblocking(False)
+            command = worker_process.command(theirs.fileno())
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        self.stream = FrameSocket(ours)
+        # The death of a process is told by its descriptor; the end of its socket too, but for what it forked and left.
+        try:
+            self.pidfd: int | None = os.pidfd_open(self.process.pid)
+        except (AttributeError, OSError):
+            self.pidfd = None
+        self.stream.send(*pack(Kind.SETUP, [(0, False, Encoded(pickle.dumps(setup, 5)))]))
+
+    def give(self, tickets: list[Ticket]) -> bool:
+        """Work, to be called together; whether all was sent."""
+        payloads = [(ticket.number, ticket.item.files, ticket.payload) for ticket in tickets]
+        while len(payloads) > MAX_FILES and sum(p.file is not None for _, _, p in payloads) > MAX_FILES:
+            self.stream.send(*pack(Kind.PART, payloads[:MAX_FILES]))
+            payloads = payloads[MAX_FILES:]
+        return self.stream.send(*pack(Kind.WORK, payloads))
+
+    def read(self) -> tuple[list[Frame], bool]:
+        """What has come, and whether the process can still say more."""
+        try:
+            is_open = self.stream.read()
+        except BlockingIOError:
+            return [], True
+        return self.stream.frames(), is_open
+
+    def read_rest(self) -> list[Frame]:
+        """All that a process said before it died."""
+        frames: list[Frame] = []
+        with contextlib.suppress(BlockingIOError):
+            while self.stream.read():
+                frames += self.stream.frames()
+        return frames + self.stream.frames()
+
+    def kill(self) -> None:
+        """It dies; that is heard of as any death is."""
+        self.process.kill()
+
+    def wait(self, until: float) -> None:
+        """It ends by itself, or is killed at ``until`` (s, monotonic); nothing of it is left."""
+        try:
+            self.process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """Let go of it: the process is told to end."""
+        self.stream.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+    def cause_of_death(self) -> str:
+        """How a process that is dead died."""
+        code = self.process.wait()
+        if code >= 0:
+            return f"it ended with exit code {code}"
+        try:
+            return f"it was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"it was killed by signal {-code}"
+
+
+class ThreadWorker:
+    """A thread that runs a stage, and posts ``ready``, ``failed`` and what it made to the pipeline."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        cpus: list[int] | None,
+        encoded: bool,
+        chooses: bool,
+        max_payload: int,
+        post: Callable[[ThreadWorker, str, Any, float], None],
+    ) -> None:
+        self._stage = stage
+        self._cpus = cpus
+        self._encoded = encoded
+        self._chooses = chooses
+        self._max_payload = max_payload
+        self._post = post
+        self._queue: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name=f"stage {stage.name}", daemon=True)
+        self.thread.start()
+
+    def give(self, tickets: list[Ticket]) -> bool:
+        """Work, to be called together."""
+        self._queue.put(tickets)
+        return True
+
+    def close(self) -> None:
+        """It ends after the call it is in."""
+        self._queue.put(None)
+
+    def wait(self, until: float) -> None:
+        """Wait for its end until then (s, monotonic); a thread cannot be killed, and does not hold up the end of its process."""
+        self.thread.join(max(0.0, until - time.monotonic()))
+
+    def _run(self) -> None:
+        try:
+            if self._cpus is not None:
+                os.sched_setaffinity(0, self._cpus)
+            predict = self._stage.made_by(*self._stage.args, **self._stage.kwargs).predict
+        except BaseException:
+            self._post(self, "failed", traceback.format_exc(), 0.0)
+            return
+        self._post(self, "ready", None, 0.0)
+        while (tickets := self._queue.get()) is not None:
+            started = time.perf_counter()
+            values = [self._value(ticket.payload) for ticket in tickets]
+            if self._stage.policy is None:
+                outputs = [value if isinstance(value, Raised) else call_one(predict, value) for value in values]
+            else:
+                outputs = values
+                read = [i for i, value in enumerate(values) if not isinstance(value, Raised)]
+                if read:
+                    for i, output in zip(read, call_batch(predict, [values[i] for i in read]), strict=True):
+                        outputs[i] = output
+            outcomes = [self._outcome(ticket, output) for ticket, output in zip(tickets, outputs, strict=True)]
+            self._post(self, "returned", outcomes, time.perf_counter() - started)
+            del tickets, values, outputs, outcomes  # while it waits it holds nothing
+
+    def _value(self, payload: Any) -> Any:
+        if payload is None:  # its item has been answered meanwhile
+            return Raised(StageError("nobody waits for this item any more"), "")
+        try:
+            return open_payload(payload)
+        except Exception as error:
+            return Raised(error, "")
+
+    def _outcome(self, ticket: Ticket, output: Any) -> Outcome:
+        if isinstance(output, Raised):
+            if isinstance(output.error, StageError) and output.text:
+                output.error.__cause__ = StageTraceback(output.text)
+            return Outcome(ticket.number, True, output.error, 0)
+        if self._chooses:
+            return Outcome(ticket.number, False, output, 0)
+        if self._encoded:
+            failed, encoded = encode_output(output, ticket.item.files, self._max_payload)
+            return Outcome(ticket.number, failed, encoded, encoded.size)
+        plain = Plain(output)
+        if plain.size > self._max_payload:
+            what = f"output: {plain.size} bytes are not allowed; allowed: at most {self._max_payload} (max_payload)"
+            return Outcome(ticket.number, True, ItemTooLarge(what), 0)
+        return Outcome(ticket.number, False, plain, plain.size)

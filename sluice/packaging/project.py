@@ -1,0 +1,193 @@
+"""What a project says of itself: the template's parameters in its samconfig.toml, its files, its requirements.
+
+The model is looked for without running any of it, so that the libraries which it imports need not be on this machine.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+
+SETTINGS = "samconfig.toml"
+REQUIREMENTS = "requirements.txt"
+MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
+"""What Lambda and the template call a processor, and what wheels do."""
+PACKAGE_TYPES = ("Zip", "Image")
+
+_NOT_SHIPPED = re.compile(r"\.|__pycache__$|test_.*\.py$|conftest\.py$|tests$|README\.md$|samconfig\.toml$|requirements.*\.txt$")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A folder with a model.
+
+    Parameters
+    ----------
+    name, model, architecture, package_type : str
+        ``ModelName``, ``Model``, ``Architecture`` and ``PackageType`` of template.yaml.
+    requirements : tuple of str
+        The lines of requirements.txt that are not blank or comments.
+    """
+
+    root: Path
+    name: str
+    model: str
+    architecture: str = "arm64"
+    package_type: str = "Zip"
+    requirements: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        pattern = "[A-Za-z0-9-]{1,48}"  # the template's
+        require(re.fullmatch(pattern, self.name) is not None, f"ModelName in {SETTINGS}", self.name, "1 to 48 of A-Z a-z 0-9 -")
+        for field, value, allowed in (
+            ("Architecture", self.architecture, tuple(MACHINES)),
+            ("PackageType", self.package_type, PACKAGE_TYPES),
+        ):
+            require(value in allowed, f"{field} in {SETTINGS}", value, " or ".join(allowed))
+        # Quoted nowhere where it is written into a Dockerfile.
+        shape = r"[\w./-]+:[A-Za-z_][\w.]*|[\w./-]+\.onnx"
+        allowed_model = "package.module:Class, file.py:Class or network.onnx, with files relative to the project"
+        within = not self.model.startswith("/") and ".." not in self.model
+        require(within and re.fullmatch(shape, self.model) is not None, f"Model in {SETTINGS}", self.model, allowed_model)
+
+    def files(self, without: Path) -> list[Path]:
+        """What is shipped, relative to the project: all but tests, hidden files, virtual environments and ``without``.
+
+        Raises ``InvalidInput`` where something is neither a file nor a folder, or a link to a folder, which may have no end.
+        """
+        return sorted(path.relative_to(self.root) for path in _walk(self.root, without.resolve()))
+
+
+def read_project(root: Path) -> Project:
+    """The project in a folder, its model found; raises ``InvalidInput``."""
+    parameters = _parameters(root)
+    for name in ("ModelName", "Model"):
+        if name not in parameters:
+            raise InvalidInput(f"{name} in parameter_overrides of {root / SETTINGS}", NOT_GIVEN, f'"{name}=..."')
+    project = Project(
+        root,
+        parameters["ModelName"],
+        parameters["Model"],
+        parameters.get("Architecture", "arm64"),
+        parameters.get("PackageType", "Zip"),
+        _requirements(root),
+    )
+    _require_model(project)
+    return project
+
+
+def _parameters(root: Path) -> dict[str, str]:
+    """``parameter_overrides`` of ``sam deploy``, which are a list or one text."""
+    path = root / SETTINGS
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidInput("PROJECT", str(root), f"a folder with {SETTINGS}, as `sluice new` lays one out") from None
+    except (OSError, ValueError) as error:
+        raise InvalidInput("file", str(path), f"TOML that can be read ({error})") from None
+    place = "default.deploy.parameters.parameter_overrides"
+    given: object = settings
+    for key in place.split("."):
+        given = given.get(key) if isinstance(given, dict) else None
+    if isinstance(given, str):
+        given = shlex.split(given)
+    if not isinstance(given, list) or not all(isinstance(pair, str) and "=" in pair for pair in given):
+        raise InvalidInput(f"{place} of {path}", NOT_GIVEN if given is None else given, 'a list of "Name=value"')
+    return dict(pair.split("=", 1) for pair in given)
+
+
+def _requirements(root: Path) -> tuple[str, ...]:
+    path = root / REQUIREMENTS
+    if not path.exists():
+        return ()
+    try:
+        text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    except (OSError, ValueError) as error:
+        raise InvalidInput("file", str(path), f"text that can be read ({error})") from None
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
+    found = tuple(line for line in lines if line)
+    for line in found:
+        elsewhere = re.match(r"-[rce]\b|--(requirement|constraint|editable)\b|\.{0,2}/", line)
+        require(elsewhere is None, f"line of {path}", line, "requirements and options of an index: the file is read by itself")
+    return found
+
+
+def named_libraries(requirements: Iterable[str]) -> set[str]:
+    """The libraries that lines of requirements name, in lower case with dashes."""
+    names = (re.match(r"[A-Za-z0-9][\w.-]*", line) for line in requirements)
+    return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
+
+
+def _walk(folder: Path, without: Path) -> Iterator[Path]:
+    for entry in os.scandir(folder):
+        path = Path(entry.path)
+        if _NOT_SHIPPED.match(entry.name) or path.resolve() == without:
+            continue
+        if entry.is_file():
+            yield path
+        elif not entry.is_dir(follow_symlinks=False):
+            raise InvalidInput("file", str(path), "a file, a folder, or a link to a file")
+        elif not (path / "pyvenv.cfg").exists():
+            yield from _walk(path, without)
+
+
+def _require_model(project: Project) -> None:
+    """Raise unless what ``Model`` names is there; a module that is not of the project is of a library, and not looked for."""
+    field = f"Model in {SETTINGS}"
+    place, _, attribute = project.model.rpartition(":")
+    if not attribute.isidentifier() and not place:  # a network
+        require((project.root / project.model).is_file(), field, project.model, f"a file of {project.root}")
+        return
+    file = project.root / place
+    if not place.endswith(".py"):
+        top, module = project.root / place.partition(".")[0], project.root.joinpath(*place.split("."))
+        if not top.is_dir() and not top.with_suffix(".py").exists():
+            return
+        file = module / "__init__.py" if (module / "__init__.py").exists() else module.with_suffix(".py")
+    require(file.is_file(), field, project.model, f"a module of {project.root}: there is no {file.relative_to(project.root)}")
+    try:
+        body = ast.parse(file.read_bytes(), str(file)).body
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise InvalidInput(field, project.model, f"a module that Python can read ({file}, line {line}: {error})") from None
+    first = attribute.partition(".")[0]
+    bound = dict(_bound(body))
+    if "*" in bound:
+        return
+    classes = [name for name, node in bound.items() if isinstance(node, ast.ClassDef) and _may_predict(node)]
+    allowed = f"a class with predict, or what makes one; {place} has {', '.join(classes) or 'none'}"
+    require(first in bound, field, project.model, allowed)
+    served = bound[first]
+    if isinstance(served, ast.ClassDef) and first == attribute:
+        require(_may_predict(served), field, project.model, f"{allowed}: {first} has no method predict")
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    """The names that statements bind, and by what."""
+    for statement in body:
+        match statement:
+            case ast.ClassDef() | ast.FunctionDef():
+                yield statement.name, statement
+            case ast.Import() | ast.ImportFrom():
+                yield from ((alias.asname or alias.name.partition(".")[0], statement) for alias in statement.names)
+            case ast.Assign() | ast.AnnAssign():
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                        yield node.id, statement
+            case _:
+                for _, inner in ast.iter_fields(statement):
+                    if isinstance(inner, list) and all(isinstance(one, ast.stmt) for one in inner):
+                        yield from _bound(inner)
+
+
+def _may_predict(node: ast.ClassDef) -> bool:
+    """Whether it has a method ``predict``, or may have one from a class above it."""
+    return bool(node.bases) or "predict" in dict(_bound(node.body))

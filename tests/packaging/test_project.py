@@ -1,0 +1,135 @@
+"""What a project says of itself, and that its model is looked for without running it."""
+
+import pytest
+
+from sluice.batching.errors import InvalidInput
+from sluice.packaging.project import named_libraries, read_project
+
+PREDICTS = "import a_library_that_is_not_here\nclass Iris:\n    def predict(self, inputs): return inputs\n"
+
+
+def write(root, model="model.py:Iris", more=(), **files):
+    overrides = ["ModelName=iris", f"Model={model}", *more]
+    (root / "samconfig.toml").write_text(f"[default.deploy.parameters]\nparameter_overrides = {overrides}\n")
+    (root / "model.py").write_text(files.pop("code", PREDICTS))
+    for name, text in files.items():
+        (root / f"{name}.txt").write_text(text)
+    return root
+
+
+def test_a_class_is_found_without_the_libraries_that_it_imports(tmp_path):
+    project = read_project(
+        write(tmp_path, more=["Architecture=x86_64", "PackageType=Image"], requirements="# a\nnumpy>=2 # b\n\nPillow\n")
+    )
+    assert (project.name, project.model, project.architecture, project.package_type) == ("iris", "model.py:Iris", "x86_64", "Image")
+    assert project.requirements == ("numpy>=2", "Pillow")
+    assert named_libraries(project.requirements) == {"numpy", "pillow"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Base: ...\nclass Iris(Base): ...\n",
+        "def Iris(): ...\n",
+        "from elsewhere import Iris\n",
+        "from elsewhere import *\n",
+        "try:\n    import x as Iris\nexcept ImportError:\n    pass\n",
+        "Iris = make()\n",
+        "class Iris:\n    predict = call\n",
+    ],
+)
+def test_whatever_may_make_a_model_is_let_through(code, tmp_path):
+    assert read_project(write(tmp_path, code=code)).model == "model.py:Iris"
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "said"),
+    [
+        ("model.py:Iri", PREDICTS, "Model in samconfig.toml: 'model.py:Iri' .* a class with predict.*; model.py has Iris"),
+        ("model.py:Iris", "class Iris: ...\n", "model.py has none: Iris has no method predict"),
+        ("model.py:Iris", "class Iris:\n    def predict(self, inputs\n", "a module that Python can read .*line 2"),
+        ("other.py:Iris", PREDICTS, "there is no other.py"),
+        ("model.inner:Iris", PREDICTS, "there is no model/inner.py"),
+        ("network.onnx", PREDICTS, "'network.onnx' is not allowed; allowed: a file of"),
+        ("/opt/model.onnx", PREDICTS, "with files relative to the project"),
+        ("../model.py:Iris", PREDICTS, "with files relative to the project"),
+        ("model.py", PREDICTS, "package.module:Class, file.py:Class or network.onnx"),
+    ],
+)
+def test_a_project_without_the_class_is_refused(model, code, said, tmp_path):
+    with pytest.raises(InvalidInput, match=said):
+        read_project(write(tmp_path, model, code=code))
+
+
+def test_a_module_of_a_library_and_one_of_a_package_are_taken(tmp_path):
+    assert read_project(write(tmp_path, "some_library.models:Iris")).model == "some_library.models:Iris"
+    (tmp_path / "flowers").mkdir()
+    (tmp_path / "flowers" / "__init__.py").write_text(PREDICTS)
+    assert read_project(write(tmp_path, "flowers:Iris")).model == "flowers:Iris"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["Architecture=arm"], "Architecture in samconfig.toml: 'arm' is not allowed; allowed: arm64 or x86_64"),
+        (["PackageType=zip"], "PackageType in samconfig.toml: 'zip' is not allowed; allowed: Zip or Image"),
+        (["ModelName=my_model"], "ModelName in samconfig.toml: 'my_model'"),
+        (["VpcId"], 'parameter_overrides of .*; allowed: a list of "Name=value"'),
+    ],
+)
+def test_a_parameter_that_the_template_would_refuse_is_refused(more, said, tmp_path):
+    with pytest.raises(InvalidInput, match=said):
+        read_project(write(tmp_path, more=more))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "PROJECT: .* a folder with samconfig.toml, as `sluice new` lays one out"),
+        ("version = ", "TOML that can be read"),
+        ("version = 0.1", "default.deploy.parameters.parameter_overrides of .*: none was given"),
+        (
+            '[default.deploy.parameters]\nparameter_overrides = "ModelName=iris"',
+            "Model in parameter_overrides of .*: none was given",
+        ),
+    ],
+)
+def test_settings_that_say_nothing_are_refused(text, said, tmp_path):
+    if text is not None:
+        (tmp_path / "samconfig.toml").write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        read_project(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["-r other.txt", "-e .", "--constraint c.txt", "./wheels/a.whl"])
+def test_requirements_that_need_other_files_are_refused(line, tmp_path):
+    with pytest.raises(InvalidInput, match="the file is read by itself"):
+        read_project(write(tmp_path, requirements=f"numpy\n{line}\n"))
+
+
+def test_tests_hidden_files_environments_and_what_was_built_are_not_shipped(tmp_path):
+    project = read_project(write(tmp_path, requirements="numpy"))
+    for name in (
+        "weights/a.bin",
+        "tests/test_it.py",
+        "test_model.py",
+        ".git/HEAD",
+        "env/pyvenv.cfg",
+        "build/layer/x",
+        "README.md",
+        "inner/build/b",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [str(path) for path in project.files(without=tmp_path / "build")] == ["inner/build/b", "model.py", "weights/a.bin"]
+
+
+@pytest.mark.parametrize("target", ["weights", "not-there"])
+def test_a_link_that_would_not_be_shipped_is_refused(target, tmp_path):
+    project = read_project(write(tmp_path))
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "linked.py").symlink_to(tmp_path / "model.py")
+    assert [str(path) for path in project.files(without=tmp_path / "build")] == ["linked.py", "model.py"]
+    (tmp_path / "more").symlink_to(tmp_path / target)
+    with pytest.raises(InvalidInput, match="more' is not allowed; allowed: a file, a folder, or a link to a file"):
+        project.files(without=tmp_path / "build")
