@@ -26,6 +26,10 @@ DIGEST_LENGTH = 16  # hexadecimal digits
 SAGEMAKER_SCHEME = "sagemaker://"
 _SAGEMAKER = re.compile(SAGEMAKER_SCHEME + r"{0}(/{0})?".format("[A-Za-z0-9](-*[A-Za-z0-9]){0,62}"))
 """Names of endpoints and of production variants (Amazon SageMaker API reference, CreateEndpoint and ProductionVariant)."""
+PLACEHOLDER = "{memory_mb}"
+"""Stands in a function's name for its memory size, where there is a function of each."""
+_FUNCTION = re.compile(r"[A-Za-z0-9:$_-]+")
+"""The characters of a name, ``name:alias`` or ARN (AWS Lambda API reference, Invoke): no dot, so no address that lacks its http://."""
 MAX_ROUTES = 256
 MAX_WORKERS = 1024  # of a route
 
@@ -195,6 +199,11 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
             seen.add(key)
 
     @property
+    def model(self) -> str:
+        """The name of the function's model."""
+        return model_of(self.function)
+
+    @property
     def memory_sizes(self) -> list[int]:
         """The measured memory sizes in MB, ascending; empty for a linear profile."""
         return sorted({point.memory_mb for point in self.points})
@@ -204,6 +213,12 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
         found = sorted((p for p in self.points if p.memory_mb == memory_mb), key=lambda p: p.batch_size)
         require(bool(found), "memory_mb", memory_mb, "one of the profile's: " + ", ".join(map(str, self.memory_sizes)))
         return found
+
+
+def model_of(function: str) -> str:
+    """The name of a function's model: ``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so."""
+    name = re.sub(r"^arn:[^:]*:lambda:[^:]*:[^:]*:function:", "", function).partition(":")[0]
+    return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
 class PolicyDocument(_Part, frozen=True):
