@@ -369,11 +369,14 @@ def _require_function(field: str, function: str) -> None:
         "a Lambda function (name, name:alias or ARN), addresses of workers (http:// or https://) with commas between, "
         "or an endpoint of SageMaker (sagemaker://ENDPOINT or sagemaker://ENDPOINT/VARIANT)"
     )
+    if "://" not in function:
+        require(_FUNCTION.fullmatch(function) is not None, field, function, allowed)
+        return
     require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, function, allowed)
     if function.startswith(SAGEMAKER_SCHEME):
         require(_SAGEMAKER.fullmatch(function) is not None, field, function, allowed)
         return
-    addresses = function.split(",") if "://" in function else []
+    addresses = function.split(",")
     require(len(addresses) <= MAX_WORKERS, field, f"{len(addresses)} addresses", f"at most {MAX_WORKERS} workers")
     for address in addresses:
         require(_is_reachable(address), field, function, allowed)
@@ -413,7 +416,10 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
             value = _value_at(msgspec.json.decode(data), path_text)
         except _UNREADABLE as unreadable:  # what is of another type is also not JSON further on
             raise _not_json(prefix + kind.__name__, data, unreadable) from None
-        raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, message[0].lower() + message[1:]) from None
+        allowed = message[0].lower() + message[1:]
+        for said, meant in (("object contains unknown", "an object without the unknown"), ("object missing", "an object with the")):
+            allowed = allowed.replace(said, meant)
+        raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, allowed) from None
     except _UNREADABLE as error:
         raise _not_json(prefix + kind.__name__, data, error) from None
 
