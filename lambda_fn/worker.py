@@ -17,7 +17,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
 
@@ -102,8 +102,7 @@ def main() -> None:
     except LoadingError as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
-        print(f"sluice.lambda_fn.worker: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(error))
     config = uvicorn.Config(
         Worker(model),
         log_level="warning",
@@ -112,10 +111,18 @@ def main() -> None:
         timeout_graceful_shutdown=GRACE,
         timeout_keep_alive=KEEP_ALIVE,
     )
-    listener = socket.create_server((arguments.host, arguments.port), backlog=1024)
+    try:
+        listener = socket.create_server((arguments.host, arguments.port), backlog=1024)
+    except (OSError, OverflowError) as error:
+        _end(f"--host, --port: {arguments.host}:{arguments.port} is not allowed; allowed: an address that is free here ({error})")
     host, port = listener.getsockname()[:2]
     print(f"http://{host}:{port}", flush=True)
     uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end(reason: str) -> NoReturn:
+    print(f"sluice.lambda_fn.worker: {reason}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":
