@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 import sluice.profiler.service_times as service_times
-from sluice.batching.documents import write
-from sluice.batching.errors import InvalidInput
+from sluice.batching.documents import PLACEHOLDER, model_of, write
+from sluice.batching.errors import InvalidInput, require
 from sluice.cli import output
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
@@ -76,14 +76,16 @@ def command(
         _integers("memory", memory),
         _integers("batch-size", BATCH_SIZES if batch_size is None else batch_size),
     )
-    model = model or service_times.model_of(function)
+    allowed = "a Lambda function's name, name:alias or ARN; what a worker serves is measured as a function of the local runtime"
+    require("://" not in function, "FUNCTION", function, f"{allowed} (python -m sluice.local.lambda_runtime)")
+    model = model or model_of(function)
     invoke = LambdaInvocations()
     earlier: list[tuple[int, Invocation]] = []
     if payload is not None:
         sample = Sample(output.read_file(payload, "--payload"), content_type, _headers(headers))
     else:
         smallest = min(memory_sizes)
-        described, metadata = describe_model(invoke, function.replace(service_times.PLACEHOLDER, str(smallest)), model)
+        described, metadata = describe_model(invoke, function.replace(PLACEHOLDER, str(smallest)), model)
         earlier.append((smallest, described))
         sample = make_sample(metadata, rng)
     if batch_size is None:

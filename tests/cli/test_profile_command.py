@@ -142,3 +142,10 @@ async def test_what_cannot_be_measured_names_field_and_value(runtime, sluice, tm
     found, out, err = await asyncio.to_thread(sluice, f"profile {arguments}")
     assert message in err
     assert (found, out) == (code, "")
+
+
+def test_the_address_of_a_worker_is_told_how_it_is_measured(sluice):
+    code, _, err = sluice("profile http://127.0.0.1:8500 --memory 1024 --yes")
+    assert code == 2
+    assert err.startswith("sluice: FUNCTION: 'http://127.0.0.1:8500' is not allowed; allowed: a Lambda function's name")
+    assert "sluice.local.lambda_runtime" in err
