@@ -6,9 +6,10 @@ runtime; ``WorkerInvocations``: a worker over HTTP; ``SimulatedFunction``: a fun
 
 from __future__ import annotations
 
+from sluice.batching.documents import model_of
 from sluice.profiler.invocations import Invocation, Invoke, LambdaInvocations
 from sluice.profiler.samples import Sample, describe_model, make_sample
-from sluice.profiler.service_times import MeasuredPoint, MeasuredServiceTimes, Sweep, SweepCost, measure_service_times, model_of
+from sluice.profiler.service_times import MeasuredPoint, MeasuredServiceTimes, Sweep, SweepCost, measure_service_times
 from sluice.profiler.simulated import SimulatedFunction
 from sluice.profiler.worker_invocations import WorkerInvocations
 

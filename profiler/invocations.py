@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import boto3
 import msgspec
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
 
-from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput
+from sluice.batching.errors import NOT_GIVEN, DispatchFailed, FunctionFailed, InvalidInput
 from sluice.profiler.reports import Report, parse_report
 
 READ_TIMEOUT = 900.0  # s, the longest a function may run
@@ -64,6 +64,9 @@ class LambdaInvocations:
             # boto3 reads AWS_DEFAULT_REGION and profiles; AWS_REGION is what containers and functions are given.
             region = region or os.environ.get("AWS_REGION")
             self._client: Any = boto3.client("lambda", endpoint_url=endpoint_url, region_name=region, config=config)
+        except NoRegionError:
+            allowed = "the region of the functions; any, where AWS_ENDPOINT_URL_LAMBDA names a local runtime"
+            raise InvalidInput("AWS_REGION", NOT_GIVEN, allowed) from None
         except (BotoCoreError, ValueError) as error:
             raise InvalidInput("AWS configuration", str(error), "a region and, away from AWS, AWS_ENDPOINT_URL_LAMBDA") from None
 

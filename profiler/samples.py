@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.batching.errors import NOT_GIVEN, FunctionFailed, InvalidInput
 from sluice.lambda_fn import contract
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 from sluice.profiler.invocations import Invocation, Invoke
@@ -86,9 +86,9 @@ def make_sample(metadata: dict[str, Any], rng: np.random.Generator) -> Sample:
     parameters = metadata.get("parameters")
     if isinstance(parameters, dict) and contract.INPUT in parameters:
         allowed = f"a sample request: the model takes {parameters[contract.INPUT]}, which cannot be made up"
-        raise InvalidInput("payload", None, allowed)
+        raise InvalidInput("payload", NOT_GIVEN, allowed)
     if not isinstance(inputs, list):
-        raise InvalidInput("payload", None, "a sample request: the function does not describe its model's inputs")
+        raise InvalidInput("payload", NOT_GIVEN, "a sample request: the function does not describe its model's inputs")
     tensors = []
     for tensor in inputs:
         datatype = str(tensor.get("datatype"))
@@ -103,7 +103,7 @@ def make_sample(metadata: dict[str, Any], rng: np.random.Generator) -> Sample:
             data = rng.integers(0, 2, count).astype(bool).tolist()
         else:
             raise InvalidInput(
-                "payload", None, f"a sample request: input {tensor.get('name')!r} of type {datatype} cannot be made up"
+                "payload", NOT_GIVEN, f"a sample request: input {tensor.get('name')!r} of type {datatype} cannot be made up"
             )
         tensors.append({"name": tensor.get("name"), "datatype": datatype, "shape": shape, "data": data})
     return Sample(msgspec.json.encode({"inputs": tensors}))

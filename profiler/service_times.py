@@ -22,7 +22,6 @@ Quantiles are given at the levels of ``LEVELS`` beyond which at least one run is
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -30,7 +29,7 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.documents import PLACEHOLDER, ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
 from sluice.lambda_fn import contract
 from sluice.profiler.invocations import Invocation, Invoke
@@ -38,14 +37,7 @@ from sluice.profiler.samples import Sample, describe_model, largest_batch, sampl
 from sluice.profiler.worker_invocations import is_worker, payload_limit
 
 LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
-PLACEHOLDER = "{memory_mb}"
 PRECISE, RUNS_USED, TIME_UP = "precise", "n_max", "time"
-
-
-def model_of(function: str) -> str:
-    """The name of a function's model: ``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so."""
-    name = re.sub(r"^arn:[^:]*:lambda:[^:]*:[^:]*:function:", "", function).partition(":")[0]
-    return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sluice.batching.documents import ServiceProfile
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
@@ -139,7 +139,7 @@ def machine_offer(name: str, profile: ServiceProfile, price_per_hour: float, max
     sizes = profile.memory_sizes or [1]  # a linear law holds for all
     require(len(sizes) == 1, "worker", name, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
     service = service_times_up_to(profile, sizes[0], max_batch_size)
-    return WorkerOffer(name, service, price_per_hour, function=profile.function.replace("{memory_mb}", str(sizes[0])))
+    return WorkerOffer(name, service, price_per_hour, function=profile.function.replace(PLACEHOLDER, str(sizes[0])))
 
 
 def provisioned_offers(
@@ -157,7 +157,7 @@ def provisioned_offers(
                 price_per_second=price.per_second,
                 price_per_request=billing.prices.function.request,
                 granularity=billing.step,
-                function=profile.function.replace("{memory_mb}", str(memory_mb)),
+                function=profile.function.replace(PLACEHOLDER, str(memory_mb)),
                 provisioned=True,
             )
         )

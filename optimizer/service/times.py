@@ -3,8 +3,8 @@
 Rules. The service time of a batch has the quantile function that is linear between the profile's points and constant beyond the
 outermost; without points it is its mean, also beside batch sizes that have some. Each quantile, the overhead and the billed
 duration are interpolated linearly between the measured batch sizes; nothing is extrapolated, neither beyond the largest measured
-size (or ``max_batch_size``) nor below the smallest. A larger batch cannot be quicker: a mean at most ``NOISE`` below the largest
-before it is taken for noise and levelled, one further below is refused.
+size (or ``max_batch_size``) nor below the smallest. A larger batch cannot be quicker: a mean at most ``NOISE``, or a
+millisecond, which is what is billed, below the largest before it is taken for noise and levelled, one further below is refused.
 """
 
 from __future__ import annotations
@@ -182,11 +182,13 @@ def _quantiles(point: ProfilePoint, levels: Array) -> Array:
 def _refuse_falling(points: list[ProfilePoint]) -> None:
     slowest = points[0]
     for point in points:
-        if point.service_time.mean < (1 - NOISE) * slowest.service_time.mean:
+        mean = slowest.service_time.mean
+        if point.service_time.mean < mean - max(NOISE * mean, _MEASURED_GRANULARITY):
             raise InvalidInput(
                 f"service_time.mean at memory_mb {point.memory_mb}, batch_size {point.batch_size}",
                 point.service_time.mean,
-                f"no less than 10 % below that of batch_size {slowest.batch_size} ({slowest.service_time.mean:g} s)",
+                f"at most 10 %, or {_MEASURED_GRANULARITY:g} s, below that of batch_size {slowest.batch_size} ({mean:g} s); "
+                "measuring again for longer, or on a quieter machine, may help",
             )
         slowest = max(slowest, point, key=lambda candidate: candidate.service_time.mean)
 

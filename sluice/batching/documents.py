@@ -26,6 +26,10 @@ DIGEST_LENGTH = 16  # hexadecimal digits
 SAGEMAKER_SCHEME = "sagemaker://"
 _SAGEMAKER = re.compile(SAGEMAKER_SCHEME + r"{0}(/{0})?".format("[A-Za-z0-9](-*[A-Za-z0-9]){0,62}"))
 """Names of endpoints and of production variants (Amazon SageMaker API reference, CreateEndpoint and ProductionVariant)."""
+PLACEHOLDER = "{memory_mb}"
+"""Stands in a function's name for its memory size, where there is a function of each."""
+_FUNCTION = re.compile(r"[A-Za-z0-9:$_-]+")
+"""The characters of a name, ``name:alias`` or ARN (AWS Lambda API reference, Invoke): no dot, so no address that lacks its http://."""
 MAX_ROUTES = 256
 MAX_WORKERS = 1024  # of a route
 
@@ -198,6 +202,11 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
             seen.add(key)
 
     @property
+    def model(self) -> str:
+        """The name of the function's model."""
+        return model_of(self.function)
+
+    @property
     def memory_sizes(self) -> list[int]:
         """The measured memory sizes in MB, ascending; empty for a linear profile."""
         return sorted({point.memory_mb for point in self.points})
@@ -207,6 +216,12 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
         found = sorted((p for p in self.points if p.memory_mb == memory_mb), key=lambda p: p.batch_size)
         require(bool(found), "memory_mb", memory_mb, "one of the profile's: " + ", ".join(map(str, self.memory_sizes)))
         return found
+
+
+def model_of(function: str) -> str:
+    """The name of a function's model: ``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so."""
+    name = re.sub(r"^arn:[^:]*:lambda:[^:]*:[^:]*:function:", "", function).partition(":")[0]
+    return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
 class PolicyDocument(_Part, frozen=True):
@@ -357,11 +372,14 @@ def _require_function(field: str, function: str) -> None:
         "a Lambda function (name, name:alias or ARN), addresses of workers (http:// or https://) with commas between, "
         "or an endpoint of SageMaker (sagemaker://ENDPOINT or sagemaker://ENDPOINT/VARIANT)"
     )
+    if "://" not in function:
+        require(_FUNCTION.fullmatch(function) is not None, field, function, allowed)
+        return
     require(re.fullmatch(r"[^\s\x00-\x1f\x7f]+", function) is not None, field, function, allowed)
     if function.startswith(SAGEMAKER_SCHEME):
         require(_SAGEMAKER.fullmatch(function) is not None, field, function, allowed)
         return
-    addresses = function.split(",") if "://" in function else []
+    addresses = function.split(",")
     require(len(addresses) <= MAX_WORKERS, field, f"{len(addresses)} addresses", f"at most {MAX_WORKERS} workers")
     for address in addresses:
         require(_is_reachable(address), field, function, allowed)
@@ -401,7 +419,10 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
             value = _value_at(msgspec.json.decode(data), path_text)
         except _UNREADABLE as unreadable:  # what is of another type is also not JSON further on
             raise _not_json(prefix + kind.__name__, data, unreadable) from None
-        raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, message[0].lower() + message[1:]) from None
+        allowed = message[0].lower() + message[1:]
+        for said, meant in (("object contains unknown", "an object without the unknown"), ("object missing", "an object with the")):
+            allowed = allowed.replace(said, meant)
+        raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, allowed) from None
     except _UNREADABLE as error:
         raise _not_json(prefix + kind.__name__, data, error) from None
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 import sluice.profiler.service_times as service_times
-from sluice.batching.documents import write
+from sluice.batching.documents import PLACEHOLDER, model_of, write
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.cli import output
 from sluice.lambda_fn import contract
@@ -81,11 +81,11 @@ def command(
         raise InvalidInput("--memory", NOT_GIVEN, "memory sizes in MB, separated by commas")
     memory_sizes = _integers("memory", memory) if memory is not None else ()
     invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
-    model = model or ("" if of_worker else service_times.model_of(function))
+    model = model or ("" if of_worker else model_of(function))
     earlier: list[tuple[int, Invocation]] = []
     sample = None if payload is None else Sample(output.read_file(payload, "--payload"), content_type, _headers(headers))
     if sample is None or of_worker:
-        asked = function.replace(service_times.PLACEHOLDER, str(min(memory_sizes, default=0)))
+        asked = function.replace(PLACEHOLDER, str(min(memory_sizes, default=0)))
         described, metadata = describe_model(invoke, asked, model)
         earlier.append((described.report.memory_mb, described))
         if of_worker:

@@ -27,7 +27,11 @@ from sluice.optimizer.traces.trace import read_trace
 
 @click.command("recommend")
 @question_options
-@click.option("--model", default="model", show_default=True, metavar="NAME", help="Name of the model in the plan.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Name of the model in the plan  [default: that of the profile's function, without memory size and alias]",
+)
 @click.option("--out", metavar="FILE", help="Write the plan here.")
 @click.option("--report", metavar="FILE", help="Write a page about the answer here: HTML, one file.")
 @click.option("--trace", metavar="FILE", help="For the report: a trace to run the recommended setting on.")
@@ -38,7 +42,7 @@ def command(
     context: click.Context,
     question: Question,
     arrivals: ArrivalDocument,
-    model: str,
+    model: str | None,
     out: str | None,
     report: str | None,
     trace: str | None,
@@ -49,6 +53,7 @@ def command(
     for name, path in (("trace", trace), ("measured", measured)):
         if path is not None and report is None:
             raise InvalidInput(name, path, "only with --report, which shows it")
+    model = question.profile.model if model is None else model
     seen = read_measured(measured) if measured is not None else None
     observed = read_trace(trace) if trace is not None else None
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:

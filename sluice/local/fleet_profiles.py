@@ -20,13 +20,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from sluice.batching.documents import write
+from sluice.batching.documents import PLACEHOLDER, write
 from sluice.batching.errors import SluiceError
 from sluice.local.fleet_networks import FAMILIES, INPUT_SEED, Family
 from sluice.local.stack import AWS_ENVIRONMENT, lambda_process
 from sluice.profiler.invocations import LambdaInvocations
 from sluice.profiler.samples import Sample
-from sluice.profiler.service_times import PLACEHOLDER, MeasuredServiceTimes, Sweep, measure_service_times
+from sluice.profiler.service_times import MeasuredServiceTimes, Sweep, measure_service_times
 
 MEMORY_SIZES = (442, 885, 1769)
 """MB: a quarter, a half and the whole of a vCPU."""

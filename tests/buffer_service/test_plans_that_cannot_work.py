@@ -41,6 +41,9 @@ def document(function="f", policy='{"hold": [null, 0], "take": [0, 1]}'):
         "file://a",
         "two words",
         "line\\nbreak",
+        "127.0.0.1:8500",
+        "worker.internal:8500",
+        "mlp-512,mlp-1769",
     ],
 )
 def test_a_function_that_no_invoker_can_reach_is_refused_with_what_is_allowed(function):

@@ -363,3 +363,8 @@ def test_an_slo_in_ms_is_asked_about_by_the_option_that_was_typed(
     assert "slo.latency: 200.0 is not allowed; allowed: seconds, not ms: timeouts of up to 400 s would be considered" in err
     _, _, err = exit_of("recommend", "--mmpp2", "50,1,1,1", "--profile", profile, "--slo", "200", "--max-timeout", "400")
     assert "max_timeout: 400.0 is not allowed" in err
+
+
+def test_a_plan_is_for_the_model_that_was_measured_unless_another_is_named(ask: tuple[str, ...], document_of: Document) -> None:
+    assert document_of(*ask, "--slo", "0.2")["plan"]["model"] == "mlp"
+    assert document_of(*ask, "--slo", "0.2", "--model", "other")["plan"]["model"] == "other"

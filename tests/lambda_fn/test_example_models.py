@@ -21,6 +21,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from sluice.batching.documents import Plan, read, write
 from sluice.lambda_fn.contract import Answer, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.local.parent_death import die_with_parent
 
@@ -242,6 +243,39 @@ async def test_the_first_model_of_the_page_answers_as_the_page_says(tmp_path: Pa
         finally:
             buffer.terminate()
             await asyncio.to_thread(buffer.wait)
+
+
+def test_the_first_model_is_measured_and_gets_a_plan_by_the_lines_of_the_page(tmp_path: Path) -> None:
+    """The port is another, the sweep is short, and the class takes so long that it is measured well enough in it."""
+    first, measured = PAGE.partition("## What an input is")[0], PAGE.partition("## Measured")[2].partition("## A project")[0]
+    (class_,) = re.findall(r"```python\n(.*?)```", first, re.DOTALL)
+    (functions,), (lines,) = (re.findall(rf"```{kind}\n(.*?)```", measured, re.DOTALL) for kind in ("json", "sh"))
+    (tmp_path / "model.py").write_text(
+        "import time\n" + class_.replace("return", "time.sleep(0.02 + 0.001 * len(inputs))\n        return")
+    )
+    (tmp_path / "functions.json").write_text(functions.replace("9001", "0"))
+    start, export, *steps = lines.splitlines()
+    program, file = re.fullmatch(r"python -m (\S+) (\S+) &", start).groups()  # type: ignore[union-attr]
+    command = [sys.executable, "-m", program, file]
+    with subprocess.Popen(
+        command, env=inherited(), cwd=tmp_path, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent()
+    ) as runtime:
+        try:
+            assert runtime.stdout is not None
+            url = runtime.stdout.readline().strip()
+            steps[1] = steps[1].replace("--yes", "--yes --batch-size 1,8 --min-runs 5 --max-runs 5")
+            script = "\n".join(["set -e", export.replace("http://127.0.0.1:9001", url), *steps])
+            environment = {**inherited(), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            done = subprocess.run(
+                ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100
+            )
+        finally:
+            runtime.terminate()
+    assert done.returncode == 0, done.stderr
+    plan = read(Plan, (tmp_path / "plans" / "doubler.json").read_bytes())
+    assert plan.model == "doubler" and plan.function == f"doubler-{plan.memory_mb}"
+    edited = json.loads(write(plan)) | {"function": "http://127.0.0.1:8500", "digest": ""}  # as the page says of a worker
+    assert read(Plan, json.dumps(edited)).function == "http://127.0.0.1:8500"
 
 
 async def ready(client: aiohttp.ClientSession) -> bool:

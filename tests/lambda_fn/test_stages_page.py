@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from sluice.lambda_fn.contract import Batch, Item, decode_answers, encode_batch
 from sluice.lambda_fn.pipeline import errors
+from sluice.local.parent_death import die_with_parent
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "stages.md").read_text()
@@ -30,3 +35,45 @@ def test_a_program_of_the_page_prints_what_the_page_says(name: str) -> None:
 def test_the_page_names_every_error_of_a_pipeline() -> None:
     kinds = {kind.__name__ for kind in errors.PipelineError.__subclasses__() if kind.__module__ == errors.__name__}
     assert kinds <= set(re.findall(r"`([A-Z][A-Za-z]+)`", PAGE))
+
+
+def test_the_page_serves_a_pipeline_whose_processes_die_and_end_with_the_worker() -> None:
+    (line,) = re.findall(r"^(SLUICE_MODEL=\S+) python -m sluice.lambda_fn.worker --port 8500$", PAGE, re.M)
+    variables = os.environ | {"PYTHONPATH": str(ROOT)} | dict([line.split("=")])
+    (model, content_type, text) = re.findall(r"models/(\S+) -H 'content-type: (\S+)' -d (\S+)$", PAGE, re.M)[0]
+    command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", "0"]
+    batch = Batch(model, [Item("a", content_type, text.encode())])
+    with subprocess.Popen(
+        command, cwd=ROOT / "examples" / "stages", env=variables, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent()
+    ) as worker:
+        try:
+            assert worker.stdout is not None
+            url = worker.stdout.readline().strip()
+            (first,) = children(worker.pid)
+            for _ in range(2):
+                with urllib.request.urlopen(urllib.request.Request(url, encode_batch(batch)), timeout=30) as response:
+                    (answer,) = decode_answers(response.read(), batch)
+                assert (answer.status, answer.body) == (200, b"one four four (3 digits)")
+                if first in children(worker.pid):
+                    os.kill(first, signal.SIGKILL)
+            (second,) = children(worker.pid)
+            assert second != first
+        finally:
+            worker.terminate()
+            worker.wait()
+    deadline = time.monotonic() + 10
+    while runs(second) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not runs(second)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    """Also one that nobody has waited for yet has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -507,6 +508,19 @@ async def test_started_as_a_program_it_prints_its_url_and_ends_at_sigterm_with_s
         assert decode_metadata(body)["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     started.terminate()
     assert await asyncio.to_thread(started.wait, 10) == 0
+
+
+def test_started_at_a_port_that_somebody_else_has_it_names_the_port(network: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody_else:
+        port = somebody_else.getsockname()[1]
+        command = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(port)]
+        environment = {**os.environ, "SLUICE_MODEL": str(network)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"sluice.lambda_fn.worker: host, port: ('127.0.0.1', {port}) is not allowed; allowed: an address "
+    )
+    assert "Address already in use" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_started_without_a_model_it_says_which_variable_is_missing() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cfnlint.decode import cfn_yaml
 
+from sluice.batching.documents import Plan, read
 from sluice.batching.errors import InvalidInput
 from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, encode_batch
 from sluice.local.parent_death import die_with_parent
@@ -70,9 +71,16 @@ def test_its_sample_request_is_answered_by_the_worker(project, worker):
 
 
 def test_the_batch_of_its_page_is_answered_and_its_bad_request_fails_alone(project, worker):
-    (line,) = (line for line in blocks(project) if line.startswith("curl"))
+    (line,) = (line for line in blocks(project) if line.startswith("curl http://127.0.0.1:8500 "))
     answers = json.loads(ask(worker, re.search(r"-d '(.*)'$", line)[1].encode()))["responses"]
     assert [answer["status"] for answer in answers] == [200, 422]
+
+
+def test_the_plan_of_its_page_is_one_for_it(project):
+    (line,) = (line for line in blocks(project) if line.startswith("echo"))
+    document, file = re.fullmatch(r"echo '(.*)' > plans/(\S+)\.json", line).groups()
+    plan = read(Plan, document)
+    assert (plan.model, file, plan.function) == ("text-tone", "text-tone", "http://127.0.0.1:8500")
 
 
 def test_its_settings_are_parameters_of_the_template(project):
@@ -92,7 +100,7 @@ def test_its_files_are_formatted_and_nothing_of_them_is_left_to_fill_in(project)
         command = [str(Path(sys.executable).with_name("ruff")), *check, "--no-cache", "--isolated", "--line-length", "132", "."]
         done = subprocess.run(command, cwd=project, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
-    assert not [path.name for path in project.iterdir() if path.is_file() and "@" in path.read_text()]
+    assert not [path.name for path in project.iterdir() if path.is_file() and re.search("@[A-Z]+@", path.read_text())]
 
 
 @pytest.mark.parametrize("page", ["README.md", ROOT / "docs" / "models.md"])

@@ -8,11 +8,12 @@ import pytest
 from scipy import stats
 
 from sluice.batching import documents
+from sluice.batching.documents import model_of
 from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged
 from sluice.lambda_fn import contract
 from sluice.profiler.invocations import Invocation
 from sluice.profiler.samples import Sample
-from sluice.profiler.service_times import LEVELS, Sweep, measure_service_times, model_of, relative_half_width, summarize
+from sluice.profiler.service_times import LEVELS, Sweep, measure_service_times, relative_half_width, summarize
 from sluice.profiler.simulated import SimulatedFunction
 
 MEMORY, BATCH = (512, 1024, 1769), (1, 4, 16)
