@@ -23,17 +23,33 @@ def outputs_of(
         return []
     try:
         outputs = predict(list(inputs))
-    except (Exception, SystemExit) as error:
+        listed = None if (wrong := _wrong(outputs, len(inputs))) else list(outputs)
+    except KeyboardInterrupt:  # of who runs all this
+        raise
+    except BaseException as error:  # SystemExit, and CancelledError of an event loop within
         if len(inputs) == 1:
             return [error]
         if lets_out(error):
             raise
         half = (len(inputs) + 1) // 2
         return outputs_of(predict, inputs[:half], lets_out) + outputs_of(predict, inputs[half:], lets_out)
-    if not isinstance(outputs, Collection) or isinstance(outputs, str | bytes | bytearray | Mapping | Set):
-        wrong = f"predict returned {type(outputs).__name__} for {len(inputs)} inputs; allowed: a list of as many outputs"
-    elif len(outputs) != len(inputs):
-        wrong = f"predict returned {len(outputs)} outputs for {len(inputs)} inputs; allowed: as many as there are inputs"
-    else:
-        return list(outputs)
-    return [WrongOutputs(wrong)] * len(inputs)
+    return [WrongOutputs(wrong)] * len(inputs) if listed is None else listed
+
+
+def said(error: BaseException) -> str:
+    """What an error says after its type, whatever its ``__str__`` does."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as why:
+        return f"{type(error).__name__}, whose text cannot be had: {type(why).__name__}"
+
+
+def _wrong(outputs: Any, expected: int) -> str:
+    """What is wrong with what ``predict`` returned; empty: nothing."""
+    listed = isinstance(outputs, Collection) and not isinstance(outputs, str | bytes | bytearray | Mapping | Set)
+    # An array of no dimensions has no length, and a table (pandas, polars) is a list of its columns.
+    if not listed or getattr(outputs, "ndim", 1) == 0 or hasattr(outputs, "columns"):
+        return f"predict returned {type(outputs).__name__} for {expected} inputs; allowed: a list of as many outputs"
+    if len(outputs) != expected:
+        return f"predict returned {len(outputs)} outputs for {expected} inputs; allowed: as many as there are inputs"
+    return ""

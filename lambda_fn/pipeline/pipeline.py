@@ -424,19 +424,21 @@ class Pipeline:
             self._state.failed_to_start(number, content, now)
 
     def _do(self, turn: Turn) -> None:
-        for number in turn.kill:
-            worker = self._workers.get(number)
-            if isinstance(worker, ProcessWorker):
-                worker.kill()
-        for number in turn.start:
-            self._start_worker(number)
-        for number, tickets in turn.work:
-            worker = self._workers[number]
-            if not worker.give(tickets):
-                assert isinstance(worker, ProcessWorker)
-                data = (number, worker, "socket")
-                self._selector.modify(worker.stream.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, data)
-        self._answer(turn.answers)
+        try:
+            for number in turn.kill:
+                worker = self._workers.get(number)
+                if isinstance(worker, ProcessWorker):
+                    worker.kill()
+            for number in turn.start:
+                self._start_worker(number)
+            for number, tickets in turn.work:
+                worker = self._workers[number]
+                if not worker.give(tickets):
+                    assert isinstance(worker, ProcessWorker)
+                    data = (number, worker, "socket")
+                    self._selector.modify(worker.stream.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, data)
+        finally:
+            self._answer(turn.answers)  # of whom the state knows nothing any more
         self._wake_at = turn.wake_at
         if not self._settled.is_set():
             why = self._state.start_failure()
@@ -495,7 +497,9 @@ class Pipeline:
                 self._state.failed_to_start(number, f"its process cannot be made: {error}", time.monotonic())
                 self._wake()  # the turn that asked for it knew of no such failure
                 return
-            self._selector.register(worker.stream.connection, selectors.EVENT_READ, (number, worker, "socket"))
+            # To be written to, as what it is told first may not go out at once.
+            events = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.register(worker.stream.connection, events, (number, worker, "socket"))
             if worker.pidfd is not None:
                 self._selector.register(worker.pidfd, selectors.EVENT_READ, (number, worker, "death"))
         else:
@@ -562,6 +566,7 @@ def _read(answer: Answer) -> tuple[Any, Exception | None]:
             return None, unreadable
     error: Exception = decode_error(answer.payload) if isinstance(answer.payload, Encoded) else answer.payload
     note = f"in stage {answer.stage!r}"
-    if answer.stage is not None and note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
+    with contextlib.suppress(Exception):  # an exception may let nothing be set, as a frozen dataclass
+        if answer.stage is not None and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
     return None, error

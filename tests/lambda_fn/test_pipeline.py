@@ -7,7 +7,9 @@ import contextlib
 import gc
 import os
 import random
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -38,6 +40,7 @@ from sluice.lambda_fn.pipeline import (
     StartupFailed,
     Switch,
 )
+from sluice.lambda_fn.pipeline.frames import FrameSocket, Kind, pack
 from sluice.lambda_fn.pipeline.payloads import OUT_OF_BAND, decode, encode
 from tests.lambda_fn import pipeline_stages as stages
 
@@ -192,6 +195,49 @@ def test_one_item_fails_and_its_batch_is_served(processes: bool) -> None:
             assert str(answer) == "predict returned 2 outputs for 3 inputs; allowed: as many as there are inputs"
         hopeless = pipeline.predict(["raise"] * 8)
         assert {type(answer) for answer in hopeless} == {KeyError}
+
+
+@pytest.mark.parametrize("processes", [True, False])
+@pytest.mark.parametrize(("class_", "batch_size"), [(stages.Picky, None), (stages.PickyBatch, 4)])
+def test_whatever_a_stage_raises_or_returns_is_its_items_and_the_next_are_served(
+    processes: bool, class_: type, batch_size: int | None
+) -> None:
+    odd = ("frozen", "mute", "no error", "stop", "cancel", "interrupt", "return exit")
+    with Pipeline(Stage(class_, processes=processes, batch_size=batch_size), deadline=SOON) as pipeline:
+        for item in odd:
+            assert type(error_of(pipeline.submit(item))) in (stages.FrozenError, stages.MuteError, stages.NoError, StageError), item
+        assert isinstance(pipeline.submit("sizeless").result(SOON), stages.Sizeless)
+        both = pipeline.predict(["fine", "cancel"])
+        assert both[0] == "fine" and str(both[1]) == "CancelledError: a task within"
+
+
+async def test_who_awaits_beside_an_item_that_stops_an_iteration_is_answered() -> None:
+    with Pipeline(Stage(stages.PickyBatch, batch_size=2, wait=0.5), deadline=SOON) as pipeline:
+        stops, fine = await asyncio.gather(pipeline.ask("stop"), pipeline.ask("fine"), return_exceptions=True)
+    assert isinstance(stops, StageError) and fine == "fine"
+
+
+def test_arguments_of_a_stage_may_be_larger_than_a_socket_takes_at_once() -> None:
+    with Pipeline(Stage(stages.Holds, bytes(20_000_000))) as pipeline:
+        assert pipeline.submit("x").result(SOON) == 20_000_000
+
+
+def test_what_comes_with_files_for_which_there_is_no_descriptor_is_not_taken_for_something_else() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files, sender, receiver = [encode(bytes(OUT_OF_BAND), True) for _ in range(2)], FrameSocket(theirs), FrameSocket(ours)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = os.dup(0)  # the lowest that is free
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
+        try:
+            sender.send(*pack(Kind.WORK, [(i, False, file) for i, file in enumerate(files)]))
+            assert not receiver.read()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        sender.send(*pack(Kind.WORK, [(3, False, files[0])]))
+        assert receiver.frames() == [] and not receiver.read() and receiver.frames() == []
+        receiver.close()
 
 
 def test_large_arrays_go_beside_the_message_and_can_be_written_over() -> None:
