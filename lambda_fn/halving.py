@@ -23,7 +23,7 @@ def outputs_of(
         return []
     try:
         outputs = predict(list(inputs))
-        listed = None if (wrong := _wrong(outputs, len(inputs))) else list(outputs)
+        listed = list(outputs) if _is_list(outputs) else None
     except KeyboardInterrupt:  # of who runs all this
         raise
     except BaseException as error:  # SystemExit, and CancelledError of an event loop within
@@ -33,23 +33,30 @@ def outputs_of(
             raise
         half = (len(inputs) + 1) // 2
         return outputs_of(predict, inputs[:half], lets_out) + outputs_of(predict, inputs[half:], lets_out)
-    return [WrongOutputs(wrong)] * len(inputs) if listed is None else listed
+    if listed is None:
+        wrong = f"predict returned {type(outputs).__name__} for {len(inputs)} inputs; allowed: a list of as many outputs"
+    elif len(listed) != len(inputs):
+        wrong = f"predict returned {len(listed)} outputs for {len(inputs)} inputs; allowed: as many as there are inputs"
+    else:
+        return listed
+    return [WrongOutputs(wrong)] * len(inputs)
 
 
 def said(error: BaseException) -> str:
-    """What an error says after its type, whatever its ``__str__`` does."""
+    """The type of an error and what it says."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says, whatever its ``__str__`` does."""
     try:
-        return f"{type(error).__name__}: {error}"
+        return str(error)
     except Exception as why:
-        return f"{type(error).__name__}, whose text cannot be had: {type(why).__name__}"
+        return f"(its text cannot be had: {type(why).__name__})"
 
 
-def _wrong(outputs: Any, expected: int) -> str:
-    """What is wrong with what ``predict`` returned; empty: nothing."""
-    listed = isinstance(outputs, Collection) and not isinstance(outputs, str | bytes | bytearray | Mapping | Set)
-    # An array of no dimensions has no length, and a table (pandas, polars) is a list of its columns.
-    if not listed or getattr(outputs, "ndim", 1) == 0 or hasattr(outputs, "columns"):
-        return f"predict returned {type(outputs).__name__} for {expected} inputs; allowed: a list of as many outputs"
-    if len(outputs) != expected:
-        return f"predict returned {len(outputs)} outputs for {expected} inputs; allowed: as many as there are inputs"
-    return ""
+def _is_list(outputs: Any) -> bool:
+    """Whether each element is an output: not of an array without dimensions, nor of a table, which is a list of its columns."""
+    if not isinstance(outputs, Collection) or isinstance(outputs, str | bytes | bytearray | Mapping | Set):
+        return False
+    return getattr(outputs, "ndim", 1) != 0 and not hasattr(outputs, "columns")

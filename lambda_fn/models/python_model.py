@@ -1,26 +1,21 @@
 """The class of a user behind the protocol of models: requests become inputs, outputs become answers, and what fails fails alone.
 
-``predict`` is called with all inputs of a batch that could be read. Where it raises, the batch is halved, and so on, until the
-input that fails stands alone: k inputs that fail among n cost about 2 k log2(n / k) calls more, 2 n - 2 at the most. So an input
-may be computed more than once, as everywhere behind the buffer.
+``predict`` is called with all inputs of a batch that could be read, and where it raises with halves of them (``halving.py``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..contract import INPUT, Answer, Item
+from ..halving import outputs_of
 from ..interface import ItemError, TensorSpec
 from .inputs import Input, kind_of_inputs, reader_of, shown
 from .outputs import write_error, write_output
 
 logger = logging.getLogger(__name__)
-
-
-class WrongOutputs(Exception):
-    """What ``predict`` returned is not one output for each input."""
 
 
 class PythonModel:
@@ -54,14 +49,14 @@ class PythonModel:
 
     def answer(self, items: Sequence[Item]) -> list[Answer]:
         reads = [self._read_one(item) for item in items]
-        outputs = iter(self._outputs([read.value for read in reads if isinstance(read, Input)]))
+        outputs = iter(outputs_of(self._predict, [read.value for read in reads if isinstance(read, Input)]))
         answers, told = [], False
         for item, read in zip(items, reads, strict=True):
             if isinstance(read, Exception):
                 answers.append(write_error(item.id, read))
                 continue
             output = next(outputs)
-            if isinstance(output, Exception) and not isinstance(output, ItemError) and not told:
+            if isinstance(output, BaseException) and not isinstance(output, ItemError) and not told:
                 told = True  # one of a batch is enough for the log
                 logger.warning("predict of %s failed on an input", self.name, exc_info=output)
             answers.append(write_output(item, read, output, self.name, self._gives))
@@ -72,22 +67,3 @@ class PythonModel:
             return self._read(item)
         except Exception as error:  # a class of the user may check what it is made of
             return error
-
-    def _outputs(self, inputs: list[Any]) -> list[Any]:
-        """An output or an exception for each input."""
-        if not inputs:
-            return []
-        try:
-            outputs = self._predict(list(inputs))
-        except Exception as error:
-            if len(inputs) == 1:
-                return [error]
-            half = len(inputs) // 2
-            return self._outputs(inputs[:half]) + self._outputs(inputs[half:])
-        if not isinstance(outputs, Collection) or isinstance(outputs, str | bytes | Mapping | Set):
-            wrong = f"predict returned {type(outputs).__name__} for {len(inputs)} inputs; allowed: a list of as many outputs"
-        elif len(outputs) != len(inputs):
-            wrong = f"predict returned {len(outputs)} outputs for {len(inputs)} inputs; allowed: as many as there are inputs"
-        else:
-            return list(outputs)
-        return [WrongOutputs(wrong)] * len(inputs)
