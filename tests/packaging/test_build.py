@@ -164,11 +164,12 @@ def test_an_image_copies_what_is_there_and_starts_what_can_be_imported(shout, bu
     assert len(copied) == 2 + (file == "worker.Dockerfile")
     assert [source for source in copied if not (shout / "build" / source).exists()] == []
     assert set(re.findall(r"-r (\S+\.txt)", text)) <= set(copied)
-    started = json.loads(re.search(r"^CMD (.*)$", text, re.M)[1])
+    entry, *arguments = [json.loads(line) for line in re.findall(r"^(?:ENTRYPOINT|CMD) (.*)$", text, re.M)]
+    started = sum(arguments, entry)
     if file == "function.Dockerfile":
         assert started == [GLOBALS["Handler"]]
     else:
-        module = started[started.index("-m") + 1]
+        module = entry[entry.index("-m") + 1]  # an entry point, as SageMaker puts its argument where CMD is
         assert "SLUICE_MODEL=model.py:Shout SLUICE_MODEL_NAME=shout" in text
         environment = {"PYTHONPATH": str(shout / "build" / "function"), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(
