@@ -158,16 +158,21 @@ class Pipeline:
             self._sleeps_until = -math.inf
             self._settled = threading.Event()
             self._all_cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-            self._wake_reader, self._wake_writer = os.pipe()
-            os.set_blocking(self._wake_reader, False)
-            os.set_blocking(self._wake_writer, False)
-            self._selector = selectors.DefaultSelector()
-            self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-            # What select can be asked about; elsewhere it has no number.
-            epoll = getattr(self._selector, "fileno", lambda: 1024)()
-            self._epoll = epoll if epoll < 1024 else None
-            self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
-            self._thread.start()
+            with contextlib.ExitStack() as opened:
+                self._selector = opened.enter_context(selectors.DefaultSelector())
+                self._wake_reader, self._wake_writer = os.pipe()
+                opened.callback(os.close, self._wake_reader)
+                opened.callback(os.close, self._wake_writer)
+                os.set_blocking(self._wake_reader, False)
+                os.set_blocking(self._wake_writer, False)
+                self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+                # What select can be asked about; elsewhere it has no number.
+                epoll = getattr(self._selector, "fileno", lambda: 1024)()
+                self._epoll = epoll if epoll < 1024 else None
+                thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
+                thread.start()
+                opened.pop_all()  # the thread and `_close` see to them
+            self._thread = thread
             try:
                 self._settled.wait()
             except BaseException:  # the wait was interrupted

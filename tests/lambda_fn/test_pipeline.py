@@ -378,6 +378,16 @@ def test_a_stage_that_cannot_be_started_says_so_at_the_start(tmp_path: Path) -> 
         Pipeline(Stage(eval, "3")).start()
 
 
+def test_a_start_for_which_there_is_no_thread_leaves_nothing_and_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(Stage(stages.Scale, processes=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError, match="new thread"):
+            pipeline.start()
+    with pipeline:
+        assert pipeline.submit(3).result(SOON) == 6
+
+
 def test_items_of_a_stage_that_cannot_be_started_again_fail_at_once_until_it_can(tmp_path: Path) -> None:
     switch = tmp_path / "broken"
     with Pipeline(Stage(stages.Fails, str(switch))) as pipeline:
