@@ -41,6 +41,7 @@ from .workers import Plain, ProcessWorker, ThreadWorker, open_payload
 
 MiB = 1024 * 1024
 END_WITHIN = 2.0  # s for a worker to end by itself when the pipeline stops
+LONGEST_SLEEP = 3600.0  # s; the kernel takes no number as large as a deadline may be
 
 
 class Ticketed(Future[Any]):
@@ -317,7 +318,7 @@ class Pipeline:
         timeout = None
         if wake_at is not None:
             self._sleeps_until = wake_at
-            timeout = max(0.0, wake_at - time.monotonic())
+            timeout = min(max(0.0, wake_at - time.monotonic()), LONGEST_SLEEP)
             if timeout and self._epoll is not None:
                 # The selector rounds up to milliseconds, which is what a batch waits.
                 select.select([self._epoll], [], [], timeout)

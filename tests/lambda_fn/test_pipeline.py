@@ -312,6 +312,12 @@ async def test_who_awaits_may_leave_too() -> None:
         assert await slow
 
 
+def test_a_deadline_may_be_as_far_away_as_anybody_likes() -> None:
+    with Pipeline(Stage(stages.Picky, timeout=1e100)) as pipeline:
+        slow = [pipeline.submit(("sleep", 0.2), deadline=deadline) for deadline in (1e12, float("inf"))]
+        assert [future.result(SOON) for future in slow] == [("sleep", 0.2)] * 2
+
+
 def test_an_item_that_is_late_fails_and_the_next_are_served() -> None:
     with Pipeline(Stage(stages.Picky, workers=2), deadline=0.1) as pipeline:
         late = pipeline.submit(("sleep", 0.4))

@@ -498,6 +498,14 @@ def test_an_annotation_of_the_outputs_is_not_read() -> None:
     assert answer.body == b"1.0"
 
 
+def test_a_method_written_in_c_that_tells_nothing_of_itself_is_served() -> None:
+    class Largest:
+        predict = staticmethod(max)
+
+    (answer,) = PythonModel("largest", Largest()).answer([item([7])])
+    assert (answer.status, answer.body) == (200, b"7")
+
+
 def test_a_kind_that_contains_itself_is_read() -> None:
     assert seen(list[Tree], item({"left": {"left": None}})) == "Tree(left=Tree(left=None))"
 
