@@ -322,7 +322,6 @@ class Table(list[str]):
         (Reply(b"", status=200.5), "output of type Reply: status of 'a': 200.5 is not allowed; allowed: 200 to 599"),  # type: ignore[arg-type]
         (RuntimeError("unlucky"), "RuntimeError: unlucky"),
         (SystemExit("gone"), "SystemExit: gone"),
-        (FileNotFoundError("model-\udcff"), "FileNotFoundError: model-\\udcff"),
         (Mute(), "Mute: (its text cannot be had: ZeroDivisionError)"),
         (Unmade(), "Unmade: (its text cannot be had: AttributeError)"),
     ],
