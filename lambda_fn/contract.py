@@ -111,7 +111,11 @@ _decode_response = msgspec.json.Decoder(_Response).decode
 
 
 def problem(status: int, title: str, detail: str) -> bytes:
-    """The body of an error answer: problem details (RFC 9457), and ``error`` as the Open Inference Protocol has it."""
+    """The body of an error answer: problem details (RFC 9457), and ``error`` as the Open Inference Protocol has it.
+
+    What UTF-8 cannot hold of ``detail``, as the name of a file may be, is escaped.
+    """
+    detail = detail.encode(errors="backslashreplace").decode()
     return _encode({"type": "about:blank", "title": title, "status": status, "detail": detail, "error": detail})
 
 
@@ -205,8 +209,8 @@ def check_json(body: bytes) -> None:
 
 def check_sendable(answer: Answer) -> None:
     """A function may be anything that speaks this format: what it answers must fit into an HTTP response."""
-    if not 200 <= answer.status <= 599:
-        raise WireError(f"status of {answer.id!r}: {answer.status} is not allowed; allowed: 200 to 599")
+    if not (isinstance(answer.status, int) and 200 <= answer.status <= 599):
+        raise WireError(f"status of {answer.id!r}: {answer.status!r} is not allowed; allowed: 200 to 599")
     if answer.content_type == JSON and not answer.headers:
         return  # as most are
     for name, value in (("content-type", answer.content_type), *answer.headers.items()):

@@ -23,17 +23,40 @@ def outputs_of(
         return []
     try:
         outputs = predict(list(inputs))
-    except (Exception, SystemExit) as error:
+        listed = list(outputs) if _is_list(outputs) else None
+    except KeyboardInterrupt:  # of who runs all this
+        raise
+    except BaseException as error:  # SystemExit, and CancelledError of an event loop within
         if len(inputs) == 1:
             return [error]
         if lets_out(error):
             raise
         half = (len(inputs) + 1) // 2
         return outputs_of(predict, inputs[:half], lets_out) + outputs_of(predict, inputs[half:], lets_out)
-    if not isinstance(outputs, Collection) or isinstance(outputs, str | bytes | bytearray | Mapping | Set):
+    if listed is None:
         wrong = f"predict returned {type(outputs).__name__} for {len(inputs)} inputs; allowed: a list of as many outputs"
-    elif len(outputs) != len(inputs):
-        wrong = f"predict returned {len(outputs)} outputs for {len(inputs)} inputs; allowed: as many as there are inputs"
+    elif len(listed) != len(inputs):
+        wrong = f"predict returned {len(listed)} outputs for {len(inputs)} inputs; allowed: as many as there are inputs"
     else:
-        return list(outputs)
+        return listed
     return [WrongOutputs(wrong)] * len(inputs)
+
+
+def said(error: BaseException) -> str:
+    """The type of an error and what it says."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says, whatever its ``__str__`` does."""
+    try:
+        return str(error)
+    except Exception as why:
+        return f"(its text cannot be had: {type(why).__name__})"
+
+
+def _is_list(outputs: Any) -> bool:
+    """Whether each element is an output: not of an array without dimensions, nor of a table, which is a list of its columns."""
+    if not isinstance(outputs, Collection) or isinstance(outputs, str | bytes | bytearray | Mapping | Set):
+        return False
+    return getattr(outputs, "ndim", 1) != 0 and not hasattr(outputs, "columns")

@@ -22,8 +22,6 @@ class CannotServe(ValueError):
 def make_served(target: str, root: str) -> Any:
     """What ``target`` names: an object with ``predict``, or a class or a function that makes one without arguments.
 
-    One that has ``start``, as a pipeline has, is started.
-
     Parameters
     ----------
     root : str
@@ -50,9 +48,13 @@ def make_served(target: str, root: str) -> Any:
     else:
         raise CannotServe(f"{attribute} is {type(found).__name__}; allowed: a class, an object with predict, or what makes one")
     _check_predict(made, attribute)
-    if callable(start := getattr(made, "start", None)):
-        _make(start, f"start of {attribute}")
     return made
+
+
+def start_served(served: Any) -> None:
+    """Start what has ``start``, as a pipeline has; once nothing else can be wrong with it. Raises ``CannotServe``."""
+    if callable(start := getattr(served, "start", None)):
+        _make(start, f"start of {type(served).__name__}")
 
 
 def _import_file(path: str) -> ModuleType:
@@ -72,15 +74,15 @@ def _import_file(path: str) -> ModuleType:
 
 def _import_module(name: str, root: str) -> ModuleType:
     folder = os.path.abspath(root)
-    if sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
+    if sys.path[:1] != [folder]:  # and no more than once, however often models are loaded
+        sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise CannotServe(f"there is no module {error.name!r}, neither in {folder} nor installed") from None
         raise CannotServe(f"importing {name} failed: {_told(error)}; is it among the requirements?") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CannotServe(f"importing {name} failed: {_told(error)}") from error
 
 
@@ -97,7 +99,7 @@ def _make(factory: Any, name: str) -> Any:
         raise CannotServe(f"{name} takes ({', '.join(required)}); allowed: no arguments, or defaults for all of them")
     try:
         return factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CannotServe(f"{name}() failed: {_told(error)}") from error
 
 
@@ -112,7 +114,7 @@ def _check_predict(served: Any, name: str) -> None:
         raise CannotServe(f"predict of {name} is {kind}; allowed: a plain method that returns a list")
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An error of the user's code: the last line of its traceback, and the last line of his own code in it."""
     text = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SyntaxError):

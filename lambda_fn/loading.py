@@ -80,7 +80,7 @@ def _network(environment: Mapping[str, str], file: str) -> Model:
 
 
 def _python_model(environment: Mapping[str, str], named: str) -> Model:
-    from .importing import CannotServe, make_served
+    from .importing import CannotServe, make_served, start_served
     from .models.inputs import UnreadableKind
     from .models.python_model import PythonModel
 
@@ -89,7 +89,9 @@ def _python_model(environment: Mapping[str, str], named: str) -> Model:
         by_class = getattr(served, "name", None)
         by_class = by_class if isinstance(by_class, str) else _dashed(named.rpartition(":")[2].rpartition(".")[2])
         name = _name(environment, by_class)
-        return PythonModel(name, served)
+        model = PythonModel(name, served)
+        start_served(served)
+        return model
     except (CannotServe, UnreadableKind) as error:
         raise LoadingError(f"SLUICE_MODEL: {named!r}: {error}") from error.__cause__
 

@@ -49,7 +49,10 @@ class UnreadableKind(TypeError):
 
 def kind_of_inputs(predict: Callable[..., Any]) -> Any:
     """What one input is by the annotation of ``predict``'s only parameter; ``Any`` without one. Raises ``UnreadableKind``."""
-    parameters = list(inspect.signature(predict).parameters.values())
+    try:
+        parameters = list(inspect.signature(predict).parameters.values())
+    except (TypeError, ValueError):  # a method written in C need not have one
+        return Any
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not parameters or len(required) > 1 or any(p.kind is p.KEYWORD_ONLY and p.name in required for p in parameters):
         raise UnreadableKind(f"predict takes ({', '.join(required)}); allowed: one list of inputs")

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from ..contract import JSON, Answer, Item, check_json, check_sendable, failed, is_json
+from ..halving import message_of, said
 from ..interface import ItemError, Reply, TensorSpec
 from .base import BadRequest
 from .inputs import Input
@@ -28,7 +29,7 @@ TEXT = "text/plain; charset=utf-8"
 
 def write_output(item: Item, read: Input, output: Any, model: str, gives: Sequence[TensorSpec] | None) -> Answer:
     """The answer to a request, whatever the output is: it does not raise."""
-    if isinstance(output, Exception):
+    if isinstance(output, BaseException):
         return write_error(item.id, output)
     try:
         return _write(item, read, output, model, gives)
@@ -36,16 +37,19 @@ def write_output(item: Item, read: Input, output: Any, model: str, gives: Sequen
         return write_error(item.id, error)
     except Exception as error:
         # RecursionError: a list that holds itself; UnicodeEncodeError: half a surrogate pair.
-        return failed(item.id, 500, "Model failed", f"output of type {type(output).__name__}: {error}")
+        return failed(item.id, 500, "Model failed", f"output of type {type(output).__name__}: {message_of(error)}")
 
 
-def write_error(item_id: str, error: Exception) -> Answer:
-    """The answer to a request that has no output."""
+def write_error(item_id: str, error: BaseException) -> Answer:
+    """The answer to a request that has no output, whatever the error is: it does not raise."""
     if isinstance(error, BadRequest):
         return failed(item_id, 400, "Bad request", str(error))
     if isinstance(error, ItemError):
-        return failed(item_id, error.status, "Bad request" if error.status < 500 else "Model failed", error.message)
-    return failed(item_id, 500, "Model failed", f"{type(error).__name__}: {error}")
+        # A class derived from it need not have called its constructor.
+        status, message = getattr(error, "status", None), getattr(error, "message", None)
+        if isinstance(status, int) and 400 <= status <= 599 and isinstance(message, str):
+            return failed(item_id, status, "Bad request" if status < 500 else "Model failed", message)
+    return failed(item_id, 500, "Model failed", said(error))
 
 
 def _write(item: Item, read: Input, output: Any, model: str, gives: Sequence[TensorSpec] | None) -> Answer:

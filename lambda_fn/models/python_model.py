@@ -59,7 +59,7 @@ class PythonModel:
                 answers.append(write_error(item.id, read))
                 continue
             output = next(outputs)
-            if isinstance(output, Exception) and not isinstance(output, ItemError) and not told:
+            if isinstance(output, BaseException) and not isinstance(output, ItemError) and not told:
                 told = True  # one of a batch is enough for the log
                 logger.warning("predict of %s failed on an input", self.name, exc_info=output)
             answers.append(write_output(item, read, output, self.name, self._gives))

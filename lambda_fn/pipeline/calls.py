@@ -6,12 +6,13 @@ exception is its item's error, and a batch that raises is halved (``halving.py``
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..halving import outputs_of
+from ..halving import outputs_of, said
 from .errors import ItemTooLarge, StageError, StageTraceback
 from .payloads import Encoded, encode
 
@@ -29,24 +30,38 @@ def call_one(predict: Callable[[Any], Any], value: Any) -> Any:
         output = predict(value)
     except BaseException as error:
         return _raised(error)
-    return Raised(output, "") if isinstance(output, BaseException) else output
+    return _raised(output) if isinstance(output, BaseException) else output
 
 
 def call_batch(predict: Callable[[list[Any]], Any], values: list[Any]) -> list[Any]:
     """One output or ``Raised`` for each item, in order."""
-    outputs = outputs_of(predict, values)
+
+    def uninterrupted(some: list[Any]) -> Any:
+        try:
+            return predict(some)
+        except KeyboardInterrupt as error:  # raised by the stage: no signal comes here
+            raise StageError(said(error)) from error
+
+    outputs = outputs_of(uninterrupted, values)
     return [_raised(output) if isinstance(output, BaseException) else output for output in outputs]
 
 
 def _raised(error: BaseException) -> Raised:
-    if error.__traceback__ is None:
-        return Raised(error, "")  # it was returned
-    trace = error.__traceback__.tb_next  # from the stage's own code on: what called it tells its author nothing
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    error.__traceback__ = trace
-    if not isinstance(error, Exception):  # SystemExit and its like would end the caller
-        error = StageError(f"{type(error).__name__}: {error}")
+    text = ""
+    trace = error.__traceback__
+    if trace is not None:  # else it was made and returned
+        while trace is not None and trace.tb_frame.f_code.co_filename in _CALLERS:
+            trace = trace.tb_next
+        text = "".join(traceback.format_exception(type(error), error, trace))
+        error = error.with_traceback(trace)  # which also an exception takes that lets nothing else be set
+    # SystemExit and its like would end the caller, and a future of an event loop takes no StopIteration.
+    if not isinstance(error, Exception) or isinstance(error, StopIteration):
+        error = StageError(said(error))
     return Raised(error, text)
+
+
+_CALLERS = {function.__code__.co_filename for function in (call_one, outputs_of)}
+"""Files that call a stage: their lines of a traceback tell its author nothing."""
 
 
 def encode_output(output: Any, files: bool, max_payload: int) -> tuple[bool, Encoded]:
@@ -67,25 +82,26 @@ def encode_output(output: Any, files: bool, max_payload: int) -> tuple[bool, Enc
 def encode_error(raised: Raised, max_payload: int) -> Encoded:
     """The payload of an error: what can be read anywhere, and the exception itself where it can be pickled."""
     error, text = raised
-    said = f"{type(error).__name__}: {error}"[: max_payload // 4]
     try:
         itself = pickle.dumps(error, 5)
-        pickle.loads(itself)
+        if not isinstance(pickle.loads(itself), Exception):
+            itself = b""
     except Exception:  # many an exception cannot be made again from its args
         itself = b""
     if len(itself) > max_payload // 2:
         itself = b""
-    return Encoded(pickle.dumps((itself, said, text[-max_payload // 4 :]), 5))
+    return Encoded(pickle.dumps((itself, said(error)[: max_payload // 4], text[-max_payload // 4 :]), 5))
 
 
 def decode_error(payload: Encoded) -> Exception:
     """The error for its caller."""
-    itself, said, text = pickle.loads(payload.head)
+    itself, words, text = pickle.loads(payload.head)
     error: Exception
     try:
-        error = pickle.loads(itself) if itself else StageError(said)
+        error = pickle.loads(itself) if itself else StageError(words)
     except Exception:
-        error = StageError(said)
+        error = StageError(words)
     if text:
-        error.__cause__ = StageTraceback(text)
+        with contextlib.suppress(Exception):  # one that lets nothing be set, as a frozen dataclass
+            error.__cause__ = StageTraceback(text)
     return error

@@ -92,6 +92,7 @@ class FrameSocket:
         self._data = bytearray()
         self._files: deque[int] = deque()
         self._unsent: deque[tuple[memoryview, list[MemoryFile]]] = deque()
+        self._lost = False  # files that were sent to it
 
     def close(self) -> None:
         """Also closes what was received and nobody took."""
@@ -103,8 +104,11 @@ class FrameSocket:
     def read(self) -> bool:
         """Read once what is there; whether there may be more. Raises ``BlockingIOError`` where nothing is.
 
-        The other end counts as gone where its files found no free descriptor here: later ones would be taken for them.
+        The other end counts as gone where its files found no free descriptor here, and what came with them as not said: others
+        would be taken for them.
         """
+        if self._lost:
+            return False
         try:
             data, ancillary, flags, _ = self.connection.recvmsg(max(READ, self._missing()), _ANCILLARY, _CLOSE_ON_EXEC)
         except BlockingIOError:
@@ -116,8 +120,11 @@ class FrameSocket:
                 descriptors = array.array("i")
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
                 self._files.extend(descriptors)
+        if flags & socket.MSG_CTRUNC:
+            self._lost = True
+            return False
         self._data += data
-        return bool(data) and not flags & socket.MSG_CTRUNC
+        return bool(data)
 
     def frames(self) -> list[Frame]:
         """Those that are complete."""

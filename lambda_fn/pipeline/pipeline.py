@@ -41,6 +41,7 @@ from .workers import Plain, ProcessWorker, ThreadWorker, open_payload
 
 MiB = 1024 * 1024
 END_WITHIN = 2.0  # s for a worker to end by itself when the pipeline stops
+LONGEST_SLEEP = 3600.0  # s; the kernel takes no number as large as a deadline may be
 
 
 class Ticketed(Future[Any]):
@@ -158,16 +159,21 @@ class Pipeline:
             self._sleeps_until = -math.inf
             self._settled = threading.Event()
             self._all_cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-            self._wake_reader, self._wake_writer = os.pipe()
-            os.set_blocking(self._wake_reader, False)
-            os.set_blocking(self._wake_writer, False)
-            self._selector = selectors.DefaultSelector()
-            self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-            # What select can be asked about; elsewhere it has no number.
-            epoll = getattr(self._selector, "fileno", lambda: 1024)()
-            self._epoll = epoll if epoll < 1024 else None
-            self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
-            self._thread.start()
+            with contextlib.ExitStack() as opened:
+                self._selector = opened.enter_context(selectors.DefaultSelector())
+                self._wake_reader, self._wake_writer = os.pipe()
+                opened.callback(os.close, self._wake_reader)
+                opened.callback(os.close, self._wake_writer)
+                os.set_blocking(self._wake_reader, False)
+                os.set_blocking(self._wake_writer, False)
+                self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+                # What select can be asked about; elsewhere it has no number.
+                epoll = getattr(self._selector, "fileno", lambda: 1024)()
+                self._epoll = epoll if epoll < 1024 else None
+                thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
+                thread.start()
+                opened.pop_all()  # the thread and `_close` see to them
+            self._thread = thread
             try:
                 self._settled.wait()
             except BaseException:  # the wait was interrupted
@@ -312,7 +318,7 @@ class Pipeline:
         timeout = None
         if wake_at is not None:
             self._sleeps_until = wake_at
-            timeout = max(0.0, wake_at - time.monotonic())
+            timeout = min(max(0.0, wake_at - time.monotonic()), LONGEST_SLEEP)
             if timeout and self._epoll is not None:
                 # The selector rounds up to milliseconds, which is what a batch waits.
                 select.select([self._epoll], [], [], timeout)
@@ -424,19 +430,21 @@ class Pipeline:
             self._state.failed_to_start(number, content, now)
 
     def _do(self, turn: Turn) -> None:
-        for number in turn.kill:
-            worker = self._workers.get(number)
-            if isinstance(worker, ProcessWorker):
-                worker.kill()
-        for number in turn.start:
-            self._start_worker(number)
-        for number, tickets in turn.work:
-            worker = self._workers[number]
-            if not worker.give(tickets):
-                assert isinstance(worker, ProcessWorker)
-                data = (number, worker, "socket")
-                self._selector.modify(worker.stream.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, data)
-        self._answer(turn.answers)
+        try:
+            for number in turn.kill:
+                worker = self._workers.get(number)
+                if isinstance(worker, ProcessWorker):
+                    worker.kill()
+            for number in turn.start:
+                self._start_worker(number)
+            for number, tickets in turn.work:
+                worker = self._workers[number]
+                if not worker.give(tickets):
+                    assert isinstance(worker, ProcessWorker)
+                    data = (number, worker, "socket")
+                    self._selector.modify(worker.stream.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, data)
+        finally:
+            self._answer(turn.answers)  # of whom the state knows nothing any more
         self._wake_at = turn.wake_at
         if not self._settled.is_set():
             why = self._state.start_failure()
@@ -495,7 +503,9 @@ class Pipeline:
                 self._state.failed_to_start(number, f"its process cannot be made: {error}", time.monotonic())
                 self._wake()  # the turn that asked for it knew of no such failure
                 return
-            self._selector.register(worker.stream.connection, selectors.EVENT_READ, (number, worker, "socket"))
+            # To be written to, as what it is told first may not go out at once.
+            events = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.register(worker.stream.connection, events, (number, worker, "socket"))
             if worker.pidfd is not None:
                 self._selector.register(worker.pidfd, selectors.EVENT_READ, (number, worker, "death"))
         else:
@@ -562,6 +572,7 @@ def _read(answer: Answer) -> tuple[Any, Exception | None]:
             return None, unreadable
     error: Exception = decode_error(answer.payload) if isinstance(answer.payload, Encoded) else answer.payload
     note = f"in stage {answer.stage!r}"
-    if answer.stage is not None and note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
+    with contextlib.suppress(Exception):  # an exception may let nothing be set, as a frozen dataclass
+        if answer.stage is not None and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
     return None, error

@@ -18,7 +18,8 @@ than the table has rows for: then the rule will not decide otherwise when the wo
 tried once more, each item alone; then it fails.
 
 The life of a worker: starting -> ready -> (died) -> down -> starting; a start that fails, or takes too long, leads to down too. It
-is started again after a pause, which doubles while it does not last, up to ``MAX_PAUSE``. A stage is down when the last start of
+is started again after a pause, which doubles while it does not last, up to ``MAX_PAUSE``. Who was frozen, as a function is between
+two invocations, has frozen his workers too: one whose time ended meanwhile gets it anew. A stage is down when the last start of
 each of its workers failed: what comes to it fails at once, with the cause, until one is ready.
 
 Bounds. How many items are in it is for the shell to bound, which admits them. While they hold more than ``max_bytes``, only one
@@ -44,6 +45,7 @@ FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0  # s before a worker is started again
 STEADY = 10.0  # s after which a worker that dies is started again at once
 AHEAD = 0.003  # s of work that a worker may be given before it has ended what it is at
 MAX_AHEAD = 64  # items
+LATE = 1.0  # s after a time that was due: who looks only then has not been running
 
 
 class End:
@@ -624,6 +626,8 @@ class PipelineState:
                 w.life = Life.STARTING
                 self._due(w, now + START_TIMEOUT)
                 start.append(w.number)
+            elif w.due is not None and now > w.due + LATE:
+                self._due(w, now + (START_TIMEOUT if w.life is Life.STARTING else w.stage.rule.timeout or 0.0))
             elif w.life is Life.STARTING:
                 self._kill.append(w.number)
                 self.failed_to_start(w.number, f"it was not ready after {START_TIMEOUT:g} s", now)

@@ -19,7 +19,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..halving import said
 from .calls import Raised, call_batch, call_one, encode_output
+from .errors import StageError
 from .frames import FrameSocket, Kind, pack, split
 from .payloads import Encoded, decode
 
@@ -154,7 +156,7 @@ class _Loop:
                 _import_main(self._setup.main)
                 return decode(payload)
         except BaseException as error:
-            return Raised(error if isinstance(error, Exception) else RuntimeError(repr(error)), traceback.format_exc())
+            return Raised(error if isinstance(error, Exception) else StageError(said(error)), traceback.format_exc())
 
 
 def _import_main(data: dict[str, Any]) -> None:

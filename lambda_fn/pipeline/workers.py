@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from ..halving import said
 from . import worker_process
 from .calls import Raised, call_batch, call_one, encode_output
 from .errors import ItemTooLarge, StageError, StageTraceback
@@ -32,9 +33,12 @@ class Plain:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        size = getattr(value, "nbytes", None)
-        if not isinstance(size, int):
-            size = len(value) if isinstance(value, (str, bytes, bytearray)) else sys.getsizeof(value, 0)
+        try:
+            size = getattr(value, "nbytes", None)
+            if not isinstance(size, int):
+                size = len(value) if isinstance(value, (str, bytes, bytearray)) else sys.getsizeof(value)
+        except Exception:  # it does not say, as a sparse tensor
+            size = 0
         self.size = size
 
 
@@ -180,8 +184,8 @@ class ThreadWorker:
             return Raised(StageError("nobody waits for this item any more"), "")
         try:
             return open_payload(payload)
-        except Exception as error:
-            return Raised(error, "")
+        except BaseException as error:
+            return Raised(error if isinstance(error, Exception) else StageError(said(error)), "")
 
     def _outcome(self, ticket: Ticket, output: Any) -> Outcome:
         if isinstance(output, Raised):

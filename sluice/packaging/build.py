@@ -31,7 +31,7 @@ VARIANTS = ("cpu", "cuda")
 LARGEST = 5
 """Parts that are named where a package is too large."""
 
-_OURS = ("template.yaml", "function", "layer", "function.Dockerfile", "worker.Dockerfile", "worker.txt")
+_OURS = ("template.yaml", "layer", "function.Dockerfile", "worker.Dockerfile", "worker.txt")
 _REQUIREMENTS = tuple(f"requirements-{variant}.txt" for variant in VARIANTS)
 
 
@@ -77,11 +77,12 @@ def package(project: Project, folder: Path, python: str = PYTHON) -> Package:
     Raises
     ------
     InvalidInput
-        A requirement cannot be installed, or nothing can be written there.
+        A requirement cannot be installed, something that an earlier call did not write is in the way, or nothing can be written.
     """
     if folder.resolve() == project.root.resolve():
         raise InvalidInput("--out", str(folder), "a folder of its own, not the project's")
     try:
+        _require_ours(folder)
         _clear(folder)
         _copy_sluice(folder / "function" / "sluice")
         for file in project.files(without=folder):
@@ -119,9 +120,16 @@ def megabytes(size: int) -> str:
     return f"{size / 2**20:.1f} MB"
 
 
+def _require_ours(folder: Path) -> None:
+    """Raise unless what is about to be replaced was written by an earlier call, whose function has ``sluice`` in it."""
+    there = [name for name in (*_OURS, *_REQUIREMENTS, "function") if (folder / name).exists()]
+    if there and not (folder / "function" / "sluice").is_dir():
+        raise InvalidInput("--out", str(folder), f"another folder: its {', '.join(there)} would be replaced, and are none of ours")
+
+
 def _clear(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*_OURS, *_REQUIREMENTS):
+    for name in (*_OURS, *_REQUIREMENTS, "function"):  # last what says that all is ours
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 

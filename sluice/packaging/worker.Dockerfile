@@ -13,4 +13,6 @@ ENV SLUICE_MODEL=@MODEL@ SLUICE_MODEL_NAME=@NAME@ PYTHONUNBUFFERED=1
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER nobody
 EXPOSE 8500
-CMD ["python", "-m", "sluice.lambda_fn.worker", "--host", "0.0.0.0", "--port", "8500"]
+# SageMaker gives the argument `serve` instead of these.
+ENTRYPOINT ["python", "-m", "sluice.lambda_fn.worker"]
+CMD ["--host", "0.0.0.0", "--port", "8500"]

@@ -169,17 +169,25 @@ def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(t
 
 
 @pytest.mark.parametrize(
-    ("given", "endpoint"),
-    [({"GpuEndpoint": "encoder-gpu"}, "encoder-gpu"), ({"GpuImage": "worker"}, "<GpuDeployedEndpoint.EndpointName>")],
+    ("given", "endpoint", "arn"),
+    [
+        (
+            {"GpuEndpoint": "encoder-gpu"},
+            "encoder-gpu",
+            "arn:<AWS::Partition>:sagemaker:<AWS::Region>:<AWS::AccountId>:endpoint/encoder-gpu",
+        ),
+        # An ARN is in lower case, and the name that CloudFormation chooses is not: it would not be found in the permission.
+        ({"GpuImage": "worker"}, "<GpuDeployedEndpoint.EndpointName>", "<GpuDeployedEndpoint>"),
+    ],
 )
 def test_a_sagemaker_backend_adds_one_permission_and_is_where_the_first_plan_points(
-    template: AnyTemplate, given: dict[str, str], endpoint: str
+    template: AnyTemplate, given: dict[str, str], endpoint: str, arn: str
 ) -> None:
     filled = template(GpuBackend="sagemaker", **given)
     (policy,) = filled.resource("BufferRole")["Policies"]
     *_, added = policy["PolicyDocument"]["Statement"]
     assert len(policy["PolicyDocument"]["Statement"]) == 3
-    assert added["Action"] == "sagemaker:InvokeEndpoint" and added["Resource"].endswith(f":endpoint/{endpoint}")
+    assert (added["Action"], added["Resource"]) == ("sagemaker:InvokeEndpoint", arn)
     value = filled.resource("Plan")["Value"].replace(endpoint, "encoder-gpu")
     assert read(Plan, value).function == "sagemaker://encoder-gpu"
 

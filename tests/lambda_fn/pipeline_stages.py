@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,22 @@ class Picky:
                 return ValueError("bad, and returned")
             case "exit":
                 raise SystemExit(3)
+            case "frozen":
+                raise FrozenError(7)
+            case "mute":
+                raise MuteError
+            case "no error":
+                raise NoError
+            case "stop":
+                return next(iter(()))
+            case "cancel":
+                raise asyncio.CancelledError("a task within")
+            case "interrupt":
+                raise KeyboardInterrupt
+            case "return exit":
+                return SystemExit(3)
+            case "sizeless":
+                return Sizeless()
             case "lambda":
                 return lambda: 0
             case "unreadable":
@@ -72,6 +90,41 @@ class OddError(Exception):
 
     def __init__(self, a: str, b: str) -> None:
         super().__init__(f"{a} and {b}")
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    """Lets nothing be set, also no note and no cause."""
+
+    code: int
+
+
+class MuteError(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class NoError(Exception):
+    """Is something else when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return object, ()
+
+
+class Sizeless:
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("a sparse tensor has none")
+
+
+class Holds:
+    def __init__(self, weights: bytes) -> None:
+        self.weights = len(weights)
+
+    def predict(self, item: Any) -> int:
+        return self.weights
 
 
 class Unreadable:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.lambda_fn.contract import (
+    JSON,
     Answer,
     Batch,
     Item,
@@ -22,6 +23,7 @@ from sluice.lambda_fn.contract import (
     encode_answers,
     encode_batch,
     encode_metadata,
+    failed,
     for_runtime,
 )
 
@@ -123,3 +125,10 @@ def test_json_is_taken_as_it_is(body):
 def test_what_is_not_one_json_document_is_refused(body):
     with pytest.raises(WireError, match="not one JSON document"):
         check_json(body)
+
+
+def test_an_error_whose_text_is_no_utf_8_is_told() -> None:
+    """As that of a file is, whose name has other bytes."""
+    answer = failed("a", 500, "Model failed", "no such file: 'model-\udcff'")
+    assert b"no such file: 'model-\\\\udcff'" in answer.body
+    assert decode_answers(encode_answers([answer]), Batch("m", [Item("a", JSON, b"1")])) == [answer]

@@ -122,6 +122,12 @@ def test_the_name_of_a_class_is_its_model_in_lower_case_with_dashes(write: Write
         ("served.py:M", "class M:\n    def __init__(self, path): ...\n    predict = len", "M takes (path); allowed: no arguments"),
         ("served.py:M", "import nowhere", "importing served failed: ModuleNotFoundError: No module named 'nowhere' ("),
         ("served.py:M", "\n1 / 0", "importing served failed: ZeroDivisionError: division by zero ("),
+        ("served.py:M", "import sys\nsys.exit(0)", "importing served failed: SystemExit: 0 ("),
+        (
+            "served.py:M",
+            "class M:\n    def __init__(self): exit('no file')\n    predict = len",
+            "M() failed: SystemExit: no file (",
+        ),
         ("served.py:M", "def (", "importing served failed: SyntaxError: invalid syntax ("),
         ("json.py:M", "", "json.py' has the name of another module, from "),
         ("a.b.py:M", "", "a.b.py' cannot be imported; allowed: a file's name without dots"),
@@ -135,6 +141,29 @@ def test_what_cannot_be_served_is_told_with_its_cause(write: Write, named: str, 
         load_model({**environment, "SLUICE_MODEL": named})
     assert str(caught.value).startswith(f"SLUICE_MODEL: '{named}': ")
     assert message in str(caught.value)
+
+
+def test_what_cannot_be_served_is_not_started(write: Write, tmp_path: Path) -> None:
+    started = f"open({str(tmp_path / 'started')!r}, 'w').close()"
+    environment = write(f"class M:\n    def predict(self, inputs: list[str]): ...\n    def start(self): {started}")
+    with pytest.raises(LoadingError, match="SLUICE_MODEL_NAME"):
+        load_model({**environment, "SLUICE_MODEL": "served.py:M", "SLUICE_MODEL_NAME": "no name"})
+    assert not (tmp_path / "started").exists()
+    load_model({**environment, "SLUICE_MODEL": "served.py:M"})
+    assert (tmp_path / "started").exists()
+
+
+def test_models_of_two_folders_loaded_by_turns_do_not_make_the_path_longer(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    code = "class M:\n    def predict(self, inputs): ..."
+    environments = [write(code, f"{folder}/{folder}_served.py") for folder in "ab"]
+    lengths = []
+    for _ in range(3):
+        for folder, environment in zip("ab", environments, strict=True):
+            load_model({**environment, "SLUICE_MODEL": f"{folder}/{folder}_served.py:M"})
+        lengths.append(len(sys.path))
+    assert len(set(lengths)) == 1
 
 
 def test_an_error_of_a_library_is_told_with_the_line_that_called_it(write: Write, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import contextlib
 import gc
 import os
 import random
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -38,6 +40,7 @@ from sluice.lambda_fn.pipeline import (
     StartupFailed,
     Switch,
 )
+from sluice.lambda_fn.pipeline.frames import FrameSocket, Kind, pack
 from sluice.lambda_fn.pipeline.payloads import OUT_OF_BAND, decode, encode
 from tests.lambda_fn import pipeline_stages as stages
 
@@ -194,6 +197,49 @@ def test_one_item_fails_and_its_batch_is_served(processes: bool) -> None:
         assert {type(answer) for answer in hopeless} == {KeyError}
 
 
+@pytest.mark.parametrize("processes", [True, False])
+@pytest.mark.parametrize(("class_", "batch_size"), [(stages.Picky, None), (stages.PickyBatch, 4)])
+def test_whatever_a_stage_raises_or_returns_is_its_items_and_the_next_are_served(
+    processes: bool, class_: type, batch_size: int | None
+) -> None:
+    odd = ("frozen", "mute", "no error", "stop", "cancel", "interrupt", "return exit")
+    with Pipeline(Stage(class_, processes=processes, batch_size=batch_size), deadline=SOON) as pipeline:
+        for item in odd:
+            assert type(error_of(pipeline.submit(item))) in (stages.FrozenError, stages.MuteError, stages.NoError, StageError), item
+        assert isinstance(pipeline.submit("sizeless").result(SOON), stages.Sizeless)
+        both = pipeline.predict(["fine", "cancel"])
+        assert both[0] == "fine" and str(both[1]) == "CancelledError: a task within"
+
+
+async def test_who_awaits_beside_an_item_that_stops_an_iteration_is_answered() -> None:
+    with Pipeline(Stage(stages.PickyBatch, batch_size=2, wait=0.5), deadline=SOON) as pipeline:
+        stops, fine = await asyncio.gather(pipeline.ask("stop"), pipeline.ask("fine"), return_exceptions=True)
+    assert isinstance(stops, StageError) and fine == "fine"
+
+
+def test_arguments_of_a_stage_may_be_larger_than_a_socket_takes_at_once() -> None:
+    with Pipeline(Stage(stages.Holds, bytes(20_000_000))) as pipeline:
+        assert pipeline.submit("x").result(SOON) == 20_000_000
+
+
+def test_what_comes_with_files_for_which_there_is_no_descriptor_is_not_taken_for_something_else() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files, sender, receiver = [encode(bytes(OUT_OF_BAND), True) for _ in range(2)], FrameSocket(theirs), FrameSocket(ours)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = os.dup(0)  # the lowest that is free
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
+        try:
+            sender.send(*pack(Kind.WORK, [(i, False, file) for i, file in enumerate(files)]))
+            assert not receiver.read()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        sender.send(*pack(Kind.WORK, [(3, False, files[0])]))
+        assert receiver.frames() == [] and not receiver.read() and receiver.frames() == []
+        receiver.close()
+
+
 def test_large_arrays_go_beside_the_message_and_can_be_written_over() -> None:
     arrays = [np.full(OUT_OF_BAND, i, np.float32) for i in range(100)]
     flow = Sequential(
@@ -266,6 +312,12 @@ async def test_who_awaits_may_leave_too() -> None:
         assert await slow
 
 
+def test_a_deadline_may_be_as_far_away_as_anybody_likes() -> None:
+    with Pipeline(Stage(stages.Picky, timeout=1e100)) as pipeline:
+        slow = [pipeline.submit(("sleep", 0.2), deadline=deadline) for deadline in (1e12, float("inf"))]
+        assert [future.result(SOON) for future in slow] == [("sleep", 0.2)] * 2
+
+
 def test_an_item_that_is_late_fails_and_the_next_are_served() -> None:
     with Pipeline(Stage(stages.Picky, workers=2), deadline=0.1) as pipeline:
         late = pipeline.submit(("sleep", 0.4))
@@ -330,6 +382,16 @@ def test_a_stage_that_cannot_be_started_says_so_at_the_start(tmp_path: Path) -> 
         Pipeline(Stage(type("Local", (), {"predict": lambda self, x: x}))).start()
     with pytest.raises(StartupFailed, match="'int' object has no attribute 'predict'|takes no arguments"):
         Pipeline(Stage(eval, "3")).start()
+
+
+def test_a_start_for_which_there_is_no_thread_leaves_nothing_and_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(Stage(stages.Scale, processes=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError, match="new thread"):
+            pipeline.start()
+    with pipeline:
+        assert pipeline.submit(3).result(SOON) == 6
 
 
 def test_items_of_a_stage_that_cannot_be_started_again_fail_at_once_until_it_can(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from sluice.batching import policy
 from sluice.batching.errors import InvalidInput
-from sluice.lambda_fn.pipeline.errors import DeadlinePassed
+from sluice.lambda_fn.pipeline.errors import DeadlinePassed, StageTimeout
 from sluice.lambda_fn.pipeline.flow import Ensemble, Flow, Sequential, Stage, Switch, lay_out
-from sluice.lambda_fn.pipeline.pipeline_state import MAX_PAUSE, Outcome, PipelineState
+from sluice.lambda_fn.pipeline.pipeline_state import MAX_PAUSE, START_TIMEOUT, Outcome, PipelineState
 from tests.lambda_fn.pipeline_simulation import Anything, simulate
 
 SEEDS = 300
@@ -110,6 +110,19 @@ def test_a_worker_that_does_not_last_is_started_again_ever_later_up_to_a_bound()
     assert state.turn(now + 60).start == [0]
 
 
+def test_a_pipeline_that_was_frozen_kills_no_worker_for_the_time() -> None:
+    state = started(Stage(Anything, workers=2, timeout=3.0))
+    state.came(0, "", 1)
+    (worker,) = (number for number, _ in state.turn(0.0).work)
+    state.died(1 - worker, "killed", 0.0)
+    assert state.turn(0.2).start == [1 - worker]
+    thawed = state.turn(1000.0)
+    assert (thawed.answers, thawed.kill, thawed.wake_at) == ([], [], 1003.0)
+    late = state.turn(1003.0)  # from here on it has been running
+    assert late.kill == [worker] and isinstance(late.answers[0].payload, StageTimeout)
+    assert state.turn(1000.0 + START_TIMEOUT).kill == [1 - worker]
+
+
 def test_deadlines_of_items_that_are_answered_are_not_kept() -> None:
     state = started(Stage(Anything))
     for i in range(5_000):
@@ -161,6 +174,7 @@ def test_what_cannot_be_a_stage_is_refused_with_what_may() -> None:
         (dict(batch_size=0), "batch_size: 0 is not allowed"),
         (dict(wait=0.1), "wait: 0.1 is not allowed; allowed: 0 without batch_size"),
         (dict(batch_size=2, policy=policy.greedy(2)), "allowed: one of policy and batch_size"),
+        (dict(policy="greedy"), "policy: 'greedy' is not allowed; allowed: a table of sluice.batching.policy, or None"),
         (dict(timeout=1, processes=False), "None where workers are threads"),
         (dict(cpus=[999]), "cpus: 999 is not allowed; allowed: one of 0"),
         (dict(cpus=[0], workers=2), "one entry for each of the 2 workers"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 import math
@@ -290,6 +291,22 @@ def test_arrays_answer_tensors_with_tensors_and_json_with_json() -> None:
     assert given_by(outputs, item({})).body == b'{"y":[[0.5]],"label":["cat"]}'
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        return str(1 / 0)
+
+
+class Unmade(ItemError):
+    def __init__(self) -> None:
+        self.reason = "it does not call the constructor above it"
+
+
+class Table(list[str]):
+    """As those of pandas and polars are: a list of columns."""
+
+    columns = ()
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [
@@ -302,7 +319,11 @@ def test_arrays_answer_tensors_with_tensors_and_json_with_json() -> None:
         (Reply("{", JSON), "output of type Reply: not one JSON document"),
         (Reply(b"", status=99), "output of type Reply: status of 'a': 99 is not allowed; allowed: 200 to 599"),
         (Reply(b"", headers={"x": "a\nb"}), "output of type Reply: headers of 'a': 'x': 'a\\nb' is not allowed"),
+        (Reply(b"", status=200.5), "output of type Reply: status of 'a': 200.5 is not allowed; allowed: 200 to 599"),  # type: ignore[arg-type]
         (RuntimeError("unlucky"), "RuntimeError: unlucky"),
+        (SystemExit("gone"), "SystemExit: gone"),
+        (Mute(), "Mute: (its text cannot be had: ZeroDivisionError)"),
+        (Unmade(), "Unmade: (its text cannot be had: AttributeError)"),
     ],
 )
 def test_an_output_that_cannot_be_answered_is_an_error_of_its_item_that_names_the_type(output: Any, message: str) -> None:
@@ -362,6 +383,28 @@ def test_one_that_fails_among_many_is_found_by_halves() -> None:
     assert served.calls == [32, 16, 8, 8, 4, 2, 2, 1, 1, 4, 16]
 
 
+@pytest.mark.parametrize("raised", [SystemExit(1), asyncio.CancelledError(), Mute(), Unmade()])
+def test_whatever_predict_raises_its_neighbours_are_served(raised: BaseException) -> None:
+    class Odd:
+        def predict(self, inputs: list[int]) -> list[int]:
+            if 2 in inputs:
+                raise raised
+            return inputs
+
+    answers = PythonModel("odd", Odd()).answer([item(x, item_id=str(x)) for x in range(4)])
+    assert [a.status for a in answers] == [200, 200, 500, 200]
+    assert told(answers[2]).startswith(type(raised).__name__)
+
+
+def test_an_interrupt_ends_who_runs_a_model() -> None:
+    class Interrupted:
+        def predict(self, inputs: list[int]) -> list[int]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        PythonModel("m", Interrupted()).answer([item(1), item(2)])
+
+
 def test_one_failure_of_a_batch_is_logged_with_its_traceback_and_refusals_are_not(caplog: pytest.LogCaptureFixture) -> None:
     PythonModel("unlucky", Unlucky()).answer([item(7), item(13), item(13)])
     (record,) = caplog.records
@@ -389,6 +432,8 @@ def test_an_exception_in_the_place_of_an_output_is_the_error_of_that_item() -> N
         ("four", "WrongOutputs: predict returned str for 4 inputs"),
         ({"a": 1, "b": 2, "c": 3, "d": 4}, "WrongOutputs: predict returned dict for 4 inputs"),
         ((x for x in range(4)), "WrongOutputs: predict returned generator for 4 inputs"),
+        (np.array(4.0), "WrongOutputs: predict returned ndarray for 4 inputs; allowed: a list of as many outputs"),
+        (Table("abcd"), "WrongOutputs: predict returned Table for 4 inputs; allowed: a list of as many outputs"),
     ],
 )
 def test_a_wrong_number_of_outputs_is_an_error_of_all_and_nothing_is_tried_again(outputs: Any, message: str) -> None:
@@ -452,6 +497,14 @@ def test_an_annotation_of_the_outputs_is_not_read() -> None:
     assert answer.body == b"1.0"
 
 
+def test_a_method_written_in_c_that_tells_nothing_of_itself_is_served() -> None:
+    class Largest:
+        predict = staticmethod(max)
+
+    (answer,) = PythonModel("largest", Largest()).answer([item([7])])
+    assert (answer.status, answer.body) == (200, b"7")
+
+
 def test_a_kind_that_contains_itself_is_read() -> None:
     assert seen(list[Tree], item({"left": {"left": None}})) == "Tree(left=Tree(left=None))"
 
@@ -473,8 +526,8 @@ def test_a_predict_of_other_arguments_is_refused(arguments: str) -> None:
         PythonModel("odd", names["Odd"]())
 
 
-@pytest.mark.parametrize(("status", "allowed"), [(399, False), (400, True), (599, True), (600, False)])
-def test_the_status_of_an_error_is_one_of_an_error(status: int, allowed: bool) -> None:
+@pytest.mark.parametrize(("status", "allowed"), [(399, False), (400.5, False), (400, True), (599, True), (600, False)])
+def test_the_status_of_an_error_is_one_of_an_error(status: Any, allowed: bool) -> None:
     if allowed:
         assert str(ItemError(status, "why")) == "why"
     else:

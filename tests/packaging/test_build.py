@@ -80,7 +80,8 @@ def shout(tmp_path_factory):
 @pytest.fixture(scope="module")
 def built(shout, wheels):
     """By the command, over what an earlier one left."""
-    (shout / "build" / "function" / "old").mkdir(parents=True)
+    for name in ("old", "sluice"):
+        (shout / "build" / "function" / name).mkdir(parents=True)
     (shout / "build" / "mine.txt").write_text("")
     environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
     done = CliRunner(env=environment).invoke(group, ["package", str(shout), "--json"], catch_exceptions=False)
@@ -163,11 +164,12 @@ def test_an_image_copies_what_is_there_and_starts_what_can_be_imported(shout, bu
     assert len(copied) == 2 + (file == "worker.Dockerfile")
     assert [source for source in copied if not (shout / "build" / source).exists()] == []
     assert set(re.findall(r"-r (\S+\.txt)", text)) <= set(copied)
-    started = json.loads(re.search(r"^CMD (.*)$", text, re.M)[1])
+    entry, *arguments = [json.loads(line) for line in re.findall(r"^(?:ENTRYPOINT|CMD) (.*)$", text, re.M)]
+    started = sum(arguments, entry)
     if file == "function.Dockerfile":
         assert started == [GLOBALS["Handler"]]
     else:
-        module = started[started.index("-m") + 1]
+        module = entry[entry.index("-m") + 1]  # an entry point, as SageMaker puts its argument where CMD is
         assert "SLUICE_MODEL=model.py:Shout SLUICE_MODEL_NAME=shout" in text
         environment = {"PYTHONPATH": str(shout / "build" / "function"), "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(
@@ -219,7 +221,7 @@ def test_a_worker_on_a_gpu_has_the_other_onnx_runtime():
 )
 def test_a_requirement_that_cannot_be_installed_is_named_and_nothing_can_be_deployed(line, said, shout, tmp_path):
     project = read_project(shout)
-    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "function" / "sluice").mkdir(parents=True)
     (tmp_path / "build" / "template.yaml").write_text("of an earlier build")
     with pytest.raises(InvalidInput, match=said):
         package(Project(shout, "shout", project.model, requirements=tuple(line.split("\n"))), tmp_path / "build")
@@ -271,6 +273,15 @@ def test_a_package_that_is_too_large_is_there_for_its_image(shout, tmp_path, mon
 def test_the_project_itself_is_no_place_to_build(shout):
     with pytest.raises(InvalidInput, match="--out: .* a folder of its own"):
         package(read_project(shout), shout)
+
+
+def test_what_an_earlier_call_did_not_write_is_not_replaced(shout, tmp_path):
+    (tmp_path / "function").mkdir()
+    (tmp_path / "function" / "app.py").write_text("")
+    (tmp_path / "template.yaml").write_text("Resources: {}")
+    with pytest.raises(InvalidInput, match="another folder: its template.yaml, function would be replaced, and are none of ours"):
+        package(read_project(shout), tmp_path)
+    assert (tmp_path / "function" / "app.py").exists() and (tmp_path / "template.yaml").read_text() == "Resources: {}"
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(shout, tmp_path):
