@@ -172,7 +172,7 @@ async def test_one_wrong_plan_does_not_hinder_the_others(tmp_path, errors):
     await buffer.look()
     assert list(buffer.in_force) == ["b"]
     [error] = errors()
-    assert "a.json: plan refused: Plan: {} is not allowed; allowed: object missing required field `model`" in error
+    assert "a.json: plan refused: Plan: {} is not allowed; allowed: an object with the required field `model`" in error
 
 
 async def test_even_an_error_of_the_buffer_itself_does_not_end_the_following(file, errors):
