@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 # and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps. Python compiles what is imported, which is less.
 INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps --no-compile
 
-# On every core; a worker takes over what another has left.
-PYTEST = $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
+# On every core, and one more as some tests wait for others; a worker takes over what another has left.
+PYTEST = $(BIN)/pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations 20
 
 .PHONY: demo test check static bench studies deploy-tools lock clean
 

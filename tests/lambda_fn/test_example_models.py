@@ -100,6 +100,7 @@ def detail(answer: Answer) -> str:
     return str(msgspec.json.decode(answer.body)["detail"])
 
 
+@pytest.mark.full
 async def test_iris_names_the_species_and_refuses_a_flower_without_petals_alone(tmp_path: Path) -> None:
     virginica = b'{"sepal_length": 6.3, "sepal_width": 3.3, "petal_length": 6, "petal_width": 2.5}'
     async with serve("iris", tmp_path) as served:
@@ -245,6 +246,7 @@ async def test_the_first_model_of_the_page_answers_as_the_page_says(tmp_path: Pa
             await asyncio.to_thread(buffer.wait)
 
 
+@pytest.mark.full
 def test_the_first_model_is_measured_and_gets_a_plan_by_the_lines_of_the_page(tmp_path: Path) -> None:
     """The port is another, the sweep is short, and the class takes so long that it is measured well enough in it."""
     first, measured = PAGE.partition("## What an input is")[0], PAGE.partition("## Measured")[2].partition("## A project")[0]
