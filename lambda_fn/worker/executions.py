@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -63,7 +64,8 @@ async def apart(work: Callable[[], Result]) -> Result:
             result = work()
         except BaseException as raised:
             error = raised if not isinstance(raised, StopIteration) else RuntimeError(repr(raised))
-        loop.call_soon_threadsafe(settle, result, error)
+        with suppress(RuntimeError):  # the loop has ended, and nobody waits
+            loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, name="apart", daemon=True).start()
     return await future

@@ -35,7 +35,7 @@ from tests.buffer_service.simulation import CLOCK, FAULTS, OF_WORKERS, STRANGER,
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
-REPLAYED = 150
+REPLAYED = 100
 PARTS = [part if part < 1 else pytest.param(part, marks=pytest.mark.full) for part in range(10)]
 
 
