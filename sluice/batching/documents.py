@@ -31,6 +31,9 @@ PLACEHOLDER = "{memory_mb}"
 """Stands in a function's name for its memory size, where there is a function of each."""
 _FUNCTION = re.compile(r"[A-Za-z0-9:$_-]+")
 """The characters of a name, ``name:alias`` or ARN (AWS Lambda API reference, Invoke): no dot, so no address that lacks its http://."""
+SIZE_SOURCES = ("header", "bytes", "json")
+SIZE_HEADER = "sluice-size"
+_HEADER = re.compile(r"[a-z0-9-]{1,128}")
 MAX_ROUTES = 256
 MAX_WORKERS = 1024  # of a route
 
@@ -143,9 +146,10 @@ class ServiceTime(_Part, frozen=True):
 class ProfilePoint(_Part, frozen=True):
     """One measured setting.
 
-    ``service_time`` is spent inside the function, ``billed_duration`` (mean, seconds) is what is paid for it, ``overhead`` (mean,
-    seconds) is what an invocation takes beyond ``service_time`` as its client sees it; ``energy`` (mean, J) is what a batch takes
-    of the GPUs, where that was measured.
+    ``size`` is that of every request of the batch, in the model's own unit (tokens, pixels, bytes), ``None`` where requests are not
+    told apart by size. ``service_time`` is spent inside the function, ``billed_duration`` (mean, seconds) is what is paid for it,
+    ``overhead`` (mean, seconds) is what an invocation takes beyond ``service_time`` as its client sees it; ``energy`` (mean, J) is
+    what a batch takes of the GPUs, where that was measured.
     """
 
     memory_mb: int
@@ -154,6 +158,7 @@ class ProfilePoint(_Part, frozen=True):
     billed_duration: float
     overhead: float = 0.0
     energy: float | None = None
+    size: float | None = None
 
     def __post_init__(self) -> None:
         require(self.memory_mb >= 1, "memory_mb", self.memory_mb, "an integer >= 1")
@@ -161,6 +166,7 @@ class ProfilePoint(_Part, frozen=True):
         require(0 <= self.billed_duration < INF, "billed_duration", self.billed_duration, "a number of seconds >= 0")
         require(0 <= self.overhead < INF, "overhead", self.overhead, "a number of seconds >= 0")
         require(self.energy is None or 0 <= self.energy < INF, "energy", self.energy, "a number of joules >= 0, or null")
+        require(self.size is None or 0 <= self.size < INF, "size", self.size, "a size >= 0, or null")
 
 
 class LinearServiceTime(_Part, frozen=True):
@@ -178,8 +184,8 @@ class LinearServiceTime(_Part, frozen=True):
 class ServiceProfile(Document, frozen=True, kw_only=True):
     """Service times of a function: measured ``points``, or a linear law in ``service_time`` that holds at every memory size.
 
-    ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one`` says why the function computes the requests of
-    a batch one by one, ``None`` where it did not say that it does.
+    Either all points have a ``size`` or none has. ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one``
+    says why the function computes the requests of a batch one by one, ``None`` where it did not say that it does.
     """
 
     function: str
@@ -196,11 +202,17 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
             bool(self.points) != (self.service_time is not None), "points", self.points, "points, or else a linear service_time"
         )
         require(self.max_batch_size is None or self.max_batch_size >= 1, "max_batch_size", self.max_batch_size, "an integer >= 1")
-        seen: set[tuple[int, int]] = set()
+        seen: set[tuple[int, int, float | None]] = set()
         for point in self.points:
-            key = (point.memory_mb, point.batch_size)
-            require(key not in seen, "points", f"memory_mb {key[0]}, batch_size {key[1]}", "each pair once")
+            key = (point.memory_mb, point.batch_size, point.size)
+            setting, once = f"memory_mb {key[0]}, batch_size {key[1]}", "each pair once"
+            if point.size is not None:
+                setting, once = f"{setting}, size {point.size:g}", "each triple once"
+            require(key not in seen, "points", setting, once)
             seen.add(key)
+        unsized = sum(point.size is None for point in self.points)
+        allowed = "a size of every point, or of none"
+        require(unsized in (0, len(self.points)), "points", f"{unsized} of {len(self.points)} without a size", allowed)
 
     @property
     def model(self) -> str:
@@ -212,9 +224,21 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
         """The measured memory sizes in MB, ascending; empty for a linear profile."""
         return sorted({point.memory_mb for point in self.points})
 
+    @property
+    def sizes(self) -> list[float]:
+        """The measured sizes of requests, ascending; empty where requests were not told apart by size."""
+        return sorted({point.size for point in self.points if point.size is not None})
+
+    def of_size(self, size: float) -> ServiceProfile:
+        """The points of one measured size, as a profile without sizes; raises ``InvalidInput`` where it was not measured."""
+        allowed = "one of the profile's: " + (", ".join(f"{known:g}" for known in self.sizes) or "none, it has no sizes")
+        require(size in self.sizes, "size", size, allowed)
+        points = [msgspec.structs.replace(point, size=None) for point in self.points if point.size == size]
+        return msgspec.structs.replace(self, points=points)
+
     def points_at(self, memory_mb: int) -> list[ProfilePoint]:
-        """The points of one memory size, by batch size; raises ``InvalidInput`` where it was not measured."""
-        found = sorted((p for p in self.points if p.memory_mb == memory_mb), key=lambda p: p.batch_size)
+        """The points of one memory size, by batch size and size of requests; raises ``InvalidInput`` where it was not measured."""
+        found = sorted((p for p in self.points if p.memory_mb == memory_mb), key=lambda p: (p.batch_size, p.size or 0))
         require(bool(found), "memory_mb", memory_mb, "one of the profile's: " + ", ".join(map(str, self.memory_sizes)))
         return found
 
@@ -285,7 +309,8 @@ class Route(_Part, frozen=True):
 
     ``name`` names the queue, so that it should stay the same from plan to plan. ``share`` is the part of the model's requests that
     take this route. ``variant`` is what the function calls the model, where it is not the plan's ``model``; ``accuracy`` is the
-    variant's, in percent. ``function``, ``policy`` and ``beside`` are as in ``Plan``.
+    variant's, in percent. ``function``, ``policy`` and ``beside`` are as in ``Plan``. ``up_to`` is the largest size that takes this
+    route, in a plan that has a ``size``; ``None`` of the last one.
     """
 
     name: str
@@ -295,6 +320,7 @@ class Route(_Part, frozen=True):
     variant: str = ""
     accuracy: float | None = None
     beside: list[Beside] = []
+    up_to: float | None = None
 
     def rule(self) -> Policy:
         """The rule of the route's queue: its table with those beside it."""
@@ -306,20 +332,49 @@ class Route(_Part, frozen=True):
         return [self.function, *(beside.function for beside in self.beside)]
 
 
-_SINCE = ("beside",)
-"""Fields of a route that plans had none of when the first digests were made: a digest is of those that say something."""
-_Content = tuple[str, list[Route], Slo | None, list[Slo], int | None]
+class RequestSize(_Part, frozen=True):
+    """How the size of a request is read: the number it is told in the model's own unit, or a length.
+
+    ``by`` is ``"header"`` (``name`` is the header's, ``sluice-size`` unless given; a number), ``"bytes"`` (the length of the body;
+    no ``name``) or ``"json"`` (``name`` is a path into the JSON body, of keys and of positions in lists with dots between: a number
+    there is the size, of a string its characters are, of a list its entries).
+    """
+
+    by: str
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.by in SIZE_SOURCES, "size.by", self.by, ", ".join(SIZE_SOURCES))
+        if self.by == "header":
+            name = self.name.lower() or SIZE_HEADER
+            require(_HEADER.fullmatch(name) is not None, "size.name", self.name, "the name of a header: 1 to 128 of a-z 0-9 -")
+            msgspec.structs.force_setattr(self, "name", name)
+        elif self.by == "json":
+            allowed = "a path such as inputs.0.shape.1: 1 to 16 keys or positions with dots between, 256 characters at most"
+            keys = self.name.split(".")
+            require(len(self.name) <= 256 and len(keys) <= 16 and all(keys), "size.name", self.name, allowed)
+        else:
+            require(not self.name, "size.name", self.name, "none beside bytes: it is the length of the body")
+
+
+_UNSAID: dict[str, object] = {"beside": [], "up_to": None}
+"""What a route has in its later fields where nothing is said: left out of the digest, so that a plan keeps its identity when the
+format grows."""
+_Content = tuple[str, list[Route], Slo | None, list[Slo], int | None, RequestSize | None]
 
 
 class Plan(Document, frozen=True, kw_only=True):
     """What the buffer is to do for one model.
 
     A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
-    ``function`` is a Lambda function (name, ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several
-    identical workers with commas between, or a real-time endpoint of SageMaker (``sagemaker://ENDPOINT``). Functions ``beside`` it
-    serve what its table leaves waiting, each by a table of its own (``policy.py`` has the rule). ``slo`` is what the buffer reports
-    on, ``other_slos`` are kept beside it. ``digest`` is the identity of what the buffer is to do: equal for plans that differ in
-    ``predicted``, ``arrivals`` and ``made_at`` alone. It is computed where it is not given, and must agree where it is.
+    ``size`` says how the size of a request is read: a request then takes the first of the routes whose ``up_to`` is at least its
+    size, and the last one where it is larger than all or not told; of a plain plan the sizes are recorded. Without ``size``,
+    requests are dealt by the shares. ``function`` is a Lambda function (name, ``name:alias`` or ARN), the ``http://`` address of a
+    worker, or those of several identical workers with commas between, or a real-time endpoint of SageMaker
+    (``sagemaker://ENDPOINT``). Functions ``beside`` it serve what its table leaves waiting, each by a table of its own
+    (``policy.py`` has the rule). ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it. ``digest`` is the
+    identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is
+    computed where it is not given, and must agree where it is.
     """
 
     model: str
@@ -327,6 +382,7 @@ class Plan(Document, frozen=True, kw_only=True):
     policy: PolicyDocument | None = None
     beside: list[Beside] = []
     routes: list[Route] = []
+    size: RequestSize | None = None
     slo: Slo | None = None
     other_slos: list[Slo] = []
     memory_mb: int | None = None
@@ -353,15 +409,16 @@ class Plan(Document, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "digest", digest)
 
     def _identity(self) -> str:
-        content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb)
+        content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb, self.size)
         # As it is when it has been read: a number of seconds may be written 1 or 1.0, and so may a parameter, which has no type.
         content = msgspec.json.decode(msgspec.json.encode(content), type=_Content)
         for table in (table for route in content[1] for table in (route.policy, *(beside.policy for beside in route.beside))):
             numbers = {name: float(value) for name, value in table.parameters.items() if not isinstance(value, str)}
             table.parameters.update(numbers)
-        model, routes, *rest = msgspec.to_builtins(content, order="deterministic")
-        routes = [{name: value for name, value in route.items() if value or name not in _SINCE} for route in routes]
-        return hashlib.sha256(msgspec.json.encode((model, routes, *rest))).hexdigest()[:DIGEST_LENGTH]
+        model, routes, *rest, size = msgspec.to_builtins(content, order="deterministic")
+        routes = [{name: value for name, value in route.items() if value != _UNSAID.get(name, ...)} for route in routes]
+        said = (model, routes, *rest, *([] if size is None else [size]))
+        return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:DIGEST_LENGTH]
 
     @property
     def all_routes(self) -> list[Route]:
@@ -385,8 +442,25 @@ class Plan(Document, frozen=True, kw_only=True):
             allowed = "a percentage from 0 to 100"
             require(route.accuracy is None or 0 <= route.accuracy <= 100, f"{field}.accuracy", route.accuracy, allowed)
             _check_beside(f"{field}.", route.function, route.beside)
+        self._check_sizes()
         total = math.fsum(route.share for route in self.routes)
         require(abs(total - 1) <= 1e-6, "routes: sum of share", total, "1, within 1e-6")
+
+    def _check_sizes(self) -> None:
+        """Whether routes chosen by size are ascending and end without a bound, and the others have none."""
+        bounds = [route.up_to for route in self.routes]
+        if self.size is None:
+            for i, bound in enumerate(bounds):
+                require(bound is None, f"routes[{i}].up_to", bound, "none without a size in the plan, which says how it is read")
+            return
+        *bounded, last = bounds
+        require(last is None, f"routes[{len(bounded)}].up_to", last, "none of the last route, which takes whatever is larger")
+        previous = None
+        for i, bound in enumerate(bounded):
+            allowed = "a size >= 0" if previous is None else f"a size > {previous:g}, that of the route before"
+            above = bound is not None and 0 <= bound < INF and (previous is None or bound > previous)
+            require(above, f"routes[{i}].up_to", bound, allowed)
+            previous = bound
 
 
 def _check_beside(field: str, function: str, beside: list[Beside]) -> None:

@@ -19,6 +19,7 @@ from sluice.batching.documents import (
     PolicyDocument,
     Prediction,
     ProfilePoint,
+    RequestSize,
     Route,
     ServiceProfile,
     ServiceTime,
@@ -61,6 +62,26 @@ ROUTED = Plan(
     slo=Slo(0.2),
 )
 
+SIZED_PROFILE = ServiceProfile(
+    function="encoder-{memory_mb}",
+    points=[
+        ProfilePoint(512, batch_size, ServiceTime(0.01 * batch_size * size), 0.01 * batch_size * size, size=size)
+        for batch_size in (2, 1)
+        for size in (64.0, 16.0)
+    ],
+)
+SIZED = Plan(
+    model="encoder",
+    routes=[Route("short", "encoder:live", POLICY, 0.7, up_to=64.0), Route("long", "encoder:live", POLICY, 0.3)],
+    size=RequestSize("header"),
+)
+
+
+def sized(first="", last="", size='{"by": "header"}'):
+    """The JSON of a plan with two routes chosen by size, each with these fields beside its table."""
+    table = '"function": "f", "share": 0.5, "policy": {"hold": [null, 0], "take": [0, 1]}'
+    return f'{{"model": "m", "size": {size}, "routes": [{{"name": "a", {first} {table}}}, {{"name": "b", {last} {table}}}]}}'
+
 
 def routed(second, beside=""):
     """The JSON of a plan with route ``a``, which gets half of the requests, and a second one of these fields."""
@@ -68,7 +89,7 @@ def routed(second, beside=""):
     return f'{{"model": "m", {beside} "routes": [{{"name": "a", "share": 0.5, {table}}}, {{{second}, {table}}}]}}'
 
 
-@pytest.mark.parametrize("document", [ARRIVALS, PROFILE, PLAN, ROUTED], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize("document", [ARRIVALS, PROFILE, PLAN, ROUTED, SIZED_PROFILE, SIZED])
 def test_a_document_survives_the_round_trip(document):
     assert read(type(document), write(document)) == document
 
@@ -83,8 +104,18 @@ names = st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True)
 functions = st.from_regex(r"[A-Za-z0-9:$_-]+|https?://[a-z]{1,9}:[1-9][0-9]{0,3}/[^\s\x00-\x1f\x7f,]*", fullmatch=True)
 
 
+request_sizes = st.one_of(
+    st.just(RequestSize("bytes")),
+    st.builds(RequestSize, st.just("header"), st.from_regex(r"[A-Za-z0-9-]{0,128}", fullmatch=True)),
+    st.builds(
+        RequestSize, st.just("json"), st.lists(st.from_regex(r"[^.]{1,15}", fullmatch=True), min_size=1, max_size=16).map(".".join)
+    ),
+)
+
+
 @st.composite
 def routed_plans(draw):
+    size = draw(st.one_of(st.none(), request_sizes))
     weights = draw(st.dictionaries(names, st.floats(1e-3, 1e3), min_size=1, max_size=5))
     total = sum(weights.values())
     routes = [
@@ -95,10 +126,11 @@ def routed_plans(draw):
             weight / total,
             draw(st.one_of(st.just(""), names)),
             draw(st.one_of(st.none(), st.floats(0, 100))),
+            up_to=float(place) if size is not None and place < len(weights) else None,
         )
-        for name, weight in weights.items()
+        for place, (name, weight) in enumerate(weights.items(), 1)
     ]
-    return Plan(model=draw(names), routes=routes)
+    return Plan(model=draw(names), routes=routes, size=size)
 
 
 @settings(max_examples=30)
@@ -188,6 +220,44 @@ def test_a_plan_that_has_the_buffer_do_anything_else_has_another_digest(change):
     assert structs.replace(PLAN, **change, digest="").digest != PLAN.digest
 
 
+def test_plans_without_sizes_keep_the_identity_that_they_had_before_there_were_sizes():
+    assert (PLAN.digest, ROUTED.digest) == ("f1c541d9f81075b1", "1191823f9addd781")
+
+
+def test_how_a_size_is_read_and_which_route_it_takes_belong_to_the_identity_of_a_plan():
+    wider = [structs.replace(SIZED.routes[0], up_to=65.0), SIZED.routes[1]]
+    dealt = [structs.replace(route, up_to=None) for route in SIZED.routes]
+    others = [{"size": RequestSize("bytes")}, {"routes": wider}, {"routes": dealt, "size": None}]
+    assert len({SIZED.digest, *(structs.replace(SIZED, **other, digest="").digest for other in others)}) == 4
+    recorded = structs.replace(PLAN, size=RequestSize("bytes"), digest="")
+    assert recorded.digest != PLAN.digest and read(Plan, write(recorded)) == recorded
+
+
+def test_a_plan_with_sizes_keeps_its_digest_where_another_program_writes_its_whole_numbers_without_a_point():
+    assert b"64.0" in write(SIZED) and read(Plan, write(SIZED).replace(b"64.0", b"64")) == SIZED
+
+
+def test_the_header_of_a_size_is_sluice_size_unless_another_is_named():
+    assert RequestSize("header") == RequestSize("header", "sluice-size") == RequestSize("header", "Sluice-Size")
+    assert read(Plan, sized('"up_to": 8,')).size == RequestSize("header", "sluice-size")
+
+
+def test_a_profile_knows_its_sizes_and_the_points_of_each():
+    assert PROFILE.sizes == [] and SIZED_PROFILE.sizes == [16.0, 64.0]
+    short = SIZED_PROFILE.of_size(16.0)
+    assert short.sizes == [] and [(p.batch_size, p.service_time.mean) for p in short.points_at(512)] == [(1, 0.16), (2, 0.32)]
+    assert [(p.batch_size, p.size) for p in SIZED_PROFILE.points_at(512)] == [(1, 16.0), (1, 64.0), (2, 16.0), (2, 64.0)]
+    with pytest.raises(InvalidInput, match="size: 32.0 is not allowed; allowed: one of the profile's: 16, 64"):
+        SIZED_PROFILE.of_size(32.0)
+    with pytest.raises(InvalidInput, match="size: 16.0 is not allowed; allowed: one of the profile's: none, it has no sizes"):
+        PROFILE.of_size(16.0)
+
+
+def test_a_profile_that_was_written_before_there_were_sizes_is_read():
+    old = write(PROFILE).replace(b',\n      "size": null', b"")
+    assert b'"size": null' not in old and read(ServiceProfile, old) == PROFILE
+
+
 def test_a_plan_changed_by_hand_under_its_old_digest_is_refused():
     changed = write(PLAN).replace(b'"mlp-512:live"', b'"mlp-1024:live"')
     with pytest.raises(
@@ -267,7 +337,45 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, routed('"name": "b", "share": 0.5').replace("0]", "-1]"), r"routes\[0\].policy: hold\[1\]: -1.0"),
         (Plan, routed('"name": "b", "share": 0.5', '"function": "g",'), "function: 'g' .* none beside routes"),
         (Plan, write(PLAN).replace(b'"mlp-512:live"', b'""').decode(), "function: ''"),
+        (Plan, sized(), r"routes\[0\].up_to: None .* a size >= 0"),
+        (Plan, sized('"up_to": -1,'), r"routes\[0\].up_to: -1.0 .* a size >= 0"),
+        (Plan, sized('"up_to": 8,', '"up_to": 9,'), r"routes\[1\].up_to: 9.0 .* none of the last route"),
+        (
+            Plan,
+            sized('"up_to": 8,').replace(
+                '{"name": "b"',
+                '{"name": "c", "up_to": 8, "function": "f", "share": 0.1, '
+                '"policy": {"hold": [null, 0], "take": [0, 1]}}, {"name": "b"',
+            ),
+            r"routes\[1\].up_to: 8.0 .* a size > 8, that of the route before",
+        ),
+        (Plan, sized('"up_to": 8,', size="null"), r"routes\[0\].up_to: 8.0 .* none without a size in the plan"),
+        (Plan, sized('"up_to": 8,', size='{"by": "tokens"}'), "size: size.by: 'tokens' .* header, bytes, json"),
+        (Plan, sized('"up_to": 8,', size='{"by": "header", "name": "a b"}'), "size.name: 'a b' .* the name of a header"),
+        (Plan, sized('"up_to": 8,', size='{"by": "bytes", "name": "n"}'), "size.name: 'n' .* none beside bytes"),
+        (Plan, sized('"up_to": 8,', size='{"by": "json"}'), "size.name: '' .* a path such as inputs.0.shape.1"),
+        (Plan, sized('"up_to": 8,', size='{"by": "json", "name": "a..b"}'), r"size.name: 'a\.\.b' .* a path"),
         (ServiceProfile, '{"function": "f"}', "points"),
+        (
+            ServiceProfile,
+            '{"function": "f", "points": ['
+            '{"memory_mb": 512, "batch_size": 1, "size": 16, "service_time": {"mean": 1}, "billed_duration": 1},'
+            '{"memory_mb": 512, "batch_size": 1, "size": 16.0, "service_time": {"mean": 2}, "billed_duration": 1}]}',
+            "points: 'memory_mb 512, batch_size 1, size 16' .* each triple once",
+        ),
+        (
+            ServiceProfile,
+            '{"function": "f", "points": ['
+            '{"memory_mb": 512, "batch_size": 1, "size": 16, "service_time": {"mean": 1}, "billed_duration": 1},'
+            '{"memory_mb": 512, "batch_size": 2, "service_time": {"mean": 2}, "billed_duration": 1}]}',
+            "points: '1 of 2 without a size' .* a size of every point, or of none",
+        ),
+        (
+            ServiceProfile,
+            '{"function": "f", "points": ['
+            '{"memory_mb": 512, "batch_size": 1, "size": -1, "service_time": {"mean": 1}, "billed_duration": 1}]}',
+            r"points\[0\]: size: -1.0 .* a size >= 0",
+        ),
         (ServiceProfile, '{"function": "f", "service_time": {"intercept": -1, "slope": 1}}', "service_time.intercept: -1"),
         (ServiceProfile, '{"function": "f", "service_time": {"intercept": 0, "slope": 0}}', "intercept or a slope > 0"),
         (
