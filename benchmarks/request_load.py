@@ -10,17 +10,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import time
 from collections import deque
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
 import numpy as np
 import uvloop
 
-_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+from benchmarks.http_connection import Connection, connect, json_request
+
 WARM = 1.0  # seconds
 
 
@@ -28,72 +27,48 @@ class _Load:
     """What all connections share."""
 
     def __init__(self, request: bytes) -> None:
-        self.request = request
-        self.idle: list[_Connection] = []
+        self._request = request
+        self._began: dict[Connection, float] = {}  # when the request came that it has
+        self.idle: list[Connection] = []
         self.came: deque[float] = deque()  # requests that no connection was free for
         self.latencies: list[float] = []
         self.failures: list[bytes] = []
         self.closed = False  # the next request follows the answer
 
+    def send(self, connection: Connection, came: float) -> None:
+        self._began[connection] = came
+        connection.send(self._request)
+
     def arrive(self, now: float) -> None:
         if self.idle:
-            self.idle.pop().send(now)
+            self.send(self.idle.pop(), now)
         else:
             self.came.append(now)
 
-    def answered(self, connection: _Connection) -> None:
+    def answered(self, connection: Connection, head: bytes, body: bytes) -> None:
+        self.latencies.append(time.perf_counter() - self._began[connection])
+        if not head.startswith(b"HTTP/1.1 200"):
+            self.failures.append((head + body)[:300])
         if self.closed:
-            connection.send(time.perf_counter())
+            self.send(connection, time.perf_counter())
         elif self.came:
-            connection.send(self.came.popleft())
+            self.send(connection, self.came.popleft())
         else:
             self.idle.append(connection)
-
-
-class _Connection(asyncio.Protocol):
-    def __init__(self, load: _Load) -> None:
-        self._load = load
-        self._buffer = b""
-        self._came = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
-
-    def send(self, came: float) -> None:
-        self._came = came
-        self.transport.write(self._load.request)
-
-    def data_received(self, data: bytes) -> None:
-        buffer = self._buffer = self._buffer + data if self._buffer else data
-        head = buffer.find(b"\r\n\r\n")
-        if head < 0:
-            return
-        length = _LENGTH.search(buffer, 0, head)
-        if len(buffer) < head + 4 + (int(length[1]) if length else 0):
-            return
-        self._buffer = b""
-        self._load.latencies.append(time.perf_counter() - self._came)
-        if not buffer.startswith(b"HTTP/1.1 200"):
-            self._load.failures.append(buffer[:300])
-        self._load.answered(self)
 
 
 async def run(url: str, body: bytes, seconds: float, rate: float | None, connections: int) -> dict[str, float | int | str]:
     """The load, after a second of it to warm up."""
     where = urlsplit(url)
-    assert where.hostname is not None and where.port is not None
-    head = f"POST {where.path} HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\n"
-    load = _Load(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
-    loop = asyncio.get_running_loop()
+    load = _Load(json_request(where, body))
     for _ in range(connections):
-        _, connection = await loop.create_connection(lambda: _Connection(load), where.hostname, where.port)
-        load.idle.append(connection)
+        load.idle.append(await connect(where, load.answered))
     every = list(load.idle)
     if rate is None:
         load.closed = True
         load.idle.clear()
         for connection in every:
-            connection.send(time.perf_counter())
+            load.send(connection, time.perf_counter())
         await asyncio.sleep(WARM)
         load.latencies.clear()
         begun = time.perf_counter()

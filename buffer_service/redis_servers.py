@@ -56,9 +56,7 @@ COMMAND_TIMEOUT = 1.0  # seconds after which a server counts as gone: a script t
 TRY_AGAIN = 0.01  # seconds
 AT_ONCE = 4  # redirections of a call that are followed at once, each after that in ``TRY_AGAIN`` seconds
 LOOK_INTERVAL = 1.0  # seconds between two times that the servers are asked who is in the cluster
-LOOK_ANYWAY = (
-    30.0  # seconds until they are asked though nothing has happened: all servers may be replaced while nothing is asked of them
-)
+LOOK_ANYWAY = 30.0  # seconds until they are asked though nothing has happened: all may be replaced while nothing is asked of them
 MOST_CONNECTIONS = 10_000  # one for each call under way: a queue has one at a time, and redis-py allows a hundred
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")  # options of a URL that name one
 Command = Sequence[Any]

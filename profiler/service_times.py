@@ -13,10 +13,6 @@ others.
 At the end the function is asked whether it computes batches one by one, where there were any.
 
 Cold starts (the report has an INIT duration) are kept apart by memory size and never counted as service times.
-
-Quantiles are given at the levels of ``LEVELS`` beyond which at least one run is expected, n min(q, 1 - q) >= 1: with 20 runs from
-5 % to 95 %, with 100 from 1 % to 99 %. They are interpolated between order statistics, median-unbiased (Hyndman & Fan 1996, type
-8).
 """
 
 from __future__ import annotations
@@ -31,12 +27,12 @@ from scipy.special import stdtrit
 
 from sluice.batching.documents import PLACEHOLDER, ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
+from sluice.batching.quantiles import quantile_points
 from sluice.lambda_fn import contract
 from sluice.profiler.invocations import Invocation, Invoke
 from sluice.profiler.samples import Sample, describe_model, largest_batch, sample_batch
 from sluice.profiler.worker_invocations import is_worker, payload_limit
 
-LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 PRECISE, RUNS_USED, TIME_UP = "precise", "n_max", "time"
 
 
@@ -189,11 +185,8 @@ def relative_half_width(durations: Sequence[float]) -> float:
 
 
 def summarize(durations: Sequence[float]) -> ServiceTime:
-    """Mean and quantiles of durations in seconds, at the levels of ``LEVELS`` that their number allows (see above)."""
-    n = len(durations)
-    levels = [q for q in LEVELS if n * min(q, 1 - q) >= 1 - 1e-9]
-    values = np.maximum.accumulate(np.quantile(durations, levels, method="median_unbiased"))
-    return ServiceTime(float(np.mean(durations)), [(q, float(v)) for q, v in zip(levels, values, strict=True)], n)
+    """Mean and quantiles of durations in seconds."""
+    return ServiceTime(float(np.mean(durations)), quantile_points(durations), len(durations))
 
 
 def measure_service_times(

@@ -1,7 +1,7 @@
 """The APIs of AWS, over an asynchronous client: requests signed by botocore, sent by aiohttp.
 
-What may live here: how AWS is found, and how one is known there. What an answer means is said by whoever asks (``aws_lambda.py``,
-``sagemaker.py``).
+What may live here: how AWS is found, and how one is known there, and what the ways there have in common. What an answer means is
+said by whoever asks (``aws_lambda.py``, ``sagemaker.py``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import aiohttp
 import botocore.session
@@ -103,6 +105,29 @@ class AwsApi:
             self._http = open_client(self._timeout)
         async with self._http.post(url, data=payload, headers=dict(request.headers), allow_redirects=False) as response:
             return response.status, response.headers, await read_answer(response, answer_limit, self._room)
+
+
+class AwsInvoker(ABC):
+    """A way to functions by the API ``service``; ``endpoint_url``, ``backoff`` and ``room`` are those of ``AwsApi``."""
+
+    service: ClassVar[str]
+
+    def __init__(
+        self,
+        timeout: float,
+        endpoint_url: str | None = None,
+        backoff: Callable[[int], float] = full_jitter,
+        room: Room | None = None,
+    ) -> None:
+        self._api = AwsApi(self.service, timeout, endpoint_url, backoff, room)
+
+    @abstractmethod
+    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
+        """As the port says."""
+
+    async def close(self) -> None:
+        """Release connections."""
+        await self._api.close()
 
 
 def _region(session: botocore.session.Session) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from urllib.parse import quote
 
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.invokers.aws_api import AwsApi, full_jitter
+from sluice.buffer_service.invokers.aws_api import AwsInvoker
 from sluice.buffer_service.invokers.http_client import error_message, retry_after
 from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
-from sluice.buffer_service.room import Room
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 
 LAMBDA_ANSWER_LIMIT = PAYLOAD_LIMIT + 1024  # Lambda's own limit is a little above 6 MB
@@ -23,17 +21,10 @@ LASTING = frozenset(
 """Errors of the Invoke API with status 502 that do not pass by themselves (AWS Lambda API reference, Invoke)."""
 
 
-class LambdaInvoker:
-    """Functions of AWS Lambda; ``endpoint_url``, ``backoff`` and ``room`` are those of ``AwsApi``."""
+class LambdaInvoker(AwsInvoker):
+    """Functions of AWS Lambda."""
 
-    def __init__(
-        self,
-        timeout: float,
-        endpoint_url: str | None = None,
-        backoff: Callable[[int], float] = full_jitter,
-        room: Room | None = None,
-    ) -> None:
-        self._api = AwsApi("lambda", timeout, endpoint_url, backoff, room)
+    service = "lambda"
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if len(payload) > PAYLOAD_LIMIT:
@@ -57,9 +48,6 @@ class LambdaInvoker:
         if "X-Amz-Function-Error" in headers:
             raise FunctionFailed(f"function {function!r} failed: {error_message(body)}")
         return body
-
-    async def close(self) -> None:
-        await self._api.close()
 
 
 def _path(function: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from botocore.exceptions import BotoCoreError
 
 from sluice.batching.documents import SAGEMAKER_SCHEME
 from sluice.batching.errors import InvalidInput
+from sluice.buffer_service.invokers.aws_api import AwsInvoker
 from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
 from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker
@@ -30,24 +31,24 @@ class InvokerBySyntax:
     def __init__(self, timeout: float, ejected: Callable[[str], None] = unobserved, room: Room | None = None) -> None:
         self._timeout = timeout
         self._room = room
-        self._aws: dict[type[Invoker], Invoker] = {}
+        self._aws: dict[type[AwsInvoker], AwsInvoker] = {}
         self._opening = asyncio.Lock()
         self._http = HttpInvoker(timeout, ejected, room=room)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if function.startswith(("http://", "https://")):
             return await self._http.invoke(function, payload, avoid)
-        way: type[LambdaInvoker | SageMakerInvoker]
-        way = SageMakerInvoker if function.startswith(SAGEMAKER_SCHEME) else LambdaInvoker
+        way: type[AwsInvoker] = SageMakerInvoker if function.startswith(SAGEMAKER_SCHEME) else LambdaInvoker
         if way not in self._aws:
             await self._open(way, function)
         return await self._aws[way].invoke(function, payload)
 
     async def close(self) -> None:
-        for invoker in (self._http, *self._aws.values()):
+        invokers: Iterable[Invoker] = (self._http, *self._aws.values())
+        for invoker in invokers:
             await invoker.close()
 
-    async def _open(self, way: type[LambdaInvoker | SageMakerInvoker], function: str) -> None:
+    async def _open(self, way: type[AwsInvoker], function: str) -> None:
         """In a thread: making a client takes a tenth of a second, finding credentials perhaps more, and others are being served."""
         async with self._opening:
             if way not in self._aws:

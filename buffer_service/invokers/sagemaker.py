@@ -6,17 +6,15 @@ A plan names one as ``sagemaker://ENDPOINT``, or with the production variant tha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from sluice.batching.documents import SAGEMAKER_SCHEME
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.invokers.aws_api import AwsApi, full_jitter
+from sluice.buffer_service.invokers.aws_api import AwsInvoker
 from sluice.buffer_service.invokers.http_client import error_message, refusal, retry_after
 from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
-from sluice.buffer_service.room import Room
 
 ENDPOINT_LIMIT = 25 * 1024 * 1024
 """Bytes that an invocation of a real-time endpoint carries, each way (Amazon SageMaker AI quotas); some accounts have less."""
@@ -24,17 +22,10 @@ PASSING = frozenset({429, 500, 503, 530})
 """ThrottlingException and ModelNotReadyException, InternalFailure, ServiceUnavailable, InternalDependencyException."""
 
 
-class SageMakerInvoker:
-    """Endpoints of Amazon SageMaker; ``endpoint_url``, ``backoff`` and ``room`` are those of ``AwsApi``."""
+class SageMakerInvoker(AwsInvoker):
+    """Endpoints of Amazon SageMaker."""
 
-    def __init__(
-        self,
-        timeout: float,
-        endpoint_url: str | None = None,
-        backoff: Callable[[int], float] = full_jitter,
-        room: Room | None = None,
-    ) -> None:
-        self._api = AwsApi("sagemaker-runtime", timeout, endpoint_url, backoff, room)
+    service = "sagemaker-runtime"
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         if len(payload) > ENDPOINT_LIMIT:
@@ -60,9 +51,6 @@ class SageMakerInvoker:
         if status == 403 and kind.startswith("AccessDenied"):
             raise UnknownFunction(f"function: {function!r} does not exist, or may not be invoked: {error_message(body)}")
         raise FunctionUnavailable(message)
-
-    async def close(self) -> None:
-        await self._api.close()
 
 
 def _refusal_of_the_container(function: str, body: bytes) -> FunctionFailed:

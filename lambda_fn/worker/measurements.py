@@ -1,23 +1,20 @@
 """How long the batches of a model took, by their size, and what energy: a bounded sample, as a profile document.
 
 Of each size the last ``SAMPLE`` service times are kept for the quantiles, and all count for the mean; of more than ``SIZES`` sizes
-those that came first are. Quantiles are given at the levels of ``LEVELS`` beyond which at least one of the sample is expected,
-interpolated between order statistics, median-unbiased (Hyndman & Fan 1996, type 8): as `sluice profile` gives them.
+those that came first are.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.quantiles import quantile_points
 
 SAMPLE = 500
 SIZES = 256
-LEVELS = (0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99)
 
 
 @dataclass(slots=True)
@@ -69,21 +66,6 @@ class Measurements:
             return None
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         return ServiceProfile(function=function, points=points, max_batch_size=largest, measured_at=now)
-
-
-def quantile_points(seconds: Sequence[float]) -> list[tuple[float, float]]:
-    """Points of the quantile function of a sample, at those of ``LEVELS`` that its size allows."""
-    ordered = sorted(seconds)
-    n = len(ordered)
-    return [(q, _quantile(ordered, q)) for q in LEVELS if n * min(q, 1 - q) >= 1 - 1e-9]
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    position = min(max((len(ordered) + 1 / 3) * q + 1 / 3, 1.0), float(len(ordered)))
-    below = math.floor(position)
-    low = ordered[below - 1]
-    high = ordered[min(below, len(ordered) - 1)]
-    return low + (position - below) * (high - low)
 
 
 def _point(batch_size: int, measured: OfSize, memory_mb: int) -> ProfilePoint:

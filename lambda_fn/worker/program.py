@@ -40,7 +40,8 @@ from ..loading import LoadingError, load_model
 from ..models.base import Model
 from .energy import open_energy
 from .http_server import HttpLimits, HttpServer
-from .repository import Repository, memory_mb
+from .machine import cpus, memory_mb
+from .repository import Repository
 from .routes import Routes
 from .served_model import Load, ServedModel, Serving
 
@@ -101,7 +102,7 @@ class WorkerSettings:
     @property
     def execution_threads(self) -> int:
         """Threads of one execution."""
-        return self.threads or max(1, _cpus() // self.executions)
+        return self.threads or max(1, cpus() // self.executions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,14 +284,3 @@ def _version() -> str:
         return version("sluice-batching")
     except PackageNotFoundError:  # copied, not installed
         return "0"
-
-
-def _cpus() -> int:
-    """CPUs that this process may use: those it may run on, or what its control group allows of them."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-    except (OSError, ValueError):
-        return cpus
-    return max(1, min(cpus, int(int(quota) / int(period)))) if quota.isdecimal() else cpus

@@ -1,4 +1,4 @@
-"""The models that the worker was started with: which are loaded, and what the process says of itself.
+"""The models that the worker was started with: which are loaded, and what the process says of them.
 
 Only these can be named over HTTP: to load, to unload, to ask. Nobody brings code or a path.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -103,16 +102,3 @@ class Repository:
             await asyncio.sleep(LOOK)
             for model in self.models.values():
                 model.look()
-
-
-def memory_mb() -> int:
-    """The memory that this process may use, in MB: its control group's, else the machine's."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text.isdecimal() and int(text) < 1 << 60:
-            return max(1, int(text) >> 20)
-    return max(1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20)

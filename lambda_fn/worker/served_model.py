@@ -295,15 +295,11 @@ class ServedModel:
         while True:
             now = self._clock()
             step = self._turns.next(now)
-            for work in step.dropped:
-                work.waits = False
-                self._refuse(work.answered, 503, "Service unavailable", "the policy gave the request up", 1.0, "dropped")
-            if step.batch:
-                self._begin(now, step.batch)
-            elif not step.dropped:
+            if not step.batch:
                 if step.wake_at is not None:
                     self._wake = asyncio.get_running_loop().call_later(max(0.0, step.wake_at - now), self._turn)
                 return
+            self._begin(now, step.batch)
 
     def _begin(self, now: float, batch: tuple[Work, ...]) -> None:
         assert self._model is not None and self._executions is not None

@@ -40,10 +40,9 @@ class Work:
 
 
 class Step(NamedTuple):
-    """What is computed now, together (nothing where it is empty); who was given up; when to ask again (``None``: at an event)."""
+    """What is computed now, together (nothing where it is empty), or when to ask again (``None``: at an event)."""
 
     batch: tuple[Work, ...] = ()
-    dropped: tuple[Work, ...] = ()
     wake_at: float | None = None
 
 
@@ -56,15 +55,18 @@ class Turns:
     Parameters
     ----------
     policy : Policy
-        How single requests are put together; its ``servers`` are not read.
+        How single requests are put together; its ``servers`` are not read, and it drops nobody: ``expire`` gives up who waits.
     executions : int
         Batches that are computed at once, at the most.
     limit : int
         Requests that may wait, those of batches included.
+
+    Raises ``InvalidInput`` for a policy with ``drop_after``.
     """
 
     def __init__(self, policy: Policy, executions: int, limit: int) -> None:
         require(not policy.beside, "policy.beside", len(policy.beside), "no tables: the executions serve one")
+        require(policy.drop_after is None, "drop_after", policy.drop_after, "null: a caller waits for the worker's timeout")
         self._policy = replace(policy, servers=executions)
         self._executions = executions
         self._limit = limit
@@ -120,10 +122,6 @@ class Turns:
         if batches and batches[0].came_at <= oldest:
             return self._begin((batches.popleft(),))
         decision = decide(self._policy, len(singles), oldest, now, self.running)
-        if decision.drop:
-            dropped = singles.popleft()
-            self.waiting -= 1
-            return Step(dropped=(dropped,))
         if decision.take:
             return self._begin(tuple(singles.popleft() for _ in range(decision.take)))
         if batches:

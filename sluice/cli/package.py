@@ -8,7 +8,7 @@ import click
 
 from sluice.packaging.build import VARIANTS, ZIP_LIMIT, Package, megabytes, package, require_fitting
 from sluice.packaging.libraries import PYTHON
-from sluice.packaging.project import read_project
+from sluice.packaging.project import SETTINGS, read_project
 
 from .output import json_option, print_json
 
@@ -62,7 +62,10 @@ def _tell(built: Package) -> None:
     lines = [f"wrote {folder}: {megabytes(built.size)} unzipped, of at most {megabytes(built.limit)} ({parts})"]
     if not built.compiled:
         lines.append(f"the libraries are not compiled (no Python {built.python} here, or no room), and importing them takes longer")
-    lines.append("to deploy it: sam deploy" if as_zip else f"to deploy it: {image} {folder}; push it as FunctionImage; sam deploy")
+    steps = [] if as_zip else [f"{image} {folder}", "push it as FunctionImage"]
+    if project.missing:
+        steps.append(f"give {', '.join(project.missing)} in {project.root / SETTINGS}")
+    lines.append(f"to deploy it: {'; '.join([*steps, 'sam deploy'])}")
     lines.append(f"as a worker: {worker} {folder}")
     for line in lines:
         click.echo(line, err=True)

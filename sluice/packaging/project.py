@@ -11,9 +11,11 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice.batching.documents import ArrivalDocument, Plan, ServiceProfile, read
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 
 SETTINGS = "samconfig.toml"
@@ -21,6 +23,10 @@ REQUIREMENTS = "requirements.txt"
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 """What Lambda and the template call a processor, and what wheels do."""
 PACKAGE_TYPES = ("Zip", "Image")
+WANTED = ("VpcId", "SubnetIds", "BufferImage")
+"""Parameters of the template without a default."""
+LARGEST_DOCUMENT = 2**24
+"""Bytes beyond which a file is not looked at for what it says."""
 
 _NOT_SHIPPED = re.compile(r"\.|__pycache__$|test_.*\.py$|conftest\.py$|tests$|README\.md$|samconfig\.toml$|requirements.*\.txt$")
 
@@ -35,6 +41,8 @@ class Project:
         ``ModelName``, ``Model``, ``Architecture`` and ``PackageType`` of template.yaml.
     requirements : tuple of str
         The lines of requirements.txt that are not blank or comments.
+    given : set of str
+        The parameters to which the settings give a value.
     """
 
     root: Path
@@ -43,6 +51,7 @@ class Project:
     architecture: str = "arm64"
     package_type: str = "Zip"
     requirements: tuple[str, ...] = ()
+    given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         pattern = "[A-Za-z0-9-]{1,48}"  # the template's
@@ -59,11 +68,20 @@ class Project:
         require(within and re.fullmatch(shape, self.model) is not None, f"Model in {SETTINGS}", self.model, allowed_model)
 
     def files(self, without: Path) -> list[Path]:
-        """What is shipped, relative to the project: all but tests, hidden files, virtual environments and ``without``.
+        """What is shipped, relative to the project.
+
+        All but tests, settings, hidden files, virtual environments, ``without``, and plans, profiles and fits of arrivals, known by
+        what they say.
 
         Raises ``InvalidInput`` where something is neither a file nor a folder, or a link to a folder, which may have no end.
         """
-        return sorted(path.relative_to(self.root) for path in _walk(self.root, without.resolve()))
+        found = (path for path in _walk(self.root, without.resolve()) if not _is_document(path))
+        return sorted(path.relative_to(self.root) for path in found)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parameters without which the template cannot be deployed, and which the settings do not give."""
+        return tuple(name for name in WANTED if name not in self.given)
 
 
 def read_project(root: Path) -> Project:
@@ -79,6 +97,7 @@ def read_project(root: Path) -> Project:
         parameters.get("Architecture", "arm64"),
         parameters.get("PackageType", "Zip"),
         _requirements(root),
+        frozenset(name for name, value in parameters.items() if value),
     )
     _require_model(project)
     return project
@@ -137,6 +156,18 @@ def _walk(folder: Path, without: Path) -> Iterator[Path]:
             raise InvalidInput("file", str(path), "a file, a folder, or a link to a file")
         elif not (path / "pyvenv.cfg").exists():
             yield from _walk(path, without)
+
+
+def _is_document(path: Path) -> bool:
+    """Whether it is a plan, a profile or a fit of arrivals."""
+    if path.suffix != ".json" or path.stat().st_size > LARGEST_DOCUMENT:
+        return False
+    text = path.read_bytes()
+    for kind in (Plan, ServiceProfile, ArrivalDocument):
+        with suppress(InvalidInput):
+            read(kind, text)
+            return True
+    return False
 
 
 def _require_model(project: Project) -> None:

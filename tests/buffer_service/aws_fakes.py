@@ -7,8 +7,13 @@ from contextlib import asynccontextmanager
 from urllib.parse import parse_qsl, quote
 
 import msgspec
+import pytest
 from aiohttp import web
 
+from sluice.batching.errors import FunctionFailed
+from sluice.lambda_fn.answering import answer
+from sluice.lambda_fn.contract import decode_batch, encode_answers
+from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.local.functions import REGION
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -110,6 +115,19 @@ async def cut_off(request):
 
 async def never(_):
     await asyncio.Event().wait()
+
+
+def nap(payload):
+    """What a function of the model ``nap`` answers: every request, with what it asks."""
+    return encode_answers(answer(Sleeper("nap", 0, 0), decode_batch(payload)))
+
+
+async def refusal(invoker, kind, payload=b"{}", function="nap"):
+    """The message of the error that an invocation raises; exactly of that kind."""
+    with pytest.raises(FunctionFailed) as caught:
+        await invoker.invoke(function, payload)
+    assert type(caught.value) is kind, caught.value
+    return str(caught.value)
 
 
 @asynccontextmanager

@@ -39,8 +39,7 @@ from sluice.buffer_service.invokers.http_client import retry_after
 from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
 from sluice.buffer_service.room import Room
-from sluice.lambda_fn.answering import answer
-from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
+from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker.program import HttpWorker, listen
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
@@ -54,7 +53,9 @@ from tests.buffer_service.aws_fakes import (
     closing,
     cut_off,
     lost,
+    nap,
     never,
+    refusal,
     status,
 )
 from tests.buffer_service.conftest import Plans, plan, serving
@@ -96,10 +97,6 @@ class FakeLambda(SignedApi):
             return web.Response(body=msgspec.json.encode(body), headers={"X-Amz-Function-Error": "Unhandled"})
 
 
-def nap(payload):
-    return encode_answers(answer(Sleeper("nap", 0, 0), decode_batch(payload)))
-
-
 def fail(_):
     raise ValueError("no such thing")
 
@@ -126,14 +123,6 @@ async def invoker(fake):
     async with closing(LambdaInvoker(PATIENCE, fake.url, at_once)) as invoker:
         invoker.retries = retries
         yield invoker
-
-
-async def refusal(invoker, kind, payload=b"{}", function="nap"):
-    """The message of the error that an invocation raises; exactly of that kind."""
-    with pytest.raises(FunctionFailed) as caught:
-        await invoker.invoke(function, payload)
-    assert type(caught.value) is kind, caught.value
-    return str(caught.value)
 
 
 # -- one suite over the fake and the real runtime

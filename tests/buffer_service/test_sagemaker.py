@@ -1,12 +1,10 @@
-"""The way to an endpoint of SageMaker: a stub of its contract that checks signatures, and moto's server."""
+"""The way to an endpoint of SageMaker: a stub of its contract that checks signatures."""
 
 import json
+from functools import partial
 
-import aiohttp
-import msgspec
 import pytest
 from aiohttp import web
-from moto.server import ThreadedMotoServer
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
@@ -21,15 +19,15 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.invokers.aws_api import RETRIES
 from sluice.buffer_service.invokers.sagemaker import ENDPOINT_LIMIT
-from sluice.lambda_fn.answering import answer
-from sluice.lambda_fn.contract import Batch, Item, decode_answers, decode_batch, encode_answers, encode_batch
-from sluice.lambda_fn.models.sleeper import Sleeper
-from tests.buffer_service.aws_fakes import Refused, SignedApi, closing, lost, status
+from sluice.lambda_fn.contract import Batch, Item, decode_answers, encode_batch
+from tests.buffer_service import aws_fakes
+from tests.buffer_service.aws_fakes import Refused, SignedApi, closing, lost, nap, status
 from tests.buffer_service.conftest import Plans, serving
 
 pytestmark = pytest.mark.usefixtures("aws_environment", "botocore_reads_its_data_once")
 
 PATIENCE = 10.0
+refusal = partial(aws_fakes.refusal, function="sagemaker://nap")
 BATCH = Batch("nap", [Item("r1", "application/json", b'{"x":1}'), Item("r2", "application/octet-stream", b"\x00\xff")])
 
 
@@ -66,13 +64,13 @@ class FakeSageMaker(SignedApi):
         return web.Response(status=424, body=json.dumps(document), headers={"x-amzn-ErrorType": "ModelError"})
 
 
-def nap(payload):
-    return 200, encode_answers(answer(Sleeper("nap", 0, 0), decode_batch(payload)))
+def container(payload):
+    return 200, nap(payload)
 
 
 @pytest.fixture
 async def fake():
-    async with FakeSageMaker({"nap": nap, "nap/blue": nap}) as api:
+    async with FakeSageMaker({"nap": container, "nap/blue": container}) as api:
         yield api
 
 
@@ -80,14 +78,6 @@ async def fake():
 async def invoker(fake):
     async with closing(SageMakerInvoker(PATIENCE, fake.url, lambda _: 0.0)) as invoker:
         yield invoker
-
-
-async def refusal(invoker, kind, payload=b"{}", function="sagemaker://nap"):
-    """The message of the error that an invocation raises; exactly of that kind."""
-    with pytest.raises(FunctionFailed) as caught:
-        await invoker.invoke(function, payload)
-    assert type(caught.value) is kind, caught.value
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("function", ["sagemaker://nap", "sagemaker://nap/blue"])
@@ -189,21 +179,3 @@ async def test_a_plan_is_served_by_an_endpoint(fake, monkeypatch):
         async with serving(None, None, plans=plans, invoker=invoker) as buffer:
             code, _, body = await buffer.post("/models/nap", b"7")
             assert (code, body) == (200, b"7")
-
-
-async def test_motos_sagemaker_is_asked_as_it_expects(monkeypatch):
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        url = "http://{}:{}".format(*server.get_host_and_port())
-        _, answers = nap(encode_batch(BATCH))
-        results = {"results": [{"Body": answers.decode(), "ContentType": "application/json"}]}
-        async with aiohttp.ClientSession() as client:
-            path = f"{url}/moto-api/static/sagemaker/endpoint-results"
-            async with client.post(path, data=msgspec.json.encode(results)) as response:
-                assert response.status == 201
-        async with closing(SageMakerInvoker(PATIENCE, url)) as invoker:
-            got = decode_answers(await invoker.invoke("sagemaker://nap", encode_batch(BATCH)), BATCH)
-            assert [a.body for a in got] == [i.body for i in BATCH.items]
-    finally:
-        server.stop()

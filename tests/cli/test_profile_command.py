@@ -9,7 +9,7 @@ import pytest
 
 from sluice.batching.documents import ServiceProfile, read
 from sluice.lambda_fn.models.sleeper import Sleeper
-from sluice.lambda_fn.worker.repository import memory_mb
+from sluice.lambda_fn.worker.machine import memory_mb
 from sluice.local.functions import Function
 from sluice.local.lambda_runtime import LambdaRuntime
 from sluice.local.networks import make_mlp

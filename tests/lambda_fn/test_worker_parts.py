@@ -1,16 +1,15 @@
-"""What the worker chooses and measures: providers, quantiles, energy."""
+"""What the worker chooses and measures: providers, service times, energy."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sluice.lambda_fn.models.providers import choose_providers, unused_gpu
 from sluice.lambda_fn.worker.energy import energy_of
-from sluice.lambda_fn.worker.measurements import LEVELS, SAMPLE, SIZES, Measurements, quantile_points
+from sluice.lambda_fn.worker.measurements import SAMPLE, SIZES, Measurements
 
 CUDA, TENSORRT, CPU = "CUDAExecutionProvider", "TensorrtExecutionProvider", "CPUExecutionProvider"
 
@@ -42,15 +41,6 @@ def test_a_gpu_that_is_not_used_is_told_with_what_helps_and_one_that_is_or_is_no
     assert unused_gpu(gpu, [CUDA, CPU], [CUDA, CPU], {}) == ""
     assert unused_gpu(gpu, [CPU], [CPU], {"SLUICE_PROVIDERS": "cpu"}) == ""
     assert unused_gpu([], [CPU], [CPU], {}) == ""
-
-
-@pytest.mark.parametrize("n", [2, 20, 101])
-def test_quantiles_are_those_of_numpy_at_the_levels_that_the_sample_allows(n: int) -> None:
-    sample = np.random.default_rng(n).exponential(size=n).tolist()
-    points = quantile_points(sample)
-    assert [q for q, _ in points] == [q for q in LEVELS if n * min(q, 1 - q) >= 1 - 1e-9]
-    expected = np.quantile(sample, [q for q, _ in points], method="median_unbiased")
-    assert [seconds for _, seconds in points] == pytest.approx(expected)
 
 
 def test_what_is_kept_of_measurements_is_bounded_and_the_mean_counts_all() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.batching.policy import greedy, size_or_timeout
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import early_drop, greedy, size_or_timeout
 from sluice.lambda_fn.contract import Item
 from sluice.lambda_fn.worker.turns import Turns, Work
 
@@ -70,6 +72,11 @@ def test_who_has_waited_for_too_long_or_has_gone_does_not_wait_any_more() -> Non
     assert turns.next(9.0).batch == (young,)
     turns.ended()
     assert turns.idle
+
+
+def test_a_table_that_drops_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"drop_after: 0\.1 is not allowed; allowed: null"):
+        Turns(early_drop(0.2, [0.1]), executions=1, limit=10)
 
 
 @given(st.lists(st.one_of(st.integers(1, 6), st.sampled_from(["single", "ended", "gone"])), max_size=60), st.integers(1, 3))

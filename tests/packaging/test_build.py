@@ -20,7 +20,7 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.cli.main import sluice as group
 from sluice.packaging.build import BASE_IMAGE, IMAGE_LIMIT, ZIP_LIMIT, Package, package, require_fitting
 from sluice.packaging.libraries import FUNCTION, PYTHON, WORKER, compile_libraries, for_variant, named_libraries
-from sluice.packaging.project import Project, read_project
+from sluice.packaging.project import WANTED, Project, read_project
 
 ROOT = Path(__file__).parents[2]
 GLOBALS = cfn_yaml.load(str(ROOT / "template.yaml"))["Globals"]["Function"]
@@ -86,6 +86,7 @@ def built(shout, wheels):
     environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
     done = CliRunner(env=environment).invoke(group, ["package", str(shout), "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
+    assert f"to deploy it: give VpcId, SubnetIds, BufferImage in {shout / 'samconfig.toml'}; sam deploy" in done.stderr
     return json.loads(done.stdout)
 
 
@@ -268,6 +269,11 @@ def test_a_package_that_is_too_large_is_there_for_its_image(shout, tmp_path, mon
     with pytest.raises(Infeasible, match="takes at most 1000 .* takes the image of"):
         CliRunner().invoke(group, ["package", str(shout), "--out", str(tmp_path / "out")], catch_exceptions=False)
     assert (tmp_path / "out" / "function.Dockerfile").exists() and (tmp_path / "out" / "template.yaml").exists()
+
+
+def test_what_the_settings_must_give_has_no_default_in_the_template():
+    parameters = cfn_yaml.load(str(ROOT / "template.yaml"))["Parameters"]
+    assert {name for name, parameter in parameters.items() if "Default" not in parameter} == set(WANTED)
 
 
 def test_the_project_itself_is_no_place_to_build(shout):

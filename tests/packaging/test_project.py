@@ -2,7 +2,11 @@
 
 import pytest
 
+import sluice.packaging.project as reading
+from sluice.batching import documents
+from sluice.batching.documents import ArrivalDocument, LinearServiceTime, Plan, PolicyDocument, ServiceProfile
 from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import greedy
 from sluice.packaging.project import named_libraries, read_project
 
 PREDICTS = "import a_library_that_is_not_here\nclass Iris:\n    def predict(self, inputs): return inputs\n"
@@ -122,6 +126,40 @@ def test_tests_hidden_files_environments_and_what_was_built_are_not_shipped(tmp_
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     assert [str(path) for path in project.files(without=tmp_path / "build")] == ["inner/build/b", "model.py", "weights/a.bin"]
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ([], ("VpcId", "SubnetIds", "BufferImage")),
+        (["VpcId=vpc-1", "SubnetIds="], ("SubnetIds", "BufferImage")),
+        (["VpcId=vpc-1", "SubnetIds=subnet-1,subnet-2", "BufferImage=buffer:1"], ()),
+    ],
+)
+def test_what_the_settings_lack_for_a_deployment_is_known(given, missing, tmp_path):
+    assert read_project(write(tmp_path, more=given)).missing == missing
+
+
+def test_plans_profiles_and_arrivals_are_not_shipped_and_other_json_is(tmp_path):
+    project = read_project(write(tmp_path))
+    (tmp_path / "plans").mkdir()
+    for name, document in (
+        ("plans/iris.json", Plan(model="iris", function="iris-512", policy=PolicyDocument.of(greedy(4)))),
+        ("profile.json", ServiceProfile(function="iris-512", service_time=LinearServiceTime(0.01, 0.001))),
+        ("arrivals.json", ArrivalDocument(model="poisson", arrival_rate=2.0, D0=[[-2.0]], D1=[[2.0]])),
+        ("vocabulary.json", {"model": "iris", "version": 1, "words": {}}),
+    ):
+        (tmp_path / name).write_bytes(documents.write(document))
+    (tmp_path / "broken.json").write_bytes(b"{\xff")
+    assert [str(path) for path in project.files(without=tmp_path / "build")] == ["broken.json", "model.py", "vocabulary.json"]
+
+
+def test_a_json_file_too_large_for_a_document_is_shipped_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LARGEST_DOCUMENT", 10)
+    project = read_project(write(tmp_path))
+    plan = Plan(model="iris", function="iris-512", policy=PolicyDocument.of(greedy(4)))
+    (tmp_path / "plan.json").write_bytes(documents.write(plan))
+    assert [str(path) for path in project.files(without=tmp_path / "build")] == ["model.py", "plan.json"]
 
 
 @pytest.mark.parametrize("target", ["weights", "not-there"])

@@ -13,7 +13,7 @@ from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput,
 from sluice.lambda_fn import contract
 from sluice.profiler.invocations import Invocation
 from sluice.profiler.samples import Sample
-from sluice.profiler.service_times import LEVELS, Sweep, measure_service_times, relative_half_width, summarize
+from sluice.profiler.service_times import Sweep, measure_service_times, relative_half_width
 from sluice.profiler.simulated import SimulatedFunction
 
 MEMORY, BATCH = (512, 1024, 1769), (1, 4, 16)
@@ -192,20 +192,6 @@ def test_a_function_that_only_starts_cold_is_reported_and_does_not_run_for_ever(
     with pytest.raises(NotConverged, match=r"3 of 3 points .* of them cold starts") as caught:
         measure_service_times(sweep(memory_sizes=(512,)), invoke, np.random.default_rng(0), clock=function.clock)
     assert caught.value.best is None
-
-
-@pytest.mark.parametrize("n", [1, 2, 10, 20, 99, 100, 1000])
-def test_quantiles_are_given_where_a_run_is_expected_beyond_them(n):
-    given = [q for q, _ in summarize(np.linspace(0.01, 0.02, n)).quantiles]
-    assert given == [q for q in LEVELS if round(n * min(q, 1 - q), 9) >= 1]
-
-
-def test_quantiles_are_those_of_the_law():
-    rng = np.random.default_rng(5)
-    durations = rng.exponential(0.01, 20_000)
-    for q, seconds in summarize(durations).quantiles:
-        error = math.sqrt(q * (1 - q) / len(durations)) / ((1 - q) / 0.01)  # standard error of a quantile: sqrt(q(1-q)/n) / density
-        assert abs(seconds - -0.01 * math.log(1 - q)) < 4 * error
 
 
 def test_the_profile_survives_its_document():

@@ -1,0 +1,50 @@
+"""What a worker may use of its machine, as the control groups around it say."""
+
+import os
+from pathlib import Path
+
+from sluice.lambda_fn.worker.machine import cpus, memory_mb
+
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+CPUS = len(os.sched_getaffinity(0))
+
+
+def grouped(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "membership").write_text("0::/service/task\n")
+    (tmp_path / "service/task").mkdir(parents=True)
+    return tmp_path, tmp_path / "membership"
+
+
+def test_the_memory_is_what_the_nearest_control_group_leaves(tmp_path: Path) -> None:
+    place = grouped(tmp_path)
+    for file, text, usable in (
+        ("service/task/memory.max", "max", MEMORY),
+        ("service/memory.max", str(300 << 20), 300),
+        ("service/task/memory.max", str(200 << 20), 200),
+        ("memory.max", str(250 << 20), 200),
+        ("memory.max", "4096", 1),
+    ):
+        (tmp_path / file).write_text(text)
+        assert memory_mb(*place) == usable
+
+
+def test_the_memory_of_a_control_group_of_version_1_counts(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    for text, usable in (("9223372036854771712", MEMORY), (str(200 << 20), 200)):
+        (tmp_path / "memory/memory.limit_in_bytes").write_text(text)
+        assert memory_mb(tmp_path, tmp_path / "none") == usable
+
+
+def test_the_cpus_are_those_that_the_control_groups_leave_and_at_least_one(tmp_path: Path) -> None:
+    place = grouped(tmp_path)
+    for file, text, usable in (
+        ("cpu.max", "max 100000", CPUS),
+        ("service/cpu.max", f"{CPUS * 100000 - 50000} 100000", max(1, CPUS - 1)),
+        ("service/task/cpu.max", "50000 100000", 1),
+    ):
+        (tmp_path / file).write_text(text)
+        assert cpus(*place) == usable
+
+
+def test_without_control_groups_all_of_the_machine_may_be_used(tmp_path: Path) -> None:
+    assert (memory_mb(tmp_path, tmp_path / "none"), cpus(tmp_path, tmp_path / "none")) == (MEMORY, CPUS)
