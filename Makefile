@@ -9,7 +9,7 @@ INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pi
 # On every core, and one more as some tests wait for others; a worker takes over what another has left.
 PYTEST = $(BIN)/pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations 20
 
-.PHONY: demo test check static bench studies deploy-tools lock clean
+.PHONY: demo test check static every-test deploy-test bench studies deploy-tools lock clean
 
 demo: $(VENV)/local
 	$(BIN)/sluice demo
@@ -18,17 +18,22 @@ test: $(VENV)/dev
 	$(PYTEST) -m "not deploy and not full"
 
 check: $(VENV)/dev
-	$(MAKE) --jobs 2 deploy-tools static
-	$(MAKE) test
-	$(PYTEST) -m full
-	$(BIN)/pytest -m deploy
+	$(MAKE) --jobs 2 every-test deploy-test
 
-# What needs no run; the tools of the deploy tier are installed meanwhile.
+# What needs no run.
 static: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# In one run, for every worker imports and collects all tests.
+every-test: static
+	$(PYTEST) -m "not deploy"
+
+# In one process, beside the others: it mostly waits for what it has started.
+deploy-test: $(VENV)/dev deploy-tools
+	$(BIN)/pytest -m deploy
 
 bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks

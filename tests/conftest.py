@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,11 @@ def redis_server() -> Iterator[RedisServer]:
     """One real server for the whole run; a test that kills or restarts starts its own."""
     with RedisServer() as server:
         yield server
+
+
+def pytest_configure() -> None:
+    """One thread for linear algebra: on busy cores its threads spin for each other, a hundred times as long as they compute."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported, in the workers too
 
 
 def pytest_collection_finish() -> None:

@@ -22,7 +22,7 @@ LASTING = frozenset(
 
 
 class LambdaInvoker(AwsInvoker):
-    """Functions of AWS Lambda."""
+    """Functions of AWS Lambda; ``endpoint_url``, ``backoff`` and ``room`` are those of ``AwsApi``."""
 
     service = "lambda"
 

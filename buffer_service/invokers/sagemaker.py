@@ -23,7 +23,7 @@ PASSING = frozenset({429, 500, 503, 530})
 
 
 class SageMakerInvoker(AwsInvoker):
-    """Endpoints of Amazon SageMaker."""
+    """Endpoints of Amazon SageMaker; ``endpoint_url``, ``backoff`` and ``room`` are those of ``AwsApi``."""
 
     service = "sagemaker-runtime"
 

@@ -60,30 +60,15 @@ class CountingProcess:
         """``U_m`` from ``rows``, (terms, n_counts * len(rows) * n_phases), and summed over the end phase from every phase."""
         n = self.arrivals.n_phases
         P0, P1 = np.eye(n) + self.arrivals.D0 / self.rate, self.arrivals.D1 / self.rate
-        both = np.hstack([P0, P1])
-        level = np.zeros((self.n_counts, len(self.rows), n))
-        level[0] = np.eye(n)[self.rows]
-        survival = np.zeros((self.n_counts, n))
-        survival[0] = 1.0
-        chain, ends = [level.ravel()], [survival.ravel()]
-        for _ in range(self._n_terms):
-            moved = (level.reshape(-1, n) @ both).reshape(self.n_counts, len(self.rows), 2 * n)
-            level = moved[..., :n].copy()
-            level[1:] += moved[:-1, :, n:]
-            following = survival @ P0.T
-            following[1:] += survival[:-1] @ P1.T
-            survival = following
-            if survival.max() < 1e-17:  # every path has passed the last count
-                break
-            chain.append(level.ravel())
-            ends.append(survival.ravel())
-            if len(chain) * max(level.size, survival.size) > _LARGEST:
-                raise InvalidInput(
-                    "timeout",
-                    f"{self._n_terms / self.rate:.3g} s",
-                    f"at most about {len(chain) / self.rate:.3g} s for an arrival process with rates up to {self.rate:.3g} /s",
-                )
-        return np.stack(chain), np.stack(ends)
+        room = _LARGEST // (self.n_counts * n * max(1, len(self.rows)))  # terms
+        chain, ends, terms = _uniformized(P0, P1, self.rows, self.n_counts, min(self._n_terms, room) + 1)
+        if terms > room:
+            raise InvalidInput(
+                "timeout",
+                f"{self._n_terms / self.rate:.3g} s",
+                f"at most about {terms / self.rate:.3g} s for an arrival process with rates up to {self.rate:.3g} /s",
+            )
+        return chain[:terms], ends[:terms]
 
     def matrices(self, times: Array) -> Array:
         """``C_k(t)`` at ascending ``times`` (s), from ``rows``: shape (len(times), n_counts, len(rows), n_phases)."""
@@ -107,6 +92,44 @@ class CountingProcess:
             result[:, k] = np.clip((flow - matrices[:, k]) @ inverse, 0.0, None)
             flow = result[:, k] @ self.arrivals.D1
         return result
+
+
+@compiled
+def _uniformized(P0: Array, P1: Array, rows: NDArray[np.intp], n_counts: int, most: int) -> tuple[Array, Array, int]:
+    """``U_m``, its sums over the end phase, and how many terms there are until every path has passed the last count, or ``most``.
+
+    Entry by entry of ``P0`` and ``P1`` that is not zero: of a hidden Markov model with Erlang gaps there are few.
+    """
+    n = len(P0)
+    width = len(rows) * n
+    from_0, to_0 = np.nonzero(P0)
+    from_1, to_1 = np.nonzero(P1)
+    chain, ends = np.empty((most, n_counts * width)), np.empty((most, n_counts * n))
+    chain[0] = 0.0
+    for r in range(len(rows)):
+        chain[0, r * n + rows[r]] = 1.0
+    ends[0] = 0.0
+    ends[0, :n] = 1.0
+    for m in range(1, most):
+        before, here = ends[m - 1], ends[m]
+        here[:] = 0.0
+        for start in range(0, min(n_counts, m + 1) * n, n):  # no more arrivals than jumps
+            for e in range(len(from_0)):
+                here[start + from_0[e]] += P0[from_0[e], to_0[e]] * before[start + to_0[e]]
+            if start > 0:
+                for e in range(len(from_1)):
+                    here[start + from_1[e]] += P1[from_1[e], to_1[e]] * before[start - n + to_1[e]]
+        if here.max() < 1e-17:
+            return chain, ends, m
+        before, here = chain[m - 1], chain[m]
+        here[:] = 0.0
+        for start in range(0, min(n_counts, m + 1) * width, n):
+            for e in range(len(from_0)):
+                here[start + to_0[e]] += before[start + from_0[e]] * P0[from_0[e], to_0[e]]
+            if start >= width:
+                for e in range(len(from_1)):
+                    here[start + to_1[e]] += before[start - width + from_1[e]] * P1[from_1[e], to_1[e]]
+    return chain, ends, most
 
 
 @compiled
