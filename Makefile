@@ -14,8 +14,10 @@ PYTEST = $(BIN)/pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --dur
 demo: $(VENV)/local
 	$(BIN)/sluice demo
 
+# What takes long, or needs the deploy tools, is left to `make check`, which runs this with all tiers but that one.
+TIERS = not deploy and not full
 test: $(VENV)/dev
-	$(PYTEST) -m "not deploy and not full"
+	$(PYTEST) -m "$(TIERS)"
 
 check: $(VENV)/dev
 	$(MAKE) --jobs 2 every-test deploy-test
@@ -29,7 +31,7 @@ static: $(VENV)/dev
 
 # In one run, for every worker imports and collects all tests.
 every-test: static
-	$(PYTEST) -m "not deploy"
+	$(MAKE) test TIERS="not deploy"
 
 # In one process, beside the others: it mostly waits for what it has started.
 deploy-test: $(VENV)/dev deploy-tools
