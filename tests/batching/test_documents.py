@@ -106,7 +106,9 @@ request_sizes = st.one_of(
     st.just(RequestSize("bytes")),
     st.builds(RequestSize, st.just("header"), st.from_regex(r"[A-Za-z0-9-]{0,128}", fullmatch=True)),
     st.builds(
-        RequestSize, st.just("json"), st.lists(st.from_regex(r"[^.]{1,15}", fullmatch=True), min_size=1, max_size=16).map(".".join)
+        RequestSize,
+        st.just("json"),
+        st.lists(st.from_regex(r"[a-zA-Z0-9_ äß$'-]{1,15}", fullmatch=True), min_size=1, max_size=16).map(".".join),
     ),
 )
 
@@ -303,6 +305,7 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, sized('"up_to": 8,', size='{"by": "header", "name": "a b"}'), "size.name: 'a b' .* the name of a header"),
         (Plan, sized('"up_to": 8,', size='{"by": "bytes", "name": "n"}'), "size.name: 'n' .* none beside bytes"),
         (Plan, sized('"up_to": 8,', size='{"by": "json"}'), "size.name: '' .* a path such as inputs.0.shape.1"),
+        (Plan, sized('"up_to": 8,', size='{"by": "json", "name": "a\\nb"}'), r"size.name: 'a\\nb' .* a path"),
         (Plan, sized('"up_to": 8,', size='{"by": "json", "name": "a..b"}'), r"size.name: 'a\.\.b' .* a path"),
         (ServiceProfile, '{"function": "f"}', "points"),
         (
