@@ -15,6 +15,7 @@ import sluice.profiler.service_times as service_times
 from sluice.batching.documents import PLACEHOLDER, model_of, write
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.cli import output
+from sluice.cli.sized_files import read_sized_files
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
@@ -92,7 +93,8 @@ def command(
     invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
     model = model or ("" if of_worker else model_of(function))
     earlier: list[tuple[int, Invocation]] = []
-    samples = _samples(payloads, content_type, _headers(headers))
+    named = _headers(headers)
+    samples = tuple(Sample(body, content_type, named, size) for size, body in read_sized_files(payloads, "--payload"))
     if not samples or of_worker:
         asked = function.replace(PLACEHOLDER, str(min(memory_sizes, default=0)))
         described, metadata = describe_model(invoke, asked, model)
@@ -169,32 +171,6 @@ def _model_of_worker(model: str, metadata: dict[str, Any]) -> str:
     if model in ("", served) and "," not in served:
         return served
     raise InvalidInput("--model", model or NOT_GIVEN, f"what the worker serves: {served}")
-
-
-def _samples(payloads: tuple[str, ...], content_type: str, headers: dict[str, str]) -> tuple[Sample, ...]:
-    """The requests in these files, ascending by the sizes that are told before them."""
-    samples = []
-    for payload in payloads:
-        told, _, file = payload.partition("=")
-        size = _number(told) if file else None
-        body = output.read_file(payload if size is None else file, "--payload")
-        samples.append(Sample(body, content_type, headers, size))
-    if len(samples) > 1:
-        sizes = [sample.size for sample in samples]
-        if None in sizes or len(set(sizes)) < len(sizes):
-            raise InvalidInput("--payload", " ".join(payloads), "SIZE=FILE of each, every size once, where there are several")
-    return tuple(sorted(samples, key=lambda sample: sample.size or 0.0))
-
-
-def _number(text: str) -> float | None:
-    """A size; ``None``: it is the beginning of a file's name."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    if not 0 <= number < float("inf"):
-        raise InvalidInput("--payload", text, "a size >= 0 before the file")
-    return number
 
 
 def _that_fit(batch_sizes: tuple[int, ...], samples: tuple[Sample, ...], model: str, limit: int) -> tuple[int, ...]:
