@@ -245,6 +245,14 @@ def test_the_routed_plan_of_the_page_on_architecture_is_one():
     assert [route.variant for route in read(Plan, document).routes] == ["resnet50", "resnet18"]
 
 
+def test_the_plan_of_the_page_on_sizes_is_one():
+    page = (Path(__file__).parents[2] / "docs/sizes.md").read_text()
+    [document] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert [route.up_to for route in read(Plan, document).routes] == [64.0, None]
+    told = [msgspec.json.decode(line, type=RequestSize) for line in re.findall(r"^\| `(\{.*?\})`", page, re.MULTILINE)]
+    assert [size.by for size in told] == ["header", "bytes", "json"]
+
+
 def test_null_in_hold_is_infinite():
     document = b'{"model": "m", "function": "f", "policy": {"hold": [null, null, 0], "take": [0, 0, 2]}}'
     assert read(Plan, document).policy.policy().hold == (math.inf, math.inf, 0.0)
