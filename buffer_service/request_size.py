@@ -23,15 +23,20 @@ from sluice.lambda_fn.contract import INFERENCE_HEADER, UNREADABLE
 
 LARGEST = 1e18  # of a size: the record of arrivals has floats of 4 bytes
 ALLOWED = f"a number from 0 to {LARGEST:g}"
+LENGTHS = ", a string or a list"
 
 Headers = Iterable[tuple[bytes, bytes]]
 Reader = Callable[[Headers, Mapping[str, str], bytes], float | None]
 """Of the headers as they came, those that an item carries, and the body: the size; raises ``InvalidInput`` where it is none."""
 
 _number = msgspec.json.Decoder(float).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_leaf = msgspec.json.Decoder(float | str | list[msgspec.Raw] | None).decode
-_NOTHING = msgspec.Raw(b"null")
+
+
+class _Object(msgspec.Struct):
+    """Any object."""
+
+
+_LEAF = float | str | bool | list[msgspec.Raw] | _Object | None
 
 
 def size_reader(told: RequestSize) -> Reader:
@@ -41,8 +46,9 @@ def size_reader(told: RequestSize) -> Reader:
     if told.by == "header":
         name = told.name.encode()
         return lambda headers, _carried, _body: _of_header(name, headers)
-    path = [(key, _member(key)) for key in told.name.split(".")]
-    return lambda _headers, carried, body: _of_json(told.name, path, carried, body)
+    keys = told.name.split(".")
+    decode = msgspec.json.Decoder(_type_of(keys)).decode
+    return lambda _headers, carried, body: _of_json(told.name, keys, decode, carried, body)
 
 
 def _of_header(name: bytes, headers: Headers) -> float | None:
@@ -56,40 +62,40 @@ def _of_header(name: bytes, headers: Headers) -> float | None:
     return None
 
 
-def _of_json(name: str, path: list[tuple[str, Callable[[bytes], Any]]], carried: Mapping[str, str], body: bytes) -> float | None:
-    value: Any = body
+def _type_of(keys: list[str]) -> Any:
+    """A type that takes any JSON, and of that keeps what lies on the path."""
+    if not keys:
+        return _LEAF
+    inner = _type_of(keys[1:])
+    member = msgspec.defstruct("Member", [("found", inner, None)], rename={"found": keys[0]})
+    entries = list[inner] if keys[0].isdecimal() else list[msgspec.Raw]  # type: ignore[valid-type]
+    return float | str | bool | entries | member | None
+
+
+def _of_json(name: str, keys: list[str], decode: Callable[[bytes], Any], carried: Mapping[str, str], body: bytes) -> float | None:
     if INFERENCE_HEADER in carried:
         end = carried[INFERENCE_HEADER]
-        value = body[: int(end)] if end.isdecimal() and len(end) < 10 else b""
-    for key, member in path:
-        value = _at(value, key, member)
+        body = body[: int(end)] if end.isdecimal() and len(end) < 10 else b""
     try:
-        found = _leaf(value)
+        value = decode(body)
+    except msgspec.ValidationError as error:  # a number beyond all floats
+        raise _wrong(name, str(error), LENGTHS) from None
     except UNREADABLE:
-        raise _wrong(name, bytes(value)[:80].decode("utf-8", "replace"), ", a string or a list") from None
-    if isinstance(found, float):
-        return _checked(name, found)
-    return None if found is None else float(len(found))
+        return None
+    for key in keys:
+        value = _at(value, key)
+    if isinstance(value, (bool, _Object)):
+        raise _wrong(name, value if isinstance(value, bool) else "an object", LENGTHS)
+    if isinstance(value, float):
+        return _checked(name, value)
+    return None if value is None else float(len(value))
 
 
-def _at(value: Any, key: str, member: Callable[[bytes], Any]) -> Any:
+def _at(value: Any, key: str) -> Any:
     """What an object has under a key, or a list at a position."""
-    if key.isdecimal():
-        try:
-            entries = _list(value)
-            return entries[int(key)] if int(key) < len(entries) else _NOTHING
-        except UNREADABLE:
-            pass  # an object, which may have such a key
-    try:
-        return member(value).found
-    except UNREADABLE:
-        return _NOTHING
-
-
-def _member(key: str) -> Callable[[bytes], Any]:
-    """Decodes an object so far that the value under one key is ``found``."""
-    kind = msgspec.defstruct("Member", [("found", msgspec.Raw, _NOTHING)], rename={"found": key})
-    return msgspec.json.Decoder(kind).decode
+    if isinstance(value, list):
+        return value[int(key)] if key.isdecimal() and int(key) < len(value) else None
+    return getattr(value, "found", None)
 
 
 def _checked(name: str, size: float) -> float:

@@ -13,6 +13,7 @@ from redis.crc import key_slot
 from sluice.batching import policy as constructors
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service import arrival_stream
+from sluice.buffer_service.arrival_record import Call, arrivals
 from sluice.buffer_service.arrival_stream import read_arrivals, read_requests, split_url, stream_key
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
@@ -123,6 +124,15 @@ async def test_of_what_was_refused_no_size_is_recorded(store):
     await queue.install(constructors.static(10))
     assert (await queue.advance(Events(members(3), ages=[0.5, 0.25, 0.0], sizes=[1.0, 2.0, 3.0]), now=1.0)).accepted == 2
     assert store.requests() == [(0.5, 1.0), (0.75, 2.0)]
+
+
+def test_sizes_stay_with_their_times_whatever_record_they_are_in_and_whatever_is_missing_of_it():
+    silent = [Call(5.0, [0.5, 0.0], 1), Call(4.0, [0.0], 0)]
+    told = [Call(3.0, [0.25], 9, [2.0]), Call(6.0, [1.5, 0.0], 7, [8.0, 9.0]), Call(5.0, [2.0, 0.0], 5)]  # set back by 3 s
+    found = arrivals(silent, told)
+    assert found.times.tolist() == [2.0, 2.75, 3.0, 4.0, 4.5, 5.0]
+    assert [None if math.isnan(size) else size for size in found.sizes] == [None, 2.0, 9.0, None, None, None]
+    assert arrivals(silent).sizes.tolist() == [] and arrivals().times.tolist() == []
 
 
 async def test_where_no_size_is_told_an_entry_holds_nothing_more_than_it_did(redis_store, client, model):
