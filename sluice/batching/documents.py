@@ -339,6 +339,8 @@ class RequestSize(_Part, frozen=True):
             require(not self.name, "size.name", self.name, "none beside bytes: it is the length of the body")
 
 
+_SINCE = ("up_to",)
+"""Fields of a route that plans had none of when the first digests were made: a digest is of those that say something."""
 _Content = tuple[str, list[Route], Slo | None, list[Slo], int | None, RequestSize | None]
 
 
@@ -390,13 +392,9 @@ class Plan(Document, frozen=True, kw_only=True):
         for route in content[1]:
             numbers = {name: float(value) for name, value in route.policy.parameters.items() if not isinstance(value, str)}
             route.policy.parameters.update(numbers)
-        *said, size = msgspec.to_builtins(content, order="deterministic")
-        # What came later to the document is left out where it is not said: a plan keeps its identity when the format grows.
-        for route in said[1]:
-            if route["up_to"] is None:
-                del route["up_to"]
-        if size is not None:
-            said.append(size)
+        model, routes, *rest, size = msgspec.to_builtins(content, order="deterministic")
+        routes = [{name: value for name, value in route.items() if name not in _SINCE or value is not None} for route in routes]
+        said = (model, routes, *rest, *([size] if size is not None else []))
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:DIGEST_LENGTH]
 
     @property

@@ -179,7 +179,8 @@ def test_how_a_size_is_read_and_which_route_it_takes_belong_to_the_identity_of_a
     wider = [structs.replace(SIZED.routes[0], up_to=65.0), SIZED.routes[1]]
     dealt = [structs.replace(route, up_to=None) for route in SIZED.routes]
     others = [{"size": RequestSize("bytes")}, {"routes": wider}, {"routes": dealt, "size": None}]
-    assert len({SIZED.digest, *(structs.replace(SIZED, **other, digest="").digest for other in others)}) == 4
+    others.append({"routes": [structs.replace(SIZED.routes[0], up_to=0.0), SIZED.routes[1]]})
+    assert len({SIZED.digest, *(structs.replace(SIZED, **other, digest="").digest for other in others)}) == 5
     recorded = structs.replace(PLAN, size=RequestSize("bytes"), digest="")
     assert recorded.digest != PLAN.digest and read(Plan, write(recorded)) == recorded
 
