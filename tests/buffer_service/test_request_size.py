@@ -179,6 +179,15 @@ async def test_requests_are_batched_by_their_class_and_each_answer_names_its_rou
 
 
 @in_virtual_time
+async def test_the_histogram_of_sizes_is_as_long_whatever_sizes_come():
+    async with serving_plan(classes(8), {"a": Function()}) as buffer:
+        await post(buffer, 0, 1, 2**24, LARGEST)
+        lines = (await buffer.get("/metrics"))[2].splitlines()
+    counts = [line.rpartition(b" ")[2] for line in lines if line.startswith(b"sluice_request_size_bucket")]
+    assert counts == [b"2.0"] * 24 + [b"3.0", b"4.0"]
+
+
+@in_virtual_time
 async def test_a_plan_that_tells_no_sizes_reads_none_and_shows_none():
     async with serving_plan(classes(8), {"a": Function()}) as told, serving(Function(), NO_BATCHING) as silent:
         assert (await told.post("/models/m", b"1", **{"sluice-size": "many"}))[0] == 400
