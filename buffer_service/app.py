@@ -19,7 +19,7 @@ import uvicorn
 import uvloop
 
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel, require
+from sluice.batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.http_protocol import limited_protocol
@@ -157,7 +157,6 @@ class BufferService:
     async def _follow(self, plan: Plan) -> None:
         """Serve a plan from now on; raises ``UnknownFunction`` or ``InvalidInput`` where it cannot be."""
         assert self._store is not None and self._callers is not None
-        require(plan.size is None, "size", plan.size, "none: this buffer reads no sizes of requests")
         check_waits(plan, self.settings.request_timeout)
         current = self._models.get(plan.model)
         await self._check_functions(plan, current.plan.all_routes if current is not None else [])

@@ -8,8 +8,9 @@ Key    ``NAMESPACE:{model}:arrival_stream``, in the slot of the model's other ke
        of its own there, ``NAMESPACE:{model:route}:arrival_stream``, and its name is in the set ``NAMESPACE:{model}:routes``.
 Id     ``N-0``, where N is the number of arrivals recorded so far, those of this entry included: the stream is trimmed by arrivals,
        not by entries, and a reader sees whether anything came before the oldest entry.
-Entry  one field ``call``: the time of the script call by the server's clock, a little-endian double of seconds since 1970; then for
-       each accepted arrival its age at that call, a little-endian float of seconds.
+Entry  a field ``call``: the time of the script call by the server's clock, a little-endian double of seconds since 1970; then for
+       each accepted arrival its age at that call, a little-endian float of seconds. Where the size of any was told there is a field
+       ``sizes``: the size of each, a little-endian float, ``nan`` of those that were not told.
 
 An arrival's time is the time of the call less its age, which the buffer process measured from the moment it had the whole request
 until it sent the call. The server's clock alone dates the arrivals, so the clocks of several processes need not agree; the ages
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
@@ -35,12 +36,12 @@ from redis.exceptions import MovedError, RedisError, ResponseError
 from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
-from sluice.buffer_service.arrival_record import Call, arrival_times
+from sluice.buffer_service.arrival_record import Arrivals, Call, arrivals
 from sluice.buffer_service.redis_servers import url_at
 from sluice.buffer_service.settings import NAMESPACE, without_password
 from sluice.buffer_service.store import queue_name
 
-FIELD = b"call"
+FIELD, SIZES = b"call", b"sizes"
 PAGE = 2000  # entries one read takes: some milliseconds of the server's time
 TIMEOUT = 10.0  # seconds a connection, or one read, may take
 
@@ -55,20 +56,27 @@ def routes_key(model: str, namespace: str = NAMESPACE) -> str:
     return f"{namespace}:{{{model}}}:routes"
 
 
-def pack_ages(ages: Sequence[float]) -> bytes:
-    """The ages of a call's arrivals as the script appends them to its own time."""
-    return struct.pack(f"<{len(ages)}f", *ages)
+def pack_floats(ages: Sequence[float], sizes: Sequence[float] = ()) -> bytes:
+    """The ages of a call's arrivals, and behind them their sizes where any was told, as the script puts them into an entry."""
+    return struct.pack(f"<{len(ages) + len(sizes)}f", *ages, *sizes)
 
 
-def unpack_call(entry_id: bytes, entry: bytes) -> Call:
-    """What the script wrote."""
-    n = (len(entry) - 8) // 4
-    values = struct.unpack(f"<d{n}f", entry)
-    return Call(values[0], values[1:], int(entry_id.partition(b"-")[0]) - n)
+def unpack_call(entry_id: bytes, entry: Mapping[bytes, bytes]) -> Call:
+    """What the script wrote; sizes that are not one for each arrival were not told."""
+    call, sizes = entry[FIELD], entry.get(SIZES, b"")
+    n = (len(call) - 8) // 4
+    values = struct.unpack(f"<d{n}f", call)
+    told = struct.unpack(f"<{n}f", sizes) if len(sizes) == 4 * n else ()
+    return Call(values[0], values[1:], int(entry_id.partition(b"-")[0]) - n, told)
 
 
 def read_arrivals(url: str, model: str, namespace: str = NAMESPACE) -> array[float]:
-    """The arrival times of a model that a Redis has seen, without a gap up to now.
+    """The times of ``read_requests``."""
+    return read_requests(url, model, namespace).times
+
+
+def read_requests(url: str, model: str, namespace: str = NAMESPACE) -> Arrivals:
+    """The arrivals of a model that a Redis has seen, without a gap up to now.
 
     Read from the newest backwards, in pages: what is trimmed meanwhile is missing at the old end alone.
 
@@ -85,6 +93,8 @@ def read_arrivals(url: str, model: str, namespace: str = NAMESPACE) -> array[flo
     -------
     times : array of doubles, shape (n,)
         Seconds since 1970, ascending; ``numpy.asarray`` takes it without a copy.
+    sizes : array of doubles, shape (n,) or (0,)
+        The size of each request, ``nan`` where it was not told; empty where none was.
 
     Raises
     ------
@@ -95,17 +105,17 @@ def read_arrivals(url: str, model: str, namespace: str = NAMESPACE) -> array[flo
     """
     try:
         keys = [stream_key(model, namespace, route) for route in ["", *_routes(url, routes_key(model, namespace))]]
-        times = arrival_times(*(_newest_first(url, key) for key in keys))
+        found = arrivals(*(_newest_first(url, key) for key in keys))
     except ResponseError as error:
         raise StoreUnavailable(f"Redis refused: {error}") from error
     except (RedisError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
     except (ValueError, TypeError) as error:  # redis-py's words for a scheme, a port, a parameter that it does not know
         raise InvalidInput("url", without_password(url), f"redis://, rediss:// or unix:// ({error})") from None
-    if not times:
+    if not found.times:
         allowed = f"a model whose requests a buffer took with this Redis; no arrivals seen yet for model {model!r}"
         raise InvalidInput("model", model, allowed)
-    return times
+    return found
 
 
 class RecordAddress(NamedTuple):
@@ -154,7 +164,7 @@ def _newest_first(url: str, key: str) -> Iterator[Call]:
                 return
             entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", page)
             for entry_id, fields in entries:
-                yield unpack_call(entry_id, fields[FIELD])
+                yield unpack_call(entry_id, fields)
             if len(entries) < PAGE:
                 return
             newest = f"({entry_id.decode()}"

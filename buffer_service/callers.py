@@ -24,7 +24,7 @@ def new_process_name() -> str:
     return secrets.token_hex(PROCESS_LENGTH // 2)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Waiting(Caller):
     """One caller, and what he waits for."""
 
@@ -50,12 +50,12 @@ class Callers:
         """An id for a request of this process."""
         return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
 
-    def add(self, queue: str, item: Item, came: float) -> asyncio.Future[Answer]:
+    def add(self, queue: str, item: Item, came: float, size: float | None = None) -> asyncio.Future[Answer]:
         """Wait for the answer to ``item``; the future fails with ``DeadlinePassed`` when its time is over."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = self._loop.create_future()
-        self.waiting[item.id] = Waiting(queue, item, came, answered)
+        self.waiting[item.id] = Waiting(queue, item, came, size, answered=answered)
         if self._timer is None:
             self._timer = self._loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return answered

@@ -155,8 +155,8 @@ class Dispatcher:
         self._kick()
         await taken
 
-    async def submit(self, content_type: str, headers: dict[str, str], body: bytes) -> Answer:
-        """One request, until it is answered.
+    async def submit(self, content_type: str, headers: dict[str, str], body: bytes, size: float | None = None) -> Answer:
+        """One request, of a size if it was told, until it is answered.
 
         Raises
         ------
@@ -169,9 +169,9 @@ class Dispatcher:
                 self._call_soon()
             raise refusal
         item = Item(self._callers.new_id(), content_type, body, headers)
-        answered = self._callers.add(self._state.name, item, came)
+        answered = self._callers.add(self._state.name, item, came, size)
         caller = self._callers.waiting[item.id]
-        self._state.came(came, item)
+        self._state.came(came, item, size)
         if self._state.ending:
             answered.add_done_callback(self._has_ended)
         self._call_soon()

@@ -1,15 +1,21 @@
 """What crosses a store between processes, which may be of two versions while a deployment is rolled over: members and messages.
 
-    member      a request while it waits: 16 bytes, its id, which every store reads; then [content_type, headers, body]
+    member      a request while it waits: 16 bytes, its id, which every store reads; then [content_type, headers, body]; version 2
+                has the request's size in front of the bracket, a double of 9 bytes
     message     [answer, ...]: answers whose callers wait at the process that it is sent to
 
 The brackets are msgpack, and its first byte tells the version: the head of an array is version 1; a later version puts its number,
 2 to 127, in front, which is what a small integer is in msgpack. So a process reads what it knows, names what it does not, and takes
-anything else for garbage. Who changes a format releases a version that reads the new one before one that writes it.
+anything else for garbage. Who changes a format releases a version that reads the new one before one that writes it. Version 2 is
+written where a plan tells sizes alone, and a process that cannot read it refuses such a plan: it comes after all processes.
 """
 
 from __future__ import annotations
 
+import math
+import struct
+from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +23,11 @@ import msgspec
 from sluice.buffer_service.store import ID_LENGTH
 from sluice.lambda_fn.contract import Answer, Item, WireError, check_sendable
 
-VERSION = 1
+MEMBERS, MESSAGES = 2, 1
+"""The latest version of each."""
+SIZED = struct.Struct(f">{ID_LENGTH}xBBd")
+"""Behind the id of a member that has a size: the version, the byte of msgpack for a double, the size."""
+DOUBLE = 0xCB
 SHOWN = 32  # bytes of what cannot be read that go into the log
 
 
@@ -41,21 +51,38 @@ _decode_answers = msgspec.msgpack.Decoder(list[Answer]).decode
 _GARBAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def encode_member(item: Item) -> bytes:
-    """A member of the queue: the request's id, then the rest."""
-    return item.id.encode() + _encode(_Body(item.content_type, item.headers, item.body))
+def encode_member(item: Item, size: float | None = None) -> bytes:
+    """A member of the queue: the request's id, its size where it was told, then the rest."""
+    told = b"" if size is None else SIZED.pack(MEMBERS, DOUBLE, size)[ID_LENGTH:]
+    return item.id.encode() + told + _encode(_Body(item.content_type, item.headers, item.body))
 
 
 def decode_member(member: bytes) -> Item:
     """The inverse of ``encode_member``; raises ``Unreadable``."""
     if not has_id(member):
         raise Unreadable(unnamed(member))
-    rest = memoryview(member)[ID_LENGTH:]
+    rest = memoryview(member)[ID_LENGTH if member_size(member) is None else SIZED.size :]
     try:
         body = _decode_body(rest)
     except _GARBAGE as error:
-        raise Unreadable(f"the request {member_id(member)}: {_what(bytes(rest), error)}") from None
+        raise Unreadable(f"the request {member_id(member)}: {_what(bytes(rest), error, MEMBERS)}") from None
     return Item(member_id(member), body.content_type, body.body, body.headers)
+
+
+def member_size(member: bytes) -> float | None:
+    """The size of the request that a member is; ``None`` where it was not told, and of garbage."""
+    if len(member) < SIZED.size or member[ID_LENGTH] != MEMBERS or member[ID_LENGTH + 1] != DOUBLE:
+        return None
+    size: float = SIZED.unpack_from(member)[2]
+    return size
+
+
+def member_sizes(members: Sequence[bytes]) -> array[float]:
+    """The size of each, ``nan`` where it was not told; empty where it was of none."""
+    sizes = [member_size(member) for member in members]
+    if sizes.count(None) == len(sizes):
+        return array("d")
+    return array("d", [math.nan if size is None else size for size in sizes])
 
 
 def member_id(member: bytes) -> str:
@@ -85,16 +112,16 @@ def decode_answers(message: bytes) -> list[Answer]:
         for answer in answers:
             check_sendable(answer)
     except _GARBAGE as error:
-        raise Unreadable(_what(message, error)) from None
+        raise Unreadable(_what(message, error, MESSAGES)) from None
     except WireError as error:
         raise Unreadable(str(error)) from None
     return answers
 
 
-def _what(data: bytes, error: Exception) -> str:
-    """What data is that is not of a known version."""
-    if data and VERSION < data[0] < 0x80:
-        return f"version {data[0]} is not known here; known: {VERSION}"
+def _what(data: bytes, error: Exception, latest: int) -> str:
+    """What data is that is of none of the versions up to the latest known."""
+    if data and latest < data[0] < 0x80:
+        return f"version {data[0]} is not known here; known: {' to '.join(map(str, sorted({1, latest})))}"
     return f"{_shown(data)} cannot be read ({error})"
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from sluice.batching import Policy
-from sluice.buffer_service.arrival_record import ArrivalRecord
+from sluice.buffer_service.arrival_record import ArrivalRecord, Arrivals
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, queue_name
 
@@ -37,8 +37,12 @@ class MemoryBackend:
         return self.queues[name]
 
     def arrival_times(self, model: str) -> array[float]:
-        """What ``arrival_stream.read_arrivals`` reads from Redis, by this process's monotonic clock."""
-        return self.records[model].arrival_times()
+        """The times of ``arrivals``."""
+        return self.arrivals(model).times
+
+    def arrivals(self, model: str) -> Arrivals:
+        """What ``arrival_stream.read_requests`` reads from Redis, by this process's monotonic clock."""
+        return self.records[model].arrivals()
 
 
 class MemoryStore:

@@ -140,7 +140,8 @@ class _Refused(NamedTuple):
 
 def _shown(route: Route) -> str:
     """A route as the log has it."""
-    share = f"{route.name} with {100 * route.share:.3g} %: " if route.name else ""
+    bound = f" up to {route.up_to:g}" if route.up_to is not None else ""
+    share = f"{route.name}{bound} with {100 * route.share:.3g} %: " if route.name else ""
     return f"{share}{route.policy.kind} on {route.function}"
 
 

@@ -77,7 +77,8 @@ class QueueState:
         accepted = max(0, min(len(events.arrivals), limits.max_queue_length - len(batcher)))
         arrivals = events.arrivals[:accepted]
         if accepted and limits.arrivals_kept and not events.recorded:
-            self.record.note(now, events.ages[:accepted] or (0.0,) * accepted, limits.arrivals_kept)
+            ages = events.ages[:accepted] or (0.0,) * accepted
+            self.record.note(now, ages, limits.arrivals_kept, events.sizes[:accepted])
         if events.leaving:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:

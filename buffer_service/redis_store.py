@@ -34,7 +34,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching import Policy
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.arrival_stream import pack_ages, routes_key, stream_key
+from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
 from sluice.buffer_service.breaker import Breaker
 from sluice.buffer_service.redis_servers import Away, Command, Servers
 from sluice.buffer_service.settings import NAMESPACE
@@ -232,7 +232,10 @@ class RedisQueue:
         serving = events.serving
         arguments: list[Any] = [self._process, self._serial, "" if now is None else repr(now), *self._head]
         arguments += (int(events.leaving), len(events.completed), -1 if serving is None else len(serving))
-        arguments += (0 if events.recorded else self._arrivals_kept, pack_ages(events.ages or (0.0,) * len(events.arrivals)))
+        arguments += (
+            0 if events.recorded else self._arrivals_kept,
+            pack_floats(events.ages or (0.0,) * len(events.arrivals), events.sizes),
+        )
         arguments.append(len(events.gone))
         arguments += events.completed
         arguments += serving or ()

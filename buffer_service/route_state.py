@@ -67,7 +67,7 @@ from sluice.batching.policy import greedy
 from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
-from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_id, member_id, unnamed
+from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_id, member_id, member_sizes, unnamed
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.lambda_fn.contract import Answer, Item, failed
 
@@ -125,11 +125,12 @@ ENDING = (Life.LEAVING, Life.CLEARING)
 
 @dataclass(slots=True)
 class Caller:
-    """Who waits at this process for an answer to ``item``; ``queue`` is where, ``came`` is when (s)."""
+    """Who waits at this process for an answer to ``item``; ``queue`` is where, ``came`` is when (s), ``size`` what was told."""
 
     queue: str
     item: Item
     came: float
+    size: float | None = None
 
 
 class Call(NamedTuple):
@@ -304,9 +305,9 @@ class RouteState:
         """The model as the function knows it."""
         return self._route.variant or self._model
 
-    def came(self, now: float, item: Item) -> None:
-        """A request of a caller here, who was not refused."""
-        self._arrivals.append((now, encode_member(item)))
+    def came(self, now: float, item: Item, size: float | None = None) -> None:
+        """A request of a caller here, who was not refused, and its size where it was told."""
+        self._arrivals.append((now, encode_member(item, size)))
         self._ask_at = AT_ONCE
 
     def refuses(self, now: float) -> DispatchFailed | None:
@@ -330,7 +331,7 @@ class RouteState:
             return False
         caller.queue = TOLD
         self._admission.left(now, now - caller.came)
-        member = encode_member(caller.item)
+        member = encode_member(caller.item, caller.size)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
@@ -550,7 +551,8 @@ class RouteState:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
             return Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone)
         members = [member for _, member in asked.arrivals]
-        return Events(members, asked.completed, serving, leaving, [now - came for came, _ in asked.arrivals], gone=asked.gone)
+        ages = [now - came for came, _ in asked.arrivals]
+        return Events(members, asked.completed, serving, leaving, ages, gone=asked.gone, sizes=member_sizes(members))
 
     def _due_messages(self, now: float) -> list[Message]:
         due = [message for message in self._messages if message.due <= now]
@@ -663,7 +665,7 @@ class RouteState:
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._waits_here(request_id)]
-        self._arrivals = [(caller.came, encode_member(caller.item)) for caller in callers] + self._arrivals
+        self._arrivals = [(caller.came, encode_member(caller.item, caller.size)) for caller in callers] + self._arrivals
         self._ask_at = AT_ONCE
 
     # -- batches under way
@@ -815,7 +817,8 @@ class RouteState:
 
     def _move_on(self, batch: BatchState, part: Part) -> None:
         """Other routes get the items of a part."""
-        batch.moving += [encode_member(item) for item in part.items if self._wanted(item.id)]
+        members = {member_id(member): member for member in batch.members}  # with the size that was told
+        batch.moving += [members[item.id] for item in part.items if self._wanted(item.id)]
 
     def _wake(self, now: float) -> None:
         """Go on with the batches that are to be looked at."""

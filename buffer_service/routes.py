@@ -6,7 +6,8 @@
     GET  /v2  /v2/health/live  /v2/health/ready       the server; ready where all models are, and not while it is shut down
     GET  /metrics                                     Prometheus
 
-A body is never parsed for its meaning; JSON is only checked to be JSON, because it is embedded as it is into a batch. Errors are
+A body is never parsed for its meaning, but for the size of a request where the plan says that it is told there; JSON is only
+checked to be JSON, because it is embedded as it is into a batch. Errors are
 problem details (RFC 9457) with one more member, ``error``, where clients of the Open Inference Protocol look for the text.
 """
 
@@ -220,7 +221,8 @@ class Routes:
                 except WireError as error:
                     raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
             with scope.get(CONNECTION) or Connection():
-                answer = await served.submit(content_type, headers, body)
+                size = served.size_of(scope["headers"], headers, body)
+                answer = await served.submit(content_type, headers, body, size)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
 

@@ -1,17 +1,24 @@
-"""Which route a request takes: dealt by the shares, without chance. What may live here: the deal, no queue and no clock.
+"""Which route a request takes: dealt by the shares, without chance, or the route of its size. What may live here: the choice, no
+queue and no clock.
 
-The rule is Tijdeman's for the chairman assignment problem. At the ``n``-th request a route of share ``s`` that got ``x`` of those
-before is owed ``n s - x``. Who is owed at least ``1 / (2 k - 2)`` may get it, where ``k`` is the number of routes; of these it goes
-to the one that would soonest be owed more than ``1 - 1 / (2 k - 2)``, the first named of equals. So no route ever has a whole
-request more or less than its share, whatever the shares and however many routes; dealing to whom the most is owed does not promise
-that.
+By size, a request takes the first route whose ``up_to`` is at least its size, and the last one where it is not told.
+
+The rule of the deal is Tijdeman's for the chairman assignment problem. At the ``n``-th request a route of share ``s`` that got
+``x`` of those before is owed ``n s - x``. Who is owed at least ``1 / (2 k - 2)`` may get it, where ``k`` is the number of routes;
+of these it goes to the one that would soonest be owed more than ``1 - 1 / (2 k - 2)``, the first named of equals. So no route ever
+has a whole request more or less than its share, whatever the shares and however many routes; dealing to whom the most is owed does
+not promise that.
 
 Reference: R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980), 323-330.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from sluice.batching.documents import Route
 
 ROUNDING = 1e-9  # of a request: what is owed is a sum of many shares
 
@@ -35,8 +42,8 @@ class Router:
         self._slack = 1 / (2 * len(shares) - 2) if len(shares) > 1 else 0.0
         self._owed = dict.fromkeys(shares, 0.0)
 
-    def next(self) -> str:
-        """The route of the next request."""
+    def next(self, size: float | None = None) -> str:
+        """The route of the next request, of whatever size."""
         if self._only is not None:
             return self._only
         owed, slack = self._owed, self._slack
@@ -48,3 +55,15 @@ class Router:
         chosen = chosen or max(owed, key=owed.__getitem__)  # rounding of a hundred million requests
         owed[chosen] -= 1
         return chosen
+
+
+class SizeClasses:
+    """The routes of a plan that tells sizes, ascending by ``up_to``."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._names = [route.name for route in routes]
+        self._bounds = [math.inf if route.up_to is None else route.up_to for route in routes]
+
+    def next(self, size: float | None = None) -> str:
+        """The route of a request of this size."""
+        return self._names[-1 if size is None else bisect_left(self._bounds, size)]

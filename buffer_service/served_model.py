@@ -17,16 +17,18 @@ from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.invokers import Invoker
+from sluice.buffer_service.members import member_size
+from sluice.buffer_service.request_size import Headers, size_reader
 from sluice.buffer_service.room import Room
 from sluice.buffer_service.route_state import Caller
-from sluice.buffer_service.routing import Router
+from sluice.buffer_service.routing import Router, SizeClasses
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry
 from sluice.lambda_fn.contract import Answer
 
 
 class ServedModel:
-    """Takes the requests of a model, each by the route whose turn it is; needs a running event loop.
+    """Takes the requests of a model, each by the route whose turn it is, or by that of its size; needs a running event loop.
 
     Answers of functions take ``room`` until their batch has ended.
     """
@@ -53,7 +55,8 @@ class ServedModel:
         self._in_force = {route.name for route in plan.all_routes}
         for route in plan.all_routes:
             self._open(route)
-        self._router = Router({route.name: route.share for route in plan.all_routes})
+        self._deal = Router({route.name: route.share for route in plan.all_routes})
+        self._by_size(plan)
 
     async def follow(self, plan: Plan) -> None:
         """Another plan is in force, also for those who wait already."""
@@ -69,14 +72,26 @@ class ServedModel:
                 self._dispatchers[name].follow(route, self._slo())
             else:
                 self._open(route)
-        self._router.follow({name: route.share for name, route in routes.items()})
+        self._deal.follow({name: route.share for name, route in routes.items()})
+        self._by_size(plan)
         self._in_force = set(routes)
         for name in gone:
             self._dispatchers[name].retire()
 
-    def submit(self, content_type: str, headers: dict[str, str], body: bytes) -> Coroutine[Any, Any, Answer]:
-        """``Dispatcher.submit`` of the route whose turn it is."""
-        return self._dispatchers[self._router.next()].submit(content_type, headers, body)
+    def size_of(self, came_with: Headers, headers: dict[str, str], body: bytes) -> float | None:
+        """The size of a request that ``came_with`` these headers, as the plan in force has it told; ``None`` where it is not.
+
+        Raises ``InvalidInput`` where what is told is no size.
+        """
+        return self._read_size(came_with, headers, body) if self._read_size is not None else None
+
+    def submit(
+        self, content_type: str, headers: dict[str, str], body: bytes, size: float | None = None
+    ) -> Coroutine[Any, Any, Answer]:
+        """``Dispatcher.submit`` of the route whose turn it is, or of that of the size."""
+        if size is not None:
+            self.telemetry.sized(size)
+        return self._dispatchers[self._router.next(size)].submit(content_type, headers, body, size)
 
     async def describe(self) -> dict[str, Any]:
         """The metadata of the model, from the first route whose function answers, and the plan in force.
@@ -103,6 +118,11 @@ class ServedModel:
         await asyncio.gather(*self._closing.values(), *(dispatcher.close() for dispatcher in retired))
         await asyncio.gather(*(dispatcher.close() for dispatcher in self._dispatchers.values()))
 
+    def _by_size(self, plan: Plan) -> None:
+        """Whether the routes of the plan are chosen by size, and how that is read."""
+        self._read_size = size_reader(plan.size) if plan.size is not None else None
+        self._router: Router | SizeClasses = SizeClasses(plan.all_routes) if plan.size is not None else self._deal
+
     def _open(self, route: Route) -> None:
         telemetry = self.telemetry.route(route.name) if route.name else self.telemetry
         parts = self._store, self._limits, self._callers, self._invoker, telemetry
@@ -123,7 +143,7 @@ class ServedModel:
         """What waited at a retired route, to those in force."""
         by_route: defaultdict[str, list[bytes]] = defaultdict(list)
         for member in members:
-            by_route[self._router.next()].append(member)
+            by_route[self._router.next(member_size(member))].append(member)
         for name, theirs in by_route.items():
             if name in self._dispatchers:
                 await self._dispatchers[name].adopt(theirs)

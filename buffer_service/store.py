@@ -44,8 +44,9 @@ class Events:
     not been heard of within the lease, and batches of this process that it does not know of (an answer that got lost).
     ``leaving`` takes the events but releases nothing, and forgets this process once it serves nothing.
     ``ages`` says how many seconds before this call each of the arrivals came; without it, all came now. The rule does not read
-    them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned. ``recorded`` arrivals are
-    in it already: they come from another queue of the model. ``gone`` are members of this process's callers who wait no more.
+    them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned, and so are ``sizes``, that
+    of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in the record already: they come from another
+    queue of the model. ``gone`` are members of this process's callers who wait no more.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -55,6 +56,7 @@ class Events:
     ages: Sequence[float] = ()
     recorded: bool = False
     gone: Sequence[bytes] = ()
+    sizes: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from sluice.buffer_service.tallies import Count, Counters, Histograms
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+REQUEST_SIZES = tuple(2**i for i in range(25))  # tokens, pixels or bytes
 MOST_WORKERS = 1024  # by which ejections are counted; plans come and go, and name others
 SAMPLE = 100  # values that one line of the embedded metric format may carry
 
@@ -55,6 +56,8 @@ class Telemetry:
         self._suspensions = Counter("sluice_function_suspensions", text, labels, registry=registry)
         self._queue = Gauge("sluice_queue_length", "Requests waiting, when last seen.", labels, registry=registry)
         self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "digest", "function", "policy"), registry=registry)
+        name, text = "sluice_request_size", "Of requests, as the plan has it told, in the model's own unit."
+        self._request_sizes = Histograms(name, text, labels, REQUEST_SIZES, registry)
         labels = ("model", "route")
         self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
         self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
@@ -177,6 +180,10 @@ class ModelTelemetry:
         _keep(self._latencies, latency, self._answers)
         if route is not None and route in self._routes:
             self._routes[route].counted(status, latency)
+
+    def sized(self, size: float) -> None:
+        """A request came whose size was told."""
+        self._telemetry._request_sizes.labels(self.name).observe(size)
 
     def sent(self, batch_size: int) -> None:
         """A batch leaves."""

@@ -4,6 +4,7 @@ SLUICE_MODEL               what is served: package.module:Class, file.py:Class o
 SLUICE_MODEL_NAME          the name it answers to; by default the class's `name`, or else its name, or the file's, as `text-encoder`
 SLUICE_SLEEPER_INTERCEPT   seconds, and
 SLUICE_SLEEPER_SLOPE       seconds per request: instead of SLUICE_MODEL, a model that only takes time; 0 and 0 is the no-op
+SLUICE_SLEEPER_SIZE_SLOPE  seconds per request and unit of the size of the largest in the batch, as of a model that pads
 SLUICE_THREADS             threads of one execution; by default one per vCPU that the memory size buys, at least 1
 
 The task root is LAMBDA_TASK_ROOT, or else the folder that this was started in. Instead of a class, an object with ``predict`` may
@@ -20,6 +21,7 @@ from .models.base import Model
 from .models.sleeper import Sleeper
 
 MB_PER_VCPU = 1769
+SLEEPER = ("SLUICE_SLEEPER_INTERCEPT", "SLUICE_SLEEPER_SLOPE", "SLUICE_SLEEPER_SIZE_SLOPE")
 NETWORK = ".onnx"
 
 
@@ -33,12 +35,11 @@ def load_model(environment: Mapping[str, str] = os.environ) -> Model:
         file, name = environment["SLUICE_MODEL_FILE"], environment.get("SLUICE_MODEL", "NAME")
         raise LoadingError(f"SLUICE_MODEL_FILE: no longer read; set SLUICE_MODEL={file} and SLUICE_MODEL_NAME={name}")
     named = environment.get("SLUICE_MODEL", "")
-    sleeps = [variable for variable in ("SLUICE_SLEEPER_INTERCEPT", "SLUICE_SLEEPER_SLOPE") if variable in environment]
+    sleeps = [variable for variable in SLEEPER if variable in environment]
     if named and sleeps:
         raise LoadingError(f"SLUICE_MODEL and {sleeps[0]} are both set; allowed: one kind of model")
     if sleeps:
-        intercept, slope = (_seconds(environment, f"SLUICE_SLEEPER_{term}") for term in ("INTERCEPT", "SLOPE"))
-        return Sleeper(_name(environment, ""), intercept, slope)
+        return Sleeper(_name(environment, ""), *(_seconds(environment, variable) for variable in SLEEPER))
     if not named:
         raise LoadingError("SLUICE_MODEL: not set; allowed: package.module:Class, file.py:Class or network.onnx")
     if named.endswith(NETWORK):

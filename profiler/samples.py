@@ -1,4 +1,4 @@
-"""The request that a sweep repeats: the user's own, or one made from what the function says its model takes.
+"""The request that a sweep repeats, or one of each size: the user's own, or made from what the function says its model takes.
 
 Service times depend on the request (parsing JSON is part of them), so a sample of the real traffic is the better of the two.
 """
@@ -19,11 +19,15 @@ from sluice.profiler.invocations import Invocation, Invoke
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One request as its caller would send it; a body of a JSON type must be JSON (``InvalidInput``)."""
+    """One request as its caller would send it; a body of a JSON type must be JSON (``InvalidInput``).
+
+    ``size`` is its size in the model's own unit, where requests are told apart by that.
+    """
 
     body: bytes
     content_type: str = contract.JSON
     headers: dict[str, str] = {}
+    size: float | None = None
 
     def __post_init__(self) -> None:
         if contract.is_json(self.content_type):

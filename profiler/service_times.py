@@ -1,8 +1,8 @@
-"""Service times of a function over memory and batch size, measured by invoking it.
+"""Service times of a function over memory, batch size and the size of requests, measured by invoking it.
 
 The sweep invokes one batch at a time, so that nothing queues and what Lambda reports as Duration is the service time l(M, b) of
-docs/model.md. It proceeds in rounds; in each round every open point (memory, batch size) is run once, in random order, so that a
-drift of the machine touches all points alike. The first run of a point warms it up and is not counted.
+docs/model.md. It proceeds in rounds; in each round every open point (memory, batch size, size of its requests) is run once, in
+random order, so that a drift of the machine touches all points alike. The first run of a point warms it up and is not counted.
 
 Stopping rule. A point is closed as *precise* when the 95 % confidence interval of its mean (Student t, n - 1 degrees of freedom)
 has a half-width of at most ``precision`` times the mean, after at least ``n_min`` runs; else after ``n_max`` runs; else when its
@@ -17,6 +17,7 @@ Cold starts (the report has an INIT duration) are kept apart by memory size and 
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -45,8 +46,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         Name, ``name:alias`` or ARN; with ``{memory_mb}`` in it where several memory sizes are asked for; or a worker's address.
     memory_sizes, batch_sizes:
         MB, requests; of a worker, the one that it has.
-    sample:
-        The request that fills the batches.
+    samples:
+        The request that fills the batches; or several that have sizes, of which each batch has one: every size is measured.
     model:
         The model's name in the batches.
     precision:
@@ -62,7 +63,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     function: str
     memory_sizes: tuple[int, ...]
     batch_sizes: tuple[int, ...]
-    sample: Sample
+    samples: tuple[Sample, ...]
     model: str
     precision: float = 0.03
     n_min: int = 20
@@ -90,10 +91,13 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         require(self.n_min >= 2, "n_min", self.n_min, "an integer >= 2")
         require(self.n_max >= self.n_min, "n_max", self.n_max, f"an integer >= n_min ({self.n_min})")
         require(0 < self.max_seconds < math.inf, "max_seconds", self.max_seconds, "a number of seconds > 0")
-        size = len(contract.encode_batch(sample_batch(self.sample, self.model, max(self.batch_sizes))))
+        sizes = [sample.size for sample in self.samples]
+        told = sizes == [None] or (len(sizes) > 0 and None not in sizes and len(set(sizes)) == len(sizes))
+        require(told, "size", sizes, "a size of every payload, each once, or one payload without")
+        require(all(0 <= size < math.inf for size in sizes if size is not None), "size", sizes, "sizes >= 0")
         limit = payload_limit(self.function)
-        if size > limit:
-            largest = largest_batch(self.sample, self.model, limit)
+        largest = min(largest_batch(sample, self.model, limit) for sample in self.samples)
+        if max(self.batch_sizes) > largest:
             fitting = f"at most {largest}" if largest else "none: a single request is too large"
             who = "the worker's" if is_worker(self.function) else "Lambda's"
             allowed = f"{fitting}, the largest batch of this payload within {who} {limit} bytes"
@@ -109,7 +113,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         Runs follow one another, so what is billed cannot exceed the wall time at the largest memory size, but for the rounding of
         each run up to a millisecond and for the one run under way when the time is up.
         """
-        invocations = len(self.memory_sizes) * len(self.batch_sizes) * (self.n_max + 1) + (max(self.batch_sizes) > 1)
+        points = len(self.memory_sizes) * len(self.batch_sizes) * len(self.samples)
+        invocations = points * (self.n_max + 1) + (max(self.batch_sizes) > 1)
         gigabytes = max(self.memory_sizes) / 1024
         return SweepCost(invocations, gigabytes * (self.max_seconds + 0.001 * invocations), self.max_seconds)
 
@@ -137,6 +142,12 @@ class MeasuredPoint(msgspec.Struct, frozen=True):
     n: int
     relative_half_width: float
     stopped: str
+    size: float | None = None
+
+    @property
+    def setting(self) -> str:
+        """What was measured, in words."""
+        return f"{self.memory_mb} MB, batch size {self.batch_size}" + ("" if self.size is None else f", size {self.size:g}")
 
 
 class MeasuredServiceTimes(msgspec.Struct, frozen=True):
@@ -172,6 +183,7 @@ class Progress(msgspec.Struct, frozen=True):
     batch_size: int
     invocations: int
     seconds: float
+    size: float | None = None
 
 
 def relative_half_width(durations: Sequence[float]) -> float:
@@ -199,7 +211,7 @@ def measure_service_times(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> MeasuredServiceTimes:
-    """Measure the service times of a function over memory and batch size.
+    """Measure the service times of a function over memory and batch size, and the size of requests where there are several.
 
     Parameters
     ----------
@@ -223,7 +235,7 @@ def measure_service_times(
     InvalidInput
         A function does not exist, or has another memory size than its name was to select.
     FunctionFailed
-        A run failed or an item was not answered with 200; names the memory size, the batch size and what the function said.
+        A run failed or an item was not answered with 200; names the point and what the function said.
     DispatchFailed
         The service does not answer.
     NotConverged
@@ -236,13 +248,14 @@ def measure_service_times(
 
 
 class _Point:
-    """The runs of one (memory, batch size) so far."""
+    """The runs of one (memory, batch size, size of requests) so far."""
 
-    def __init__(self, sweep: Sweep, memory_mb: int, batch_size: int) -> None:
+    def __init__(self, sweep: Sweep, memory_mb: int, batch_size: int, sample: Sample) -> None:
         self.memory_mb = memory_mb
         self.batch_size = batch_size
+        self.size = sample.size
         self.function = sweep.function_at(memory_mb)
-        self.batch = sample_batch(sweep.sample, sweep.model, batch_size)
+        self.batch = sample_batch(sample, sweep.model, batch_size)
         self.payload = contract.encode_batch(self.batch)
         self.durations: list[float] = []
         self.billed: list[float] = []
@@ -256,7 +269,7 @@ class _Point:
         self.stopped: str | None = None
 
     def __str__(self) -> str:
-        return f"memory_mb {self.memory_mb}, batch_size {self.batch_size}"
+        return f"memory_mb {self.memory_mb}, batch_size {self.batch_size}" + ("" if self.size is None else f", size {self.size:g}")
 
     def ran(self, run: Invocation, seconds: float) -> None:
         """Take in a run that took ``seconds`` of wall time; one that started cold is paid for, and measures nothing."""
@@ -286,7 +299,7 @@ class _Point:
 
     def profile_point(self) -> ProfilePoint:
         billed, overhead = float(np.mean(self.billed)), float(np.mean(self.overheads))
-        return ProfilePoint(self.memory_mb, self.batch_size, summarize(self.durations), billed, overhead)
+        return ProfilePoint(self.memory_mb, self.batch_size, summarize(self.durations), billed, overhead, size=self.size)
 
 
 class _Measurement:
@@ -304,7 +317,9 @@ class _Measurement:
         self.on_progress = on_progress
         self.clock = clock
         self.started = clock()
-        self.points = [_Point(sweep, m, b) for m in sorted(sweep.memory_sizes) for b in sorted(sweep.batch_sizes)]
+        samples = sorted(sweep.samples, key=lambda sample: sample.size or 0.0)
+        settings = itertools.product(sorted(sweep.memory_sizes), sorted(sweep.batch_sizes), samples)
+        self.points = [_Point(sweep, memory_mb, batch_size, sample) for memory_mb, batch_size, sample in settings]
         self.sharable = 0.0  # s that the points share: those of the sweep without the warm-ups
         self.inits: dict[int, list[float]] = {}
         self.invocations = 0
@@ -402,7 +417,8 @@ class _Measurement:
         seconds = self.elapsed()
         fraction = min(1.0, max(by_runs, seconds / self.sweep.max_seconds))
         closed = sum(p.stopped is not None for p in self.points)
-        self.on_progress(Progress(fraction, closed, len(self.points), point.memory_mb, point.batch_size, self.invocations, seconds))
+        at = point.memory_mb, point.batch_size, self.invocations, seconds, point.size
+        self.on_progress(Progress(fraction, closed, len(self.points), *at))
 
     def result(self, measured_at: str | None, one_by_one: str | None) -> MeasuredServiceTimes:
         known = [point for point in self.points if len(point.durations) >= 2]
@@ -424,5 +440,7 @@ class _Measurement:
                 "allow more time, or ask for fewer points"
             )
             raise NotConverged(reason, profile, math.inf)
-        points = [MeasuredPoint(p.memory_mb, p.batch_size, len(p.durations), p.half_width, p.stopped or TIME_UP) for p in known]
+        points = [
+            MeasuredPoint(p.memory_mb, p.batch_size, len(p.durations), p.half_width, p.stopped or TIME_UP, p.size) for p in known
+        ]
         return MeasuredServiceTimes(profile, points, SweepCost(self.invocations, self.gb_seconds, self.elapsed()))

@@ -17,7 +17,8 @@
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
---       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each
+--       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each; behind these their
+--          sizes, '<f' each, where any was told
 --       12 number of members that have gone
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
@@ -182,7 +183,12 @@ if accepted > 0 and kept > 0 then
   local count = accepted + (last and tonumber(string.match(last[1], '%d+')) or 0)
   local oldest, id = string.format('%.0f', math.max(0, count - kept + 1)), string.format('%.0f-0', count)
   local call = struct.pack('<d', now) .. string.sub(ARGV[11], 1, 4 * accepted)
-  local added = redis.pcall('XADD', KEYS[9], 'MINID', '~', oldest, id, 'call', call)
+  local entry = { 'call', call }
+  local first_size = 4 * (#ARGV - argument) + 1
+  if #ARGV[11] >= first_size then
+    entry[3], entry[4] = 'sizes', string.sub(ARGV[11], first_size, first_size - 1 + 4 * accepted)
+  end
+  local added = redis.pcall('XADD', KEYS[9], 'MINID', '~', oldest, id, unpack(entry))
   if type(added) == 'table' and added.err then redis.call('DEL', KEYS[9]) end
 end
 

@@ -36,7 +36,7 @@ from typing import get_type_hints
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import Policy, greedy, size_or_timeout
 
-from ..loading import LoadingError, load_model
+from ..loading import SLEEPER, LoadingError, load_model
 from ..models.base import Model
 from .energy import open_energy
 from .http_server import HttpLimits, HttpServer
@@ -149,7 +149,7 @@ def _loader(named: Named, settings: WorkerSettings, environment: Mapping[str, st
     """All that the worker knows of ``loading``."""
     wanted = {**environment, "SLUICE_THREADS": str(settings.execution_threads)}
     if named.spec:
-        for variable in ("SLUICE_SLEEPER_INTERCEPT", "SLUICE_SLEEPER_SLOPE", "SLUICE_MODEL_NAME"):
+        for variable in (*SLEEPER, "SLUICE_MODEL_NAME"):
             wanted.pop(variable, None)
         wanted["SLUICE_MODEL"] = named.spec
         if named.name:

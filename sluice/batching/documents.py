@@ -352,7 +352,8 @@ class RequestSize(_Part, frozen=True):
         elif self.by == "json":
             allowed = "a path such as inputs.0.shape.1: 1 to 16 keys or positions with dots between, 256 characters at most"
             keys = self.name.split(".")
-            require(len(self.name) <= 256 and len(keys) <= 16 and all(keys), "size.name", self.name, allowed)
+            readable = self.name.isprintable() and not {'"', "\\"}.intersection(self.name)
+            require(readable and len(self.name) <= 256 and len(keys) <= 16 and all(keys), "size.name", self.name, allowed)
         else:
             require(not self.name, "size.name", self.name, "none beside bytes: it is the length of the body")
 

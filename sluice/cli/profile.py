@@ -1,4 +1,4 @@
-"""`sluice profile`: measure a function's service times over memory and batch sizes."""
+"""`sluice profile`: measure a function's service times over memory and batch sizes, and sizes of requests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import sluice.profiler.service_times as service_times
 from sluice.batching.documents import PLACEHOLDER, model_of, write
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.cli import output
+from sluice.cli.sized_files import read_sized_files
 from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
@@ -28,7 +29,13 @@ BATCH_SIZES = "1,2,4,8,16,32"
 @click.argument("function")
 @click.option("--memory", help="Memory sizes in MB, separated by commas; of a worker what it has, where it does not say it.")
 @click.option("--batch-size", help=f"Batch sizes, separated by commas  [default: those of {BATCH_SIZES} that fit into a payload]")
-@click.option("--payload", help="File with the body of one request; without it one is made from what the model says it takes.")
+@click.option(
+    "--payload",
+    "payloads",
+    multiple=True,
+    metavar="[SIZE=]FILE",
+    help="Body of one request; repeated with sizes, one of each size. Without it one is made from what the model says it takes.",
+)
 @click.option("--content-type", default=contract.JSON, show_default=True, help="Content type of the payload.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of the request; may be repeated.")
 @click.option("--model", help="Name of the model  [default: that of the function, without memory size and alias, or the worker's]")
@@ -51,7 +58,7 @@ def command(
     function: str,
     memory: str | None,
     batch_size: str | None,
-    payload: str | None,
+    payloads: tuple[str, ...],
     content_type: str,
     headers: tuple[str, ...],
     model: str | None,
@@ -65,11 +72,14 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Measure the service times of FUNCTION over memory and batch sizes.
+    """Measure the service times of FUNCTION over memory and batch sizes, and sizes of requests.
 
     FUNCTION is a Lambda function: a name, name:alias or ARN. Its memory size is selected by name, so where several are measured,
     the name has {memory_mb} in it: 'mlp-{memory_mb}:live'. AWS_ENDPOINT_URL_LAMBDA leads to the local runtime instead of AWS.
     Or it is the address of a worker, http://HOST:PORT, of which nobody else should ask anything meanwhile.
+
+    Where the service time depends on how large the requests are, in tokens or pixels or bytes, each --payload says the size of its
+    request: --payload 16=short.json --payload 256=long.json measures batches of each.
 
     What the sweep costs at the most is printed first. One batch runs at a time. A point is done when its mean is known to the
     precision; cold starts are kept apart.
@@ -83,22 +93,22 @@ def command(
     invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
     model = model or ("" if of_worker else model_of(function))
     earlier: list[tuple[int, Invocation]] = []
-    sample = None if payload is None else Sample(output.read_file(payload, "--payload"), content_type, _headers(headers))
-    if sample is None or of_worker:
+    named = _headers(headers)
+    samples = tuple(Sample(body, content_type, named, size) for size, body in read_sized_files(payloads, "--payload"))
+    if not samples or of_worker:
         asked = function.replace(PLACEHOLDER, str(min(memory_sizes, default=0)))
         described, metadata = describe_model(invoke, asked, model)
         earlier.append((described.report.memory_mb, described))
         if of_worker:
             model, memory_sizes = _model_of_worker(model, metadata), (described.report.memory_mb,)
-        if sample is None:
-            sample = make_sample(metadata, rng)
+        samples = samples or (make_sample(metadata, rng),)
     if batch_size is None:
-        batch_sizes = _that_fit(batch_sizes, sample, model, payload_limit(function))
+        batch_sizes = _that_fit(batch_sizes, samples, model, payload_limit(function))
     sweep = service_times.Sweep(
         function=function,
         memory_sizes=memory_sizes,
         batch_sizes=batch_sizes,
-        sample=sample,
+        samples=samples,
         model=model,
         precision=precision,
         n_min=min_runs,
@@ -120,6 +130,7 @@ def command(
 
         def on_progress(done: service_times.Progress) -> None:
             text = f"{done.closed}/{done.points} points, {done.memory_mb} MB × {done.batch_size}"
+            text += "" if done.size is None else f" of size {done.size:g}"
             bar.update(task, completed=done.fraction, description=text)
 
         measured = service_times.measure_service_times(
@@ -132,7 +143,7 @@ def command(
         worst = measured.least_precise
         click.echo(
             f"{measured.n_imprecise} of {len(measured.points)} points are less precise than {precision:.1%}; the least precise is "
-            f"{worst.memory_mb} MB, batch size {worst.batch_size}: ±{worst.relative_half_width:.1%}. "
+            f"{worst.setting}: ±{worst.relative_half_width:.1%}. "
             "More --max-seconds or --max-runs helps.",
             err=True,
         )
@@ -162,9 +173,9 @@ def _model_of_worker(model: str, metadata: dict[str, Any]) -> str:
     raise InvalidInput("--model", model or NOT_GIVEN, f"what the worker serves: {served}")
 
 
-def _that_fit(batch_sizes: tuple[int, ...], sample: Sample, model: str, limit: int) -> tuple[int, ...]:
+def _that_fit(batch_sizes: tuple[int, ...], samples: tuple[Sample, ...], model: str, limit: int) -> tuple[int, ...]:
     """The sizes of which the function takes the payload; all of them where none fits, to be refused with the reason."""
-    largest = largest_batch(sample, model, limit)
+    largest = min(largest_batch(sample, model, limit) for sample in samples)
     fitting = tuple(size for size in batch_sizes if size <= largest)
     if 0 < len(fitting) < len(batch_sizes):
         left_out = ", ".join(str(size) for size in batch_sizes if size > largest)
@@ -213,13 +224,15 @@ def _table(measured: service_times.MeasuredServiceTimes) -> Table:
     if profile.one_by_one is not None:
         caption += f"\nbatches are computed one by one: {profile.one_by_one}"
     table = Table(title=f"Service times of {profile.function}, ms", caption=caption)
-    for name in ("memory MB", "batch size", "mean", "± %", "p95", "billed", "overhead", "runs"):
+    sized = ("size",) if profile.sizes else ()
+    for name in ("memory MB", "batch size", *sized, "mean", "± %", "p95", "billed", "overhead", "runs"):
         table.add_column(name, justify="right")
     for point, known in zip(profile.points, measured.points, strict=True):
         p95 = dict(point.service_time.quantiles).get(0.95)
         table.add_row(
             str(point.memory_mb),
             str(point.batch_size),
+            *(() if point.size is None else (f"{point.size:g}",)),
             f"{point.service_time.mean * 1e3:.2f}",
             f"{known.relative_half_width * 100:.1f}",
             "" if p95 is None else f"{p95 * 1e3:.2f}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import click
@@ -9,12 +10,13 @@ import msgspec
 from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
-from sluice.batching.documents import Slo
-from sluice.batching.errors import DispatchFailed
+from sluice.batching.documents import SIZE_HEADER, Slo
+from sluice.batching.errors import DispatchFailed, InvalidInput
 from sluice.cli import output
+from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
-from sluice.local.replay import Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
+from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
 
 DRAW_EVERY = 1.0  # s
 
@@ -22,7 +24,14 @@ DRAW_EVERY = 1.0  # s
 @click.command(name="replay")
 @trace_options
 @click.option("--url", required=True, help="Where to post the requests, e.g. http://127.0.0.1:8080/models/mlp.")
-@click.option("--body", help="File with the body of every request  [default: an empty JSON object]")
+@click.option(
+    "--body",
+    "bodies",
+    multiple=True,
+    metavar="[SIZE=]FILE",
+    help="Body of every request; repeated with sizes, of those up to each size  [default: an empty JSON object, or its size]",
+)
+@click.option("--size-header", default=SIZE_HEADER, show_default=True, help="Header that tells the size of a request.")
 @click.option("--content-type", default="application/json", show_default=True, help="Content type of the body.")
 @click.option("--scale", default=1.0, show_default=True, help="How many times faster than the trace.")
 @click.option("--limit", type=int, help="At most so many requests.")
@@ -35,7 +44,8 @@ DRAW_EVERY = 1.0  # s
 def command(
     trace: TraceOptions,
     url: str,
-    body: str | None,
+    bodies: tuple[str, ...],
+    size_header: str,
     content_type: str,
     scale: float,
     limit: int | None,
@@ -51,10 +61,13 @@ def command(
     Requests leave when the trace says, whether or not earlier ones were answered, and latency counts from that time. A request that
     fails never keeps an SLO; exits with 1 where one is not kept. The lateness is the generator's own: where it is not small against
     the latencies, do not trust them.
+
+    Where the trace has sizes (--size-column, or the buffer's own record) each request tells its own in a header, and has the --body
+    of the least size that is as large.
     """
-    content = b"{}" if body is None else output.read_file(body, "--body")
     observed = trace.read()
     times = observed.times
+    content = _contents(bodies, None if observed.sizes is None else observed.sizes.tolist())
     intended = intended_times(times, scale, limit, seconds)
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
@@ -76,6 +89,8 @@ def command(
                 limit=limit,
                 seconds=seconds,
                 timeout=timeout,
+                sizes=observed.sizes,
+                size_header=size_header,
                 on_progress=on_progress,
             )
         )
@@ -91,6 +106,19 @@ def command(
     for message, count in summary.messages.items():
         click.echo(f"failed: {count} × {message}", err=True)
     _judge(result, slos)
+
+
+def _contents(bodies: tuple[str, ...], sizes: list[float] | None) -> Body:
+    """The body of every request; where they have sizes, from a request's number to its body."""
+    files = read_sized_files(bodies, "--body")
+    if sizes is None and any(size is not None for size, _ in files):
+        raise InvalidInput("--body", " ".join(bodies), "a file without a size before it, as the trace has no sizes")
+    if sizes is None or (files and files[0][0] is None):
+        return files[0][1] if files else b"{}"
+    if not files:
+        return [b'{"size": %.17g}' % size for size in sizes].__getitem__
+    ends = [size for size, _ in files if size is not None]
+    return [files[min(bisect_left(ends, size), len(ends) - 1)][1] for size in sizes].__getitem__
 
 
 def _reason(result: Replay) -> str:
@@ -119,8 +147,14 @@ def _table(summary: ReplaySummary) -> Table:
     table.add_column("")
     for name in summary.latency:
         table.add_column(name, justify="right")
-    table.add_row("latency ms", *("not answered" if value is None else f"{value * 1e3:.2f}" for value in summary.latency.values()))
+    table.add_row("latency ms", *_milliseconds(summary.latency))
+    for name, route in summary.routes.items():
+        table.add_row(f"  {name}, {route.requests}", *_milliseconds(route.latency))
     table.add_row(
         "lateness ms", *(f"{summary.lateness[name] * 1e3:.2f}" if name in summary.lateness else "" for name in summary.latency)
     )
     return table
+
+
+def _milliseconds(latency: dict[str, float | None]) -> list[str]:
+    return ["not answered" if value is None else f"{value * 1e3:.2f}" for value in latency.values()]

@@ -189,7 +189,7 @@ class Demo:
             function=function,
             memory_sizes=self.memory_sizes,
             batch_sizes=self.batch_sizes,
-            sample=sample,
+            samples=(sample,),
             model=self.network,
             max_seconds=self.profile_seconds,
         )

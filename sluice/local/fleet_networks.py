@@ -138,12 +138,15 @@ def make_encoder(
     depth: int = 8,
     width: int = 256,
     heads: int = 4,
-    tokens: int = 64,
+    tokens: int | None = 64,
     vocabulary: int = 1000,
     classes: int = 32,
     seed: int = SEED,
 ) -> onnx.ModelProto:
     """The first ``layers`` of ``depth``, ``tokens`` [batch, tokens] to ``y`` [batch, classes].
+
+    Without a number of ``tokens`` that dimension is symbolic, up to ``LONGEST``: token 0 fills rows up to the longest of their
+    batch, and nothing looks at it, so that a row has the same answer in any batch.
 
     A layer is x + attention(norm(x)), then x + perceptron(norm(x)) with a hidden layer of 4 ``width`` (Xiong et al., On Layer
     Normalization in the Transformer Architecture, ICML 2020, the "pre-LN" form, with tanh inside); the head reads the mean over
@@ -158,16 +161,32 @@ def make_encoder(
     def draw(fan_in: int, fan_out: int, scale: float = 1.0) -> Array:
         return rng.standard_normal((fan_in, fan_out), dtype=np.float32) * np.float32(scale / np.sqrt(fan_in))
 
+    def unseen() -> str:
+        """What is added to the scores of the tokens that fill a row up, [batch, 1, 1, tokens]."""
+        lowered = graph.add(
+            "Mul", graph.add("Sub", kept, graph.weight(np.array(1, np.float32))), graph.weight(np.array(1e9, np.float32))
+        )
+        return graph.add("Unsqueeze", lowered, graph.weight(np.array([1, 2])))
+
     def attention(value: str, weights: list[Array]) -> str:
         by_head = [graph.add("Reshape", graph.add("MatMul", value, graph.weight(weight)), split) for weight in weights[:3]]
         query, key, values = (graph.add("Transpose", part, perm=perm) for part, perm in zip(by_head, HEADS_FIRST, strict=True))
-        seen = graph.add("MatMul", graph.add("Softmax", graph.add("MatMul", query, key), axis=-1), values)
+        scores = graph.add("MatMul", query, key)
+        if tokens is None:
+            scores = graph.add("Add", scores, hidden_tokens)
+        seen = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), values)
         return graph.add(
             "MatMul", graph.add("Reshape", graph.add("Transpose", seen, perm=(0, 2, 1, 3)), merge), graph.weight(weights[3])
         )
 
     value = graph.add("Gather", graph.weight(rng.standard_normal((vocabulary, width), dtype=np.float32)), "tokens")
-    value = graph.add("Add", value, graph.weight(rng.standard_normal((tokens, width), dtype=np.float32) / 5))
+    places = graph.weight(rng.standard_normal((LONGEST if tokens is None else tokens, width), dtype=np.float32) / 5)
+    if tokens is None:
+        kept = graph.add("Cast", graph.add("Not", graph.add("Equal", "tokens", graph.weight(np.array(0)))), to=TensorProto.FLOAT)
+        hidden_tokens = unseen()
+        length = graph.add("Shape", "tokens", start=1, end=2)
+        places = graph.add("Slice", places, graph.weight(np.array([0])), length)
+    value = graph.add("Add", value, places)
     head = draw(width, classes)
     for layer in range(layers):
         added = 0.7 / 2**layer
@@ -178,11 +197,18 @@ def make_encoder(
         hidden = graph.add("MatMul", graph.add("LayerNormalization", value, *norm), graph.weight(draw(width, 4 * width)))
         perceptron = graph.add("MatMul", graph.add("Tanh", hidden), graph.weight(draw(4 * width, width, added)))
         value = graph.add("Add", value, perceptron)
-    value = graph.add("LayerNormalization", graph.add("ReduceMean", value, axes=(1,), keepdims=0), *norm)
+    if tokens is None:
+        weight = graph.add("Div", kept, graph.add("ReduceSum", kept, graph.weight(np.array([1])), keepdims=1))
+        row = graph.add("MatMul", graph.add("Unsqueeze", weight, graph.weight(np.array([1]))), value)
+        value = graph.add("LayerNormalization", graph.add("Squeeze", row, graph.weight(np.array([1]))), *norm)
+    else:
+        value = graph.add("LayerNormalization", graph.add("ReduceMean", value, axes=(1,), keepdims=0), *norm)
     value = graph.add("MatMul", value, graph.weight(head))
     return graph.model("encoder", ("tokens", TensorProto.INT64, tokens), value, classes)
 
 
+LONGEST = 512
+"""Tokens of the longest row of an encoder without a fixed number of them."""
 HEADS_FIRST = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
 """[batch, tokens, heads, width] of queries, keys (transposed as well) and values to [batch, heads, …]."""
 
@@ -204,10 +230,10 @@ class _Graph:
         self._nodes.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
-    def model(self, name: str, takes: tuple[str, int, int], last: str, n_classes: int) -> onnx.ModelProto:
+    def model(self, name: str, takes: tuple[str, int, int | None], last: str, n_classes: int) -> onnx.ModelProto:
         self._nodes[-1].output[0] = "y"
         assert last == f"v{len(self._nodes) - 1}"
-        inputs = [helper.make_tensor_value_info(takes[0], takes[1], ["batch", takes[2]])]
+        inputs = [helper.make_tensor_value_info(takes[0], takes[1], ["batch", takes[2] or takes[0]])]
         outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", n_classes])]
         graph = helper.make_graph(self._nodes, name, inputs, outputs, self._weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

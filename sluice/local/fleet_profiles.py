@@ -48,7 +48,7 @@ def measure_variant(family: Family, variant: str, file: Path, max_seconds: float
         function=f"{variant}-{PLACEHOLDER}",
         memory_sizes=MEMORY_SIZES,
         batch_sizes=BATCH_SIZES,
-        sample=Sample(family.request(family.inputs(rng, 1)[0])),
+        samples=(Sample(family.request(family.inputs(rng, 1)[0])),),
         model=variant,
         max_seconds=max_seconds,
     )

@@ -38,14 +38,17 @@ import numpy as np
 import numpy.typing as npt
 import uvloop
 
-from sluice.batching.documents import Slo, percentile_name
+from sluice.batching.documents import SIZE_HEADER, Slo, percentile_name
 from sluice.batching.errors import InvalidInput, require
+from sluice.buffer_service.route_state import ROUTE_HEADER
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Ran = TypeVar("Ran")
 Body = bytes | Callable[[int], bytes]
 
+_ROUTE = ROUTE_HEADER.encode()
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,128}")
 NO_ANSWER = 0  # the status of a request that got no HTTP answer
 IDLE_LIMIT = 3.0  # s; an idle connection older than this is not used again, lest the server close it (uvicorn: 5 s) at that moment
 CHECK_EVERY = 0.1  # s between looks at the timeouts and calls of on_progress
@@ -54,13 +57,21 @@ LEVELS = (50, 75, 90, 95, 99, 99.9)
 QUANTILE_LEVELS = (*(k / 200 for k in range(1, 199)), 0.992, 0.994, 0.996, 0.998, 0.999, 0.9995, 0.9999)  # closer in the tail
 
 
+class RouteSummary(msgspec.Struct, frozen=True):
+    """How long the requests took that one route of a plan answered; ``latency`` as of all requests."""
+
+    requests: int
+    latency: dict[str, float | None]
+
+
 class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay measured; seconds, and ``None`` for a latency that no answer bounds.
 
     ``latency`` counts a failed request as never answered, and so do ``quantiles``, points ``(q, seconds)`` of its quantile
     function, which therefore end where the failures begin. ``failures`` counts requests by status other than 2xx, ``"0"`` being
     no answer at all; ``messages`` counts what was said about them. ``lateness`` is the generator's own: where it is not small
-    against the latencies, the generator was the bottleneck and the latencies are too large.
+    against the latencies, the generator was the bottleneck and the latencies are too large. ``routes`` are those that the answers
+    named, none of a plan without routes.
     """
 
     requests: int
@@ -74,13 +85,15 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     generator_cpu_per_request: float
     scale: float
     quantiles: list[tuple[float, float]]
+    routes: dict[str, RouteSummary] = {}
 
 
 class Replay(msgspec.Struct, frozen=True):
     """Every request of a replay, in the order of the trace; arrays of shape (requests,), seconds.
 
     ``intended`` is relative to the first arrival. ``status`` is HTTP's, or 0 where there was no answer. ``messages`` counts why
-    requests failed. ``cpu_seconds`` is the processor time of the whole generating process.
+    requests failed. ``cpu_seconds`` is the processor time of the whole generating process. ``routes`` names the route of each
+    answer, ``""`` where it named none; ``sizes`` are those that the requests were sent with, if they were.
     """
 
     intended: FloatArray
@@ -91,6 +104,8 @@ class Replay(msgspec.Struct, frozen=True):
     seconds: float
     cpu_seconds: float
     scale: float
+    routes: list[str] = []
+    sizes: list[float] | None = None
 
     @property
     def answered(self) -> npt.NDArray[np.bool_]:
@@ -99,8 +114,12 @@ class Replay(msgspec.Struct, frozen=True):
 
     def latency_percentile(self, percentile: float) -> float:
         """The least latency that ``percentile`` percent of all requests kept; a failed request never does, so it may be inf."""
-        latency = np.where(self.answered, self.latency, np.inf)
-        return float(np.percentile(latency, percentile, method="inverted_cdf"))
+        return float(np.percentile(self._kept, percentile, method="inverted_cdf"))
+
+    @property
+    def _kept(self) -> FloatArray:
+        """The latency of each request, inf where it failed."""
+        return np.where(self.answered, self.latency, np.inf)
 
     def keeps(self, slo: Slo) -> bool:
         """Whether so many of all requests were answered in time as the SLO wants."""
@@ -118,10 +137,7 @@ class Replay(msgspec.Struct, frozen=True):
     def summary(self) -> ReplaySummary:
         """The replay in a few numbers."""
         n = len(self.intended)
-        answers = np.where(self.answered, self.latency, np.inf)
-        quantiles = np.quantile(answers, QUANTILE_LEVELS, method="inverted_cdf").tolist()
-        latency = {percentile_name(level): self.latency_percentile(level) for level in LEVELS}
-        latency["max"] = float(answers.max())
+        quantiles = np.quantile(self._kept, QUANTILE_LEVELS, method="inverted_cdf").tolist()
         lateness = {percentile_name(level): self.lateness_percentile(level) for level in (50, 99)}
         lateness["max"] = float(self.lateness.max())
         span = float(self.intended[-1])
@@ -129,7 +145,7 @@ class Replay(msgspec.Struct, frozen=True):
             requests=n,
             seconds=self.seconds,
             request_rate=(n - 1) / span if span > 0 else float(n) / self.seconds,
-            latency={name: value if np.isfinite(value) else None for name, value in latency.items()},
+            latency=_percentiles(self._kept),
             mean_latency=float(self.latency.mean()) if self.answered.all() else None,
             failures=self.failures(),
             messages=self.messages,
@@ -137,7 +153,13 @@ class Replay(msgspec.Struct, frozen=True):
             generator_cpu_per_request=self.cpu_seconds / n,
             scale=self.scale,
             quantiles=[(q, seconds) for q, seconds in zip(QUANTILE_LEVELS, quantiles, strict=True) if np.isfinite(seconds)],
+            routes=self._of_routes(),
         )
+
+    def _of_routes(self) -> dict[str, RouteSummary]:
+        named = np.array(self.routes)
+        by_route = {route: self._kept[named == route] for route in sorted(set(self.routes) - {""})}
+        return {route: RouteSummary(len(latency), _percentiles(latency)) for route, latency in by_route.items()}
 
     def document(self) -> dict[str, Any]:
         """The summary and every request, ready for JSON."""
@@ -147,7 +169,18 @@ class Replay(msgspec.Struct, frozen=True):
             "lateness": self.lateness.tolist(),
             "status": self.status.tolist(),
         }
+        if any(self.routes):
+            requests["route"] = self.routes
+        if self.sizes is not None:
+            requests["size"] = self.sizes
         return {"version": 1, "summary": msgspec.to_builtins(self.summary()), "requests": requests}
+
+
+def _percentiles(latency: FloatArray) -> dict[str, float | None]:
+    """By name, and ``max``; ``None`` where no answer bounds it."""
+    found = {percentile_name(level): float(np.percentile(latency, level, method="inverted_cdf")) for level in LEVELS}
+    found["max"] = float(latency.max())
+    return {name: value if np.isfinite(value) else None for name, value in found.items()}
 
 
 class ReplayProgress(msgspec.Struct, frozen=True):
@@ -217,6 +250,8 @@ async def replay(
     limit: int | None = None,
     seconds: float | None = None,
     timeout: float = 30.0,
+    sizes: Sequence[float] | FloatArray | None = None,
+    size_header: str = SIZE_HEADER,
     on_progress: Callable[[ReplayProgress], None] | None = None,
 ) -> Replay:
     """Post a request to ``url`` at every arrival of a trace and measure how long each takes.
@@ -233,6 +268,8 @@ async def replay(
         Of every request.
     timeout:
         Seconds from the intended time after which a request counts as not answered. Nothing waits longer.
+    sizes, size_header:
+        The size of each arrival of the trace, and the header that tells it.
     on_progress:
         Called about ten times a second, in the event loop: what it does delays the requests.
 
@@ -244,7 +281,12 @@ async def replay(
     require(timeout > 0, "timeout", timeout, "a number of seconds > 0")
     intended = intended_times(times, scale, limit, seconds)
     target = await _resolve(url, content_type, headers or {})
-    load = _Load(intended, target, body, timeout, on_progress)
+    told = None
+    if sizes is not None:
+        require(len(sizes) == len(times), "sizes", len(sizes), f"one for each of {len(times)} arrivals")
+        require(_HEADER.fullmatch(size_header) is not None, "size_header", size_header, "the name of a header")
+        told = _Sizes(size_header.lower().encode(), np.asarray(sizes, dtype=np.float64)[: len(intended)].tolist())
+    load = _Load(intended, target, body, timeout, on_progress, told)
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()  # a collection in the middle would be a pause that the server did not cause
@@ -306,6 +348,13 @@ async def _resolve(url: str, content_type: str, headers: dict[str, str]) -> _Tar
     return _Target(str(found[0][4][0]), port, tls_name, "\r\n".join(lines).encode("latin-1"))
 
 
+class _Sizes(msgspec.Struct, frozen=True):
+    """The size of each request, and the header that tells it."""
+
+    header: bytes
+    values: list[float]
+
+
 class _Load:
     """The whole replay: the clock's side (arrivals, timeouts) and the network's side (``sent``, ``answered``, ``failed``)."""
 
@@ -316,6 +365,7 @@ class _Load:
         body: Body,
         timeout: float,
         on_progress: Callable[[ReplayProgress], None] | None,
+        sizes: _Sizes | None,
     ) -> None:
         n = len(intended)
         self.intended = intended
@@ -327,6 +377,8 @@ class _Load:
         self.latency = [0.0] * n
         self.lateness = [0.0] * n
         self.status = [-1] * n
+        self.routes = [""] * n
+        self.sizes = sizes
         self.messages: collections.Counter[str] = collections.Counter()
         self.next = 0
         self.ended = 0
@@ -341,9 +393,11 @@ class _Load:
         self.alarm = _alarm(self.loop, self.arrivals)
         self.check: asyncio.TimerHandle | None = None
         self.start = 0.0
-        if isinstance(body, bytes):
+        if sizes is not None:
+            self.request_of: Callable[[int], bytes] = self.sized_request(sizes, body)
+        elif isinstance(body, bytes):
             fixed = self.request(body)
-            self.request_of: Callable[[int], bytes] = lambda index: fixed
+            self.request_of = lambda index: fixed
         else:
             self.request_of = lambda index: self.request(body(index))
 
@@ -355,7 +409,11 @@ class _Load:
         await self.finished
         cpu_seconds, seconds = time.process_time() - cpu, time.monotonic() - self.start
         latency, lateness = np.array(self.latency), np.array(self.lateness)
-        return Replay(self.intended, latency, lateness, np.array(self.status), dict(self.messages), seconds, cpu_seconds, scale)
+        return Replay(
+            *(self.intended, latency, lateness, np.array(self.status), dict(self.messages), seconds, cpu_seconds, scale),
+            routes=self.routes,
+            sizes=self.sizes.values if self.sizes is not None else None,
+        )
 
     def close(self) -> None:
         self.alarm.close()
@@ -368,6 +426,17 @@ class _Load:
 
     def request(self, body: bytes) -> bytes:
         return b"%b%d\r\n\r\n%b" % (self.target.head, len(body), body)
+
+    def sized_request(self, sizes: _Sizes, body: Body) -> Callable[[int], bytes]:
+        """From a request's index to the request, with its size in the header."""
+        body_of = (lambda index: body) if isinstance(body, bytes) else body
+
+        def request(index: int) -> bytes:
+            content = body_of(index)
+            told = b"%b: %b" % (sizes.header, b"%.17g" % sizes.values[index])
+            return b"%b%d\r\n%b\r\n\r\n%b" % (self.target.head, len(content), told, content)
+
+        return request
 
     def arrivals(self) -> None:
         """Send everything that is due, then wait for the next arrival."""
@@ -415,9 +484,10 @@ class _Load:
         except OSError as error:
             connection.fail(f"cannot connect: {error.strerror or error}")
 
-    def answered(self, index: int, status: int, message: str) -> None:
+    def answered(self, index: int, status: int, message: str, route: str = "") -> None:
         self.latency[index] = time.monotonic() - self.start - self.due[index]
         self.status[index] = status
+        self.routes[index] = route
         if not 200 <= status < 300:
             self.n_failed += 1
             self.messages[message] += 1
@@ -454,6 +524,7 @@ class _Connection(asyncio.Protocol):
         self.parser: Any = httptools.HttpResponseParser(self)
         self.excerpt = b""
         self.framed = False
+        self.route = b""
         self.reusable = True
         load.open.add(self)
 
@@ -461,6 +532,7 @@ class _Connection(asyncio.Protocol):
         self.index = index
         self.excerpt = b""
         self.framed = False
+        self.route = b""
         if self.transport is None:
             self.waiting = request
         else:
@@ -507,8 +579,11 @@ class _Connection(asyncio.Protocol):
     # What httptools calls while it parses.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() in (b"content-length", b"transfer-encoding"):
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
             self.framed = True
+        elif name == _ROUTE:
+            self.route = value
 
     def on_body(self, body: bytes) -> None:
         if len(self.excerpt) < MESSAGE_LENGTH:
@@ -525,7 +600,7 @@ class _Connection(asyncio.Protocol):
         message = ""
         if not 200 <= status < 300:
             message = f"{status}: {_said(self.excerpt[:MESSAGE_LENGTH])}"
-        self.load.answered(index, status, message)
+        self.load.answered(index, status, message, self.route.decode("latin-1"))
         if self.reusable and not self.abandoned:
             self.idle_since = time.monotonic()
             self.load.idle.append(self)

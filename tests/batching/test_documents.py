@@ -108,7 +108,9 @@ request_sizes = st.one_of(
     st.just(RequestSize("bytes")),
     st.builds(RequestSize, st.just("header"), st.from_regex(r"[A-Za-z0-9-]{0,128}", fullmatch=True)),
     st.builds(
-        RequestSize, st.just("json"), st.lists(st.from_regex(r"[^.]{1,15}", fullmatch=True), min_size=1, max_size=16).map(".".join)
+        RequestSize,
+        st.just("json"),
+        st.lists(st.from_regex(r"[a-zA-Z0-9_ äß$'-]{1,15}", fullmatch=True), min_size=1, max_size=16).map(".".join),
     ),
 )
 
@@ -228,7 +230,8 @@ def test_how_a_size_is_read_and_which_route_it_takes_belong_to_the_identity_of_a
     wider = [structs.replace(SIZED.routes[0], up_to=65.0), SIZED.routes[1]]
     dealt = [structs.replace(route, up_to=None) for route in SIZED.routes]
     others = [{"size": RequestSize("bytes")}, {"routes": wider}, {"routes": dealt, "size": None}]
-    assert len({SIZED.digest, *(structs.replace(SIZED, **other, digest="").digest for other in others)}) == 4
+    others.append({"routes": [structs.replace(SIZED.routes[0], up_to=0.0), SIZED.routes[1]]})
+    assert len({SIZED.digest, *(structs.replace(SIZED, **other, digest="").digest for other in others)}) == 5
     recorded = structs.replace(PLAN, size=RequestSize("bytes"), digest="")
     assert recorded.digest != PLAN.digest and read(Plan, write(recorded)) == recorded
 
@@ -294,6 +297,14 @@ def test_the_routed_plan_of_the_page_on_architecture_is_one():
     assert [route.variant for route in read(Plan, document).routes] == ["resnet50", "resnet18"]
 
 
+def test_the_plan_of_the_page_on_sizes_is_one():
+    page = (Path(__file__).parents[2] / "docs/sizes.md").read_text()
+    [document] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert [route.up_to for route in read(Plan, document).routes] == [64.0, None]
+    told = [msgspec.json.decode(line, type=RequestSize) for line in re.findall(r"^\| `(\{.*?\})`", page, re.MULTILINE)]
+    assert [size.by for size in told] == ["header", "bytes", "json"]
+
+
 def test_null_in_hold_is_infinite():
     document = b'{"model": "m", "function": "f", "policy": {"hold": [null, null, 0], "take": [0, 0, 2]}}'
     assert read(Plan, document).policy.policy().hold == (math.inf, math.inf, 0.0)
@@ -354,6 +365,7 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, sized('"up_to": 8,', size='{"by": "header", "name": "a b"}'), "size.name: 'a b' .* the name of a header"),
         (Plan, sized('"up_to": 8,', size='{"by": "bytes", "name": "n"}'), "size.name: 'n' .* none beside bytes"),
         (Plan, sized('"up_to": 8,', size='{"by": "json"}'), "size.name: '' .* a path such as inputs.0.shape.1"),
+        (Plan, sized('"up_to": 8,', size='{"by": "json", "name": "a\\nb"}'), r"size.name: 'a\\nb' .* a path"),
         (Plan, sized('"up_to": 8,', size='{"by": "json", "name": "a..b"}'), r"size.name: 'a\.\.b' .* a path"),
         (ServiceProfile, '{"function": "f"}', "points"),
         (

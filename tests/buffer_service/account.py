@@ -13,7 +13,8 @@ What must hold (``Account.wrong`` has what does not):
 5.  A route is drained only when no caller of the process waits at it.
 6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time. Who leaves takes batches
     while a caller of his is in the queue, and none after that.
-7.  Arrivals are recorded with the time when they came; nobody waits beyond his deadline, nor is refused for it before.
+7.  Arrivals are recorded with the time when they came and the size that was told, which moves with them; by size, a request takes
+    the first route that is for requests as large; nobody waits beyond his deadline, nor is refused for it before.
 8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, a batch whose answers are
     there is soon reported complete, the queue soon hears of who came, and a plan's tables are soon installed; but where the store
     failed, or the process was stopped.
@@ -40,7 +41,7 @@ from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, Overloaded, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
-from sluice.buffer_service.members import member_id
+from sluice.buffer_service.members import member_id, member_size
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers
 from tests.buffer_service.queue_in_words import QueueInWords, TakenBack
@@ -86,6 +87,8 @@ class Request:
     id: str = ""
     ended: float | None = None
     status: int | str | None = None
+    size: float = 0.0
+    told: float | None = None  # the size that the plan had read
 
 
 @dataclass(eq=False)
@@ -233,6 +236,7 @@ class Account:
             self._check_taken_back(name, taken)
         if events.serving is not None:
             self.heard_at[name, process.name] = now
+        self._check_sizes(name, events)
         if events.recorded:
             for request in map(member_id, events.arrivals[: outcome.accepted]):
                 self.adopted_by[request] = process.name
@@ -336,6 +340,29 @@ class Account:
             drop_after = self.patience if wanted.drop_after is None else min(self.patience, wanted.drop_after)
             if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):
                 self.blame(f"{name}: {rules} rules instead of {wanted}")
+
+    def check_route(self, queue: str, request: Request) -> None:
+        """A request comes to this queue of its process."""
+        plan = self.processes[request.process].model.plan
+        wanted = (request.size or None) if plan.size is not None else None
+        if plan.size is not None:
+            ways = plan.all_routes
+            enough = [way.name for way in ways if way.up_to is None or (wanted is not None and wanted <= way.up_to)]
+            if queue != queue_name(MODEL, enough[0]):
+                self.blame(f"{queue}: a request of size {wanted} comes here, where {enough[0]!r} is for it")
+        if request.told != wanted:
+            self.blame(f"{queue}: {request.id} has the size {wanted}, and {request.told} is read")
+
+    def _check_sizes(self, name: str, events: Events) -> None:
+        """A size goes with its request wherever that goes, and is what is recorded of it."""
+        known = {member: self.by_id[member_id(member)].told for member in events.arrivals if member_id(member) in self.by_id}
+        for member, told in known.items():
+            if member_size(member) != told:
+                self.blame(f"{name}: {member_id(member)} has the size {told}, and comes with {member_size(member)}")
+        wanted = [known.get(member) for member in events.arrivals]
+        recorded = [None if math.isnan(size) else size for size in events.sizes] or [None] * len(wanted)
+        if not events.recorded and recorded != wanted:
+            self.blame(f"{name}: sizes {wanted} are recorded as {recorded}")
 
     def _check_ages(self, name: str, process: Process, events: Events, outcome: Outcome, now: float) -> None:
         for member, age in zip(events.arrivals[: outcome.accepted], events.ages, strict=False):

@@ -24,7 +24,7 @@ import msgspec
 
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, Route
+from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
@@ -68,6 +68,7 @@ FAULTS = (
 STRANGERS = "a later version, and garbage"  # drawn apart, so that the others strike as they did without it
 STRANGER = "ffffffff"
 OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
+SIZES = "plans tell sizes"
 CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
 
 
@@ -89,6 +90,8 @@ class World(Account):
         drawn += tuple(fault for fault in OF_WORKERS if apart.random() < weather)
         self.rng_of_clock = random.Random(f"time of {seed}")
         drawn += (CLOCK,) * (self.rng_of_clock.random() < weather)
+        self.rng_of_sizes = random.Random(f"sizes in {seed}")
+        drawn += (SIZES,) * (self.rng_of_sizes.random() < 0.2)
         self.faults = frozenset(drawn if faults is None else faults)
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
@@ -343,7 +346,8 @@ class World(Account):
             kind = "poison"
         if not fresh and "batches are too large" in self.faults and self.rng.random() < 0.3:
             kind = "huge" if self.rng.random() < 0.3 else "large"
-        request = Request(len(self.requests), process.name, kind, self.loop.time(), fresh)
+        size = float(self.rng_of_sizes.randrange(40))
+        request = Request(len(self.requests), process.name, kind, self.loop.time(), fresh, size=size)
         self.requests.append(request)
         task = self.spawn(process, self._call(process, request))
         if self.chance("callers leave", 0.3):
@@ -359,7 +363,8 @@ class World(Account):
         if request.kind in ("huge", "large"):
             body += b" " * (HUGE if request.kind == "huge" else CAPACITY // 3)
         try:
-            answer = await process.model.submit("application/json", {}, body)
+            size = process.model.size_of([(b"sluice-size", b"%d" % request.size)] if request.size else [], {}, body)
+            answer = await process.model.submit("application/json", {}, body, size)
         except SluiceError as error:
             request.status = type(error).__name__
         else:
@@ -407,14 +412,17 @@ class World(Account):
     def _draw_plan(self, final: bool = False) -> Plan:
         draw = (lambda: constructors.greedy(4, servers=None)) if final else self._draw_policy
         routes = self.rng.choice(((), (), ("a",), ("a", "b"), ("b", "c"), ("a", "b", "c")))
+        told = RequestSize("header") if SIZES in self.faults and self.rng_of_sizes.random() < 0.7 else None
         if not routes:
-            return Plan(model=MODEL, function=self._draw_function("", final), policy=PolicyDocument.of(draw()))
+            return Plan(model=MODEL, function=self._draw_function("", final), policy=PolicyDocument.of(draw()), size=told)
         weights = [self.rng.choice((1, 1, 2, 3)) for _ in routes]
         parts = zip(routes, weights, strict=True)
-        return Plan(
-            model=MODEL,
-            routes=[Route(r, self._draw_function(r, final), PolicyDocument.of(draw()), w / sum(weights)) for r, w in parts],
-        )
+        ways = [Route(r, self._draw_function(r, final), PolicyDocument.of(draw()), w / sum(weights)) for r, w in parts]
+        if told is None:
+            return Plan(model=MODEL, routes=ways)
+        bounds = [*sorted(self.rng_of_sizes.sample(range(40), len(ways) - 1)), None]
+        ways = [msgspec.structs.replace(way, up_to=bound) for way, bound in zip(ways, bounds, strict=True)]
+        return Plan(model=MODEL, routes=ways, size=told)
 
     def _draw_function(self, route: str, final: bool) -> str:
         return f"last-{route}" if final else f"f{route}{self.rng.randint(0, 1)}"
@@ -518,7 +526,7 @@ class World(Account):
         """Somebody writes what cannot be read into a queue and into a mailbox; some of it begins with an id."""
         serial = len(self.named)
         named = [f"{STRANGER}{serial + i:08x}".encode() for i in range(2)]
-        members = [named[0] + b"\x02later", named[1] + b"\xff\xff", *(b"%d" % (serial + i) + b"\xff garbage" for i in range(3))]
+        members = [named[0] + b"\x03later", named[1] + b"\xff\xff", *(b"%d" % (serial + i) + b"\xff garbage" for i in range(3))]
         self.rng_of_strangers.shuffle(members)
         if not (routes := [call.route for call in self.calls if call.policy is not None]):
             return  # the store has no queue yet
@@ -534,7 +542,7 @@ class World(Account):
         self.opened += 1
         self.advanced(self.opened, route, self.stranger, events, outcome)
         for process in self.processes.values():
-            self.mail[process.name] += [b"\x02later", b"\xff", b""]
+            self.mail[process.name] += [b"\x03later", b"\xff", b""]
             self._rings(process.name)
 
     def _rings(self, process: str) -> None:
@@ -579,11 +587,12 @@ class WatchedCallers(Callers):
         super().__init__(process, world.patience, world.loop.time)
         self._world = world
 
-    def add(self, queue: str, item: Item, came: float) -> asyncio.Future[Answer]:
+    def add(self, queue: str, item: Item, came: float, size: float | None = None) -> asyncio.Future[Answer]:
         request = self._world.requests[msgspec.json.decode(item.body)["i"]]
-        request.id, request.came = item.id, came
+        request.id, request.came, request.told = item.id, came, size
         self._world.by_id[item.id] = request
-        return super().add(queue, item, came)
+        self._world.check_route(queue, request)
+        return super().add(queue, item, came, size)
 
 
 class WatchedModel(ServedModel):

@@ -1,6 +1,7 @@
 """The record of arrivals: one suite over both stores, then the stream in Redis, its reader, and what a running buffer writes."""
 
 import asyncio
+import math
 import time
 import uuid
 
@@ -12,7 +13,8 @@ from redis.crc import key_slot
 from sluice.batching import policy as constructors
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service import arrival_stream
-from sluice.buffer_service.arrival_stream import read_arrivals, split_url, stream_key
+from sluice.buffer_service.arrival_record import Call, arrivals
+from sluice.buffer_service.arrival_stream import read_arrivals, read_requests, split_url, stream_key
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
@@ -58,6 +60,12 @@ class Store:
             return self._backend.arrival_times(self.model).tolist()
         return read_arrivals(self.url, self.model).tolist()
 
+    def requests(self):
+        """Times and sizes; a size that was not told is ``None``."""
+        found = self._backend.arrivals(self.model) if self.kind == "memory" else read_requests(self.url, self.model)
+        sizes = [None if math.isnan(size) else size for size in found.sizes] or [None] * len(found.times)
+        return list(zip(found.times, sizes, strict=True))
+
     async def close(self):
         for store in self._stores:
             await store.close()
@@ -98,6 +106,43 @@ async def test_the_arrivals_of_several_processes_are_merged_in_their_order(store
     await ours.advance(Events(members(2, A), ages=[1.0, 0.25]), now=2.0)
     await theirs.advance(Events(members(2, B), ages=[1.5, 0.5]), now=2.25)
     assert store.arrival_times() == [0.75, 1.0, 1.75, 1.75]
+
+
+async def test_the_sizes_of_arrivals_are_recorded_with_their_times(store):
+    queue = await store.queue()
+    await queue.advance(Events(members(2), ages=[0.5, 0.0]), now=10.0)
+    await queue.advance(Events(members(3), ages=[1.25, 0.25, 0.0], sizes=[7.0, math.nan, 0.5]), now=11.0)
+    await queue.advance(Events(members(1)), now=12.0)
+    await queue.advance(Events(members(1), sizes=[1000.0]), now=13.0)
+    await queue.advance(Events(members(1), recorded=True, sizes=[1000.0]), now=14.0)
+    wanted = [(9.5, None), (9.75, 7.0), (10.0, None), (10.75, None), (11.0, 0.5), (12.0, None), (13.0, 1000.0)]
+    assert store.requests() == wanted
+
+
+async def test_of_what_was_refused_no_size_is_recorded(store):
+    queue = await store.queue(max_queue_length=2)
+    await queue.install(constructors.static(10))
+    assert (await queue.advance(Events(members(3), ages=[0.5, 0.25, 0.0], sizes=[1.0, 2.0, 3.0]), now=1.0)).accepted == 2
+    assert store.requests() == [(0.5, 1.0), (0.75, 2.0)]
+
+
+def test_sizes_stay_with_their_times_whatever_record_they_are_in_and_whatever_is_missing_of_it():
+    silent = [Call(5.0, [0.5, 0.0], 1), Call(4.0, [0.0], 0)]
+    told = [Call(3.0, [0.25], 9, [2.0]), Call(6.0, [1.5, 0.0], 7, [8.0, 9.0]), Call(5.0, [2.0, 0.0], 5)]  # set back by 3 s
+    found = arrivals(silent, told)
+    assert found.times.tolist() == [2.0, 2.75, 3.0, 4.0, 4.5, 5.0]
+    assert [None if math.isnan(size) else size for size in found.sizes] == [None, 2.0, 9.0, None, None, None]
+    assert arrivals(silent).sizes.tolist() == [] and arrivals().times.tolist() == []
+
+
+async def test_where_no_size_is_told_an_entry_holds_nothing_more_than_it_did(redis_store, client, model):
+    queue = await redis_store.queue()
+    await queue.advance(Events(members(2), ages=[0.5, 0.0]), now=1.0)
+    await queue.advance(Events(members(2), ages=[0.5, 0.0], sizes=[1.0, 2.0]), now=2.0)
+    [(_, silent), (_, told)] = client.xrange(stream_key(model))
+    assert list(silent) == [b"call"] and len(silent[b"call"]) == len(told[b"call"]) == 16 and len(told[b"sizes"]) == 8
+    client.xadd(stream_key(model), {"call": np.array([3.0]).tobytes() + bytes(4), "sizes": b"torn again"}, id="5-0")
+    assert redis_store.requests() == [(0.5, None), (1.0, None), (1.5, 1.0), (2.0, 2.0), (3.0, None)]
 
 
 async def test_a_clock_that_is_set_back_leaves_the_times_between_arrivals_as_they_were(store):
@@ -318,7 +363,7 @@ async def test_what_is_submitted_again_after_a_loss_keeps_the_time_it_came(funct
 
 
 def test_numpy_takes_the_times_without_a_copy(redis_server, client, model):
-    client.xadd(stream_key(model), {"call": np.array([7.0]).tobytes() + arrival_stream.pack_ages([0.5, 0.0])}, id="2-0")
+    client.xadd(stream_key(model), {"call": np.array([7.0]).tobytes() + arrival_stream.pack_floats([0.5, 0.0])}, id="2-0")
     times = read_arrivals(redis_server.url, model)
     view = np.asarray(times)
     assert view.tolist() == [6.5, 7.0]

@@ -8,9 +8,10 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from msgspec import structs
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, Route, write
+from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, write
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
 
@@ -98,6 +99,11 @@ async def test_the_log_names_what_is_in_force_route_by_route(file, caplog):
     await Buffer(FilePlans(str(file))).look()
     told = "small with 25 %: greedy on http://a:1, large with 75 %: greedy on http://b:1"
     assert caplog.messages == [f"{file}: plan {document.digest} in force for family: {told}"]
+    sized = Plan(model="family", routes=[structs.replace(routes[0], up_to=64), routes[1]], size=RequestSize("bytes"))
+    file.write_bytes(write(sized))
+    caplog.clear()
+    await Buffer(FilePlans(str(file))).look()
+    assert f"family: {told.replace('small', 'small up to 64')}" in caplog.messages[0]
 
 
 async def test_follow_notices_a_change_by_itself(file):

@@ -134,14 +134,10 @@ async def page(buffer):
             document(policy='{"hold": [null, 0.02], "take": [0, 1], "drop_after": 0.01}'),
             "policy: hold[1]: 0.02 is not allowed; allowed: at most 0.01 s, after which the table gives up who waits (drop_after)",
         ),
-        (
-            b'{"size": {"by": "bytes"}, ' + document()[1:],
-            "size: RequestSize(by='bytes', name='') is not allowed; allowed: none: this buffer reads no sizes of requests",
-        ),
         (b" " * (MAX_PLAN_BYTES + 1), f"{MAX_PLAN_BYTES + 1} bytes' is not allowed; allowed: at most"),
         (b'{"model": "m", "function": "f", "policy": ', "a JSON document"),
     ],
-    ids=["scheme", "hold", "timeout", "drop", "size", "bytes", "json"],
+    ids=["scheme", "hold", "timeout", "drop", "bytes", "json"],
 )  # fmt: skip
 async def test_a_wrong_plan_leaves_the_one_in_force_and_is_on_the_page_and_in_the_metrics(function, wrong, reason):
     right = plan(NO_BATCHING)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import uuid
+from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -20,18 +21,21 @@ from sluice.batching.batcher import Batcher
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_store
 from sluice.buffer_service.admission import Admission
-from sluice.buffer_service.arrival_stream import read_arrivals
+from sluice.buffer_service.arrival_record import Arrivals
+from sluice.buffer_service.arrival_stream import read_requests
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.function_state import FunctionState
+from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
+from sluice.buffer_service.routing import SizeClasses
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
-from tests.buffer_service.simulation import CLOCK, FAULTS, OF_WORKERS, STRANGER, World, simulate
+from tests.buffer_service.simulation import CLOCK, FAULTS, OF_WORKERS, SIZES, STRANGER, World, simulate
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
@@ -62,7 +66,7 @@ def _seen(world: World) -> set[Any]:
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, CLOCK, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
+    wanted = {*FAULTS, *OF_WORKERS, CLOCK, SIZES, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
     for seed in range(AT_MOST):
@@ -254,6 +258,13 @@ DEFECTS: dict[str, Plant] = {
     ),
     "submits again what is computed": _patched(RouteState, "_submit_again", _submits_again_what_is_computed),
     "does not say that members were taken": _patched(Dispatcher, "_settle", lambda settle: lambda dispatcher, adopted: None),
+    "forgets the size of who moves": _patched(
+        RouteState, "_move_on", lambda _: lambda s, batch, part: batch.moving.extend(map(encode_member, part.items))
+    ),
+    "records no sizes": _patched(RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), sizes=())),
+    "takes the next route where a size is as large as the bound": _patched(
+        SizeClasses, "next", lambda f: lambda classes, size=None: f(classes, size if size is None else size + 1e-9)
+    ),
     "sends who came with the next sweep": _patched(RouteState, "came", _waits_for_the_next_sweep),
     "installs the table of a retired route with the next sweep": _patched(RouteState, "retire", _waits_for_the_next_sweep),
     "tries a message once": _patched(RouteState, "_sendings", lambda _: lambda state, message: 1),
@@ -349,10 +360,14 @@ async def first_difference(url: str, world: World) -> str | None:
             return f"lives of queues have one name: {epochs}"
         if (left := await _different_at_the_end(client, world, queues, {call.by: call.route for call in world.calls})) is not None:
             return left
-        recorded = read_arrivals(url, model) if world.backend.records[MODEL].calls else []
-        kept = world.backend.arrival_times(MODEL)
-        if "the store forgets" not in world.faults and recorded != pytest.approx(kept, abs=1e-4):
-            return f"recorded {recorded} instead of {kept}"
+        recorded = read_requests(url, model) if world.backend.records[MODEL].calls else Arrivals(array("d"), array("d"))
+        kept = world.backend.arrivals(MODEL)
+        if "the store forgets" in world.faults:
+            return None
+        if recorded.times != pytest.approx(kept.times, abs=1e-4):
+            return f"recorded {recorded.times} instead of {kept.times}"
+        if sorted(map(repr, recorded.sizes)) != sorted(map(repr, kept.sizes)):  # of times that almost agree any may be first
+            return f"recorded sizes {recorded.sizes} instead of {kept.sizes}"
         return None
     finally:
         for store in stores.values():
@@ -391,6 +406,8 @@ SCRIPT_DEFECTS = {
     "forgets no loss": ("redis.call('HDEL', KEYS[6], string.sub(member, 1, 16))", ""),
     "puts nobody aside": ("redis.call('RPUSH', KEYS[7], member)", ""),
     "names every life alike": ("{ redis.call('GET', KEYS[8]),", "{ 'x',"),
+    "records no sizes": ("if #ARGV[11] >= first_size then", "if false then"),
+    "records the sizes of others": ("local first_size = 4 * (#ARGV - argument) + 1", "local first_size = 4 * accepted + 1"),
     "records what is moved": ("if accepted > 0 and kept > 0 then", "kept = 100000 if accepted > 0 then"),
 }
 

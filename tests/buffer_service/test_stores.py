@@ -1,6 +1,7 @@
 """One suite over both stores, with the time injected; then the bodies of the rule against each other."""
 
 import asyncio
+import math
 import uuid
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from sluice.batching import Batcher
 from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.arrival_stream import read_arrivals
+from sluice.buffer_service.arrival_stream import read_arrivals, read_requests
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RECEIVE_BYTES, RedisStore
 from sluice.buffer_service.store import Events, Limits, QueueLost
@@ -387,7 +388,7 @@ async def _drive_three_bodies(url, policy, events, limit):
     specification = Batcher(policy)
     for body in bodies:
         await body.install(policy)
-    now, count, in_flight, arrived = 1000.0, 0, [], []
+    now, count, in_flight, arrived, told = 1000.0, 0, [], [], []
     try:
         for gap, arrivals, completed in events:
             now += gap
@@ -397,9 +398,10 @@ async def _drive_three_bodies(url, policy, events, limit):
             specification.withdraw(gone.__contains__)
             fitting = members[: max(0, limit - len(specification))]
             step = specification.advance(now, fitting, len(done))
+            sizes = [float(count + i) for i in range(arrivals)] if arrivals % 2 else []
             released = None
             for body in bodies:
-                outcome = await body.advance(Events(members, done, gone=gone), now=now)
+                outcome = await body.advance(Events(members, done, gone=gone, sizes=sizes), now=now)
                 assert outcome.accepted == len(fitting)
                 assert [tuple(b.members) for b in outcome.batches] == list(step.batches)
                 assert tuple(outcome.dropped) == step.dropped
@@ -412,8 +414,12 @@ async def _drive_three_bodies(url, policy, events, limit):
             if fitting:
                 since_last = now - arrived[-1] if arrived else 0.0
                 arrived = [time + min(0.0, since_last) for time in arrived] + [now] * len(fitting)
-        assert backend.arrival_times(model).tolist() == arrived
+                told += sizes[: len(fitting)] or [math.nan] * len(fitting)
+        kept = backend.arrivals(model)
+        assert kept.times.tolist() == arrived
+        assert sorted(map(repr, kept.sizes)) == (sorted(map(repr, told)) if any(size == size for size in told) else [])
         if arrived:
-            assert read_arrivals(url, model).tolist() == arrived
+            recorded = read_requests(url, model)
+            assert recorded.times.tolist() == arrived and recorded.sizes.tobytes() == kept.sizes.tobytes()
     finally:
         await redis.close()

@@ -14,6 +14,7 @@ import redis
 
 from sluice.batching.documents import ArrivalDocument, read
 from sluice.buffer_service.arrival_stream import stream_key
+from sluice.cli.trace_options import TraceOptions
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.arrivals.poisson import poisson
 from tests.cli.conftest import Run
@@ -157,6 +158,24 @@ def test_the_arrivals_that_the_buffer_recorded_are_fitted(redis_server: RedisSer
     document = document_of("fit", f"{redis_server.url}{joint}model=fitted", "--model", "poisson")
     assert document["arrival_rate"] == pytest.approx(499 / (times[-1] - times[0]), rel=1e-3)
     assert document["fitted_from"]["source"] == "arrival stream of model fitted"
+
+
+@pytest.mark.parametrize(("told", "said"), [(500, ""), (499, "; sizes are not read, as 1 of 500 requests did not tell theirs")])
+def test_the_sizes_that_the_buffer_recorded_come_with_its_arrivals(redis_server: RedisServer, told: int, said: str) -> None:
+    model, sizes = f"sized-{told}", np.arange(500.0)
+    sizes[told:] = np.nan
+    with redis.Redis.from_url(redis_server.url) as client:
+        for i, size in enumerate(sizes, 1):
+            call = np.array([1e9 + i]).tobytes() + bytes(4)
+            client.xadd(stream_key(model), {"call": call, "sizes": np.array([size], np.float32).tobytes()}, id=f"{i}-0")
+    joint = "&" if "?" in redis_server.url else "?"
+    options = TraceOptions(f"{redis_server.url}{joint}model={model}", None, "auto", None, "s", 100.0, None, None, None)
+    trace = options.read()
+    assert trace.reading == "timestamps (the buffer's own)" + said
+    if told == 500:
+        assert trace.sizes is not None and trace.sizes.tolist() == sizes[100:].tolist()
+    else:
+        assert trace.sizes is None
 
 
 def test_a_stream_that_is_not_there_or_is_asked_for_a_column_is_refused(redis_server: RedisServer, exit_of: Run) -> None:

@@ -129,6 +129,14 @@ async def test_of_the_default_batch_sizes_those_that_fit_into_a_payload_are_meas
             "batch_size: 32 is not allowed; allowed: at most 6, the largest batch of this payload",
         ),
         ("ruler --memory 512 --payload huge", 2, "batch_size: 32 is not allowed; allowed: none: a single request is too large"),
+        (
+            "ruler --memory 512 --payload 1=good --payload good",
+            2,
+            "--payload: '1=good good' is not allowed; allowed: SIZE=FILE of each, every size once, where there are several",
+        ),
+        ("ruler --memory 512 --payload 1=good --payload 1.0=good", 2, "SIZE=FILE of each, every size once"),
+        ("ruler --memory 512 --payload -1=good", 2, "--payload: '-1' is not allowed; allowed: a size >= 0 before the file"),
+        ("ruler --memory 512 --payload a=b", 2, "--payload: 'a=b' is not allowed; allowed: a file that exists"),
         ("ruler --memory 512 --payload good --header x", 2, "--header: 'x' is not allowed; allowed: NAME:VALUE"),
         (
             "ruler --memory 512 --payload good --out absent/p.json",
@@ -157,6 +165,32 @@ async def test_a_worker_is_measured_by_its_address_and_says_itself_how_long_it_c
     assert [(p.memory_mb, p.batch_size) for p in profile.points] == [(memory_mb(), 1), (memory_mb(), 4)]
     assert all(0.004 + 0.001 * p.batch_size <= p.service_time.mean == p.billed_duration for p in profile.points)
     assert all(p.overhead > 0 for p in profile.points)
+
+
+async def test_every_size_is_measured_where_the_payloads_have_sizes(runtime, sluice, tmp_path):
+    for size in (10, 100):
+        (tmp_path / f"of-{size}.json").write_text(f'{{"size": {size}}}')
+    payloads = "--payload 100=of-100.json --payload 10=of-10.json"
+    line = f"profile ruler-{{memory_mb}}:live --memory 1769,3008 --batch-size 1,4 {payloads} --min-runs 3 --max-runs 3"
+    code, out, err = await asyncio.to_thread(sluice, line)
+    assert code == 0, err
+    assert err.startswith("The sweep costs at most 33 invocations")
+    assert " size " in " ".join(out.split()) and "│ 100 │" in " ".join(out.split())
+    profile = read(ServiceProfile, (tmp_path / "profile.json").read_bytes())
+    settings = [(p.memory_mb, p.batch_size, p.size) for p in profile.points]
+    assert settings == [(m, b, s) for m in (1769, 3008) for b in (1, 4) for s in (10.0, 100.0)]
+
+
+async def test_the_sizes_of_a_worker_that_pads_are_measured(sluice, tmp_path):
+    (tmp_path / "short").write_text("5")
+    (tmp_path / "long").write_text("20")
+    async with running(served(Sleeper("ruler", 0.002, 0.001, 0.0005))) as (_, url):
+        line = f"profile {url} --batch-size 1,4 --payload 5=short --payload 20=long --min-runs 5 --max-runs 10"
+        code, _, err = await asyncio.to_thread(sluice, line)
+    assert code == 0, err
+    profile = read(ServiceProfile, (tmp_path / "profile.json").read_bytes())
+    assert profile.sizes == [5.0, 20.0]
+    assert all(p.service_time.mean >= 0.002 + (0.001 + 0.0005 * p.size) * p.batch_size for p in profile.points)
 
 
 async def test_of_a_worker_with_several_models_one_must_be_named(sluice):

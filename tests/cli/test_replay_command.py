@@ -23,9 +23,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.bodies.append(body)
+        self.server.sizes.append(self.headers["sluice-size"])
         time.sleep(self.server.delay)
         status, text = ANSWERS.get(body, (200, b"{}"))
         self.send_response(status)
+        if self.headers["sluice-size"] is not None:
+            self.send_header("sluice-route", "short" if float(self.headers["sluice-size"]) <= 3 else "long")
         self.send_header("content-length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -42,6 +45,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(address, Handler)
         self.delay = 0.0
         self.bodies = []
+        self.sizes = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}/models/mlp"
 
 
@@ -74,6 +78,41 @@ def test_a_replay_in_fast_motion_keeps_a_loose_slo_and_writes_every_request(serv
     document = json.loads((tmp_path / "result.json").read_text())
     assert len(document["requests"]["latency"]) == 120 == len(server.bodies)
     assert document["summary"]["scale"] == 50
+
+
+@pytest.fixture
+def sized(tmp_path):
+    """A trace of 120 arrivals of sizes 0 to 9."""
+    (tmp_path / "sized.csv").write_text("time,tokens\n" + "".join(f"{1000 + i / 10},{i % 10}\n" for i in range(120)))
+    return ("replay", "sized.csv", "--size-column", "tokens", "--scale", "50")
+
+
+def test_requests_of_a_trace_with_sizes_tell_theirs_and_each_route_is_shown(server, sluice, sized):
+    code, out, err = sluice(*sized, "--url", server.url)
+    assert code == 0, err
+    assert sorted(server.sizes) == sorted(f"{i % 10}" for i in range(120))
+    assert all(json.loads(body) == {"size": float(size)} for body, size in zip(server.bodies, server.sizes, strict=True))
+    assert "long, 72" in out and "short, 48" in out and out.index("latency ms") < out.index("long, 72") < out.index("lateness ms")
+
+
+def test_a_request_has_the_body_of_the_least_size_that_is_as_large(server, sluice, sized, tmp_path):
+    for size in (3, 8):
+        (tmp_path / f"{size}.json").write_text(f"{size}")
+    code, out, err = sluice(*sized, "--url", server.url, "--body", "8=8.json", "--body", "3=3.json", "--json")
+    assert code == 0, err
+    assert {(int(size), body) for size, body in zip(server.sizes, server.bodies, strict=True)} == {
+        (size, b"3" if size <= 3 else b"8") for size in range(10)
+    }
+    assert json.loads(out)["routes"]["short"]["requests"] == 48
+    server.bodies.clear()
+    code, _, err = sluice(*sized, "--url", server.url, "--body", "8.json")
+    assert code == 0 and set(server.bodies) == {b"8"}, err
+
+
+def test_bodies_by_size_need_sizes(server, sluice, tmp_path):
+    (tmp_path / "b").write_text("1")
+    code, _, err = sluice("replay", "trace.csv", "--url", server.url, "--body", "3=b")
+    assert code == 2 and "--body: '3=b' is not allowed; allowed: a file without a size before it" in err
 
 
 def test_a_part_of_a_trace_of_any_form_is_replayed(server, sluice, tmp_path):

@@ -21,7 +21,7 @@ from sluice.lambda_fn.answering import answer
 from sluice.lambda_fn.contract import Answer, Batch, Item
 from sluice.lambda_fn.loading import LoadingError, load_model, threads
 from sluice.lambda_fn.models.onnx import OnnxModel
-from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.models.sleeper import Sleeper, size_of
 from sluice.lambda_fn.models.tensor_model import TensorModel
 
 Array = npt.NDArray[Any]
@@ -178,8 +178,18 @@ def test_the_sleeper_takes_its_time_and_no_less() -> None:
     assert min(took) >= 0.007 and sorted(took)[7] < 0.0077
 
 
+def test_a_sleeper_takes_the_time_of_the_largest_for_each() -> None:
+    sleeper = Sleeper("s", intercept=0.01, slope=0.001, size_slope=0.0005)
+    bodies = [b'{"size": 4}', b"2.5", b'{"text": "x"}', b"no json", b'{"size": -9}']
+    assert [size_of(Item("0", "application/json", body)) for body in bodies] == [4.0, 2.5, 0.0, 0.0, 0.0]
+    assert sleeper.service_time(3, 4.0) == pytest.approx(0.01 + 3 * (0.001 + 4 * 0.0005))
+    start = time.perf_counter()
+    sleeper.answer([Item(str(i), "application/json", body) for i, body in enumerate(bodies)])
+    assert time.perf_counter() - start >= sleeper.service_time(5, 4.0) - 1e-9
+
+
 def test_a_sleeper_of_negative_time_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"sleeper 's': intercept -1 and slope 0\.0 must be seconds >= 0"):
+    with pytest.raises(ValueError, match=r"sleeper 's': intercept -1, slope 0\.0 and size_slope 0\.0 must be seconds >= 0"):
         Sleeper("s", -1)
 
 
@@ -219,6 +229,8 @@ def test_an_environment_describes_a_network_or_a_sleeper(network: Path) -> None:
     assert isinstance(model, OnnxModel) and (model.name, named.name) == ("small", "m")
     sleeper = load_model({"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SLOPE": "0.5"})
     assert isinstance(sleeper, Sleeper) and sleeper.service_time(3) == 1.5
+    padding = load_model({"SLUICE_MODEL_NAME": "m", "SLUICE_SLEEPER_SIZE_SLOPE": "0.25", "SLUICE_SLEEPER_INTERCEPT": "1"})
+    assert isinstance(padding, Sleeper) and padding.service_time(2, 3.0) == 2.5
 
 
 def test_a_file_that_is_no_network_is_told_with_what_the_runtime_says(tmp_path: Path) -> None:

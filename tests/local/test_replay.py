@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -231,6 +232,39 @@ async def test_requests_carry_what_was_asked():
     head = server.heads[0].lower()
     for line in ("post /models/mlp?a=1 http/1.1", "host: localhost:", "content-type: image/png", "authorization: bearer x"):
         assert line in head
+
+
+async def test_each_request_tells_its_size_and_has_its_own_body_and_routes_are_told_apart():
+    async def by_body(index, body):
+        route = b"sluice-route: %b\r\n" % {b"1": b"short", b"9": b"long"}.get(body, b"")
+        return (
+            OK.replace(b"200 OK", b"500 Oh") if body == b"5" else OK.replace(b"content", route + b"content") if body != b"7" else OK
+        )
+
+    sizes = np.array([1.0, 9.0, 1.0, 9.0, 9.0, 7.0, 5.0, 1e6])
+    bodies = [b"%g" % size for size in sizes]
+    async with serving(by_body) as server:
+        times = 0.02 * np.arange(len(sizes))
+        result = await replay(times, server.url, body=bodies.__getitem__, sizes=sizes, size_header="X-Tokens", limit=7)
+    heads = [head.lower().split("\r\n") for head in server.heads]
+    told = {body: f"x-tokens: {float(body):g}" for body in server.bodies}
+    assert all(told[body] in head for body, head in zip(server.bodies, heads, strict=True)) and len(heads) == 7
+    assert result.routes == ["short", "long", "short", "long", "long", "", ""] and result.sizes == sizes[:7].tolist()
+    summary = result.summary()
+    assert {name: route.requests for name, route in summary.routes.items()} == {"short": 2, "long": 3}
+    assert summary.routes["long"].latency["max"] == max(result.latency[[1, 3, 4]]) and summary.latency["max"] is None
+    document = json.loads(msgspec.json.encode(result.document()))
+    assert document["requests"]["route"] == result.routes and document["requests"]["size"] == result.sizes
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"sizes": [1.0]}, "sizes: 1 is not allowed; allowed: one for each of 2 arrivals"),
+     ({"sizes": [1.0, 2.0], "size_header": "a b"}, "size_header: 'a b' is not allowed; allowed: the name of a header")],
+)  # fmt: skip
+async def test_sizes_that_are_not_those_of_the_arrivals_are_refused(given, message):
+    with pytest.raises(InvalidInput, match=message):
+        await replay([0.0, 1.0], "http://127.0.0.1:9/", **given)
 
 
 async def test_scale_makes_the_trace_faster_and_progress_counts_to_the_end():

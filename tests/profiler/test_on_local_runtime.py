@@ -33,7 +33,7 @@ async def test_the_sleepers_service_time_is_measured_and_the_bill_agrees_with_th
         function="ruler-{memory_mb}:live",
         memory_sizes=(1769, 3008),
         batch_sizes=(1, 8, 32),
-        sample=Sample(b'{"x": [1, 2, 3]}'),
+        samples=(Sample(b'{"x": [1, 2, 3]}'),),
         model="ruler",
         n_min=10,
         n_max=30,

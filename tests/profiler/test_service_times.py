@@ -24,7 +24,7 @@ def sweep(**fields):
         "function": "mlp-{memory_mb}:live",
         "memory_sizes": MEMORY,
         "batch_sizes": BATCH,
-        "sample": Sample(b"[1]"),
+        "samples": (Sample(b"[1]"),),
         "model": "mlp",
     }
     return Sweep(**(settings | fields))
@@ -53,6 +53,45 @@ def test_constant_service_times_are_measured_exactly_in_the_fewest_runs():
         assert 0 <= point.billed_duration - point.service_time.mean + 1e-12 < 0.001
     assert measured.converged
     assert measured.profile.measured_at == "2026-11-01T00:00:00Z"
+
+
+class Padding(SimulatedFunction):
+    """Its batches take as long as their largest, which is the number in the body."""
+
+    def __call__(self, function, payload):
+        batch = contract.decode_batch(payload)
+        self.largest = max((float(item.body) for item in batch.items), default=0.0)
+        return super().__call__(function, payload)
+
+
+def test_every_size_is_measured_at_every_memory_and_batch_size_and_the_points_say_which():
+    function = Padding(lambda memory_mb, batch_size: linear(memory_mb, batch_size) * function.largest)
+    sizes = (64.0, 4.0)
+    asked = sweep(samples=tuple(Sample(b"%d" % size, size=size) for size in sizes), n_min=5, n_max=5)
+    assert asked.cost_bound().invocations == 3 * 3 * 2 * (5 + 1) + 1
+    seen = []
+    measured = measure(function, asked, on_progress=seen.append)
+    assert {(p.memory_mb, p.batch_size, p.size) for p in seen} == {(m, b, s) for m in MEMORY for b in BATCH for s in sizes}
+    profile = measured.profile
+    assert profile.sizes == [4.0, 64.0] and len(profile.points) == len(measured.points) == 18
+    for size in sizes:
+        for point in profile.of_size(size).points:
+            assert point.service_time.mean == pytest.approx(linear(point.memory_mb, point.batch_size) * size)
+    assert [p.setting for p in measured.points[:2]] == ["512 MB, batch size 1, size 4", "512 MB, batch size 1, size 64"]
+
+
+def test_a_run_that_fails_names_the_size():
+    function = Padding(linear)
+    samples = (Sample(b"1", size=1), Sample(b"9", size=9))
+
+    def refusing(name, payload):
+        run = function(name, payload)
+        if function.largest < 9:
+            return run
+        raise FunctionFailed("too long")
+
+    with pytest.raises(FunctionFailed, match="memory_mb 512, batch_size 1, size 9: too long"):
+        measure_service_times(sweep(samples=samples), refusing, np.random.default_rng(0), clock=function.clock)
 
 
 def test_a_function_that_computes_its_batches_one_by_one_is_told_in_the_profile():
@@ -226,12 +265,16 @@ def test_every_round_runs_every_open_point_once():
         ({"n_min": 1}, "n_min: 1 is not allowed"),
         ({"n_max": 3}, r"n_max: 3 is not allowed; allowed: an integer >= n_min \(20\)"),
         ({"max_seconds": 0}, "max_seconds: 0 is not allowed"),
+        ({"samples": ()}, "size: \\[\\] is not allowed; allowed: a size of every payload, each once, or one payload without"),
+        ({"samples": (Sample(b"1"), Sample(b"2", size=2))}, r"size: \[None, 2\] is not allowed"),
+        ({"samples": (Sample(b"1", size=2), Sample(b"2", size=2))}, r"size: \[2, 2\] is not allowed"),
+        ({"samples": (Sample(b"1", size=-1),)}, r"size: \[-1\] is not allowed; allowed: sizes >= 0"),
         (
-            {"sample": Sample(b'"' + b"x" * 1_000_000 + b'"')},
+            {"samples": (Sample(b'"' + b"x" * 1_000_000 + b'"'),)},
             "batch_size: 16 is not allowed; allowed: at most 6, the largest batch of this payload within Lambda's 6291456 bytes",
         ),
         (
-            {"sample": Sample(b"x" * 7_000_000, "image/png")},
+            {"samples": (Sample(b"x" * 7_000_000, "image/png"),)},
             "batch_size: 16 is not allowed; allowed: none: a single request is too large",
         ),
     ],
