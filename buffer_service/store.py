@@ -25,6 +25,18 @@ def queue_name(model: str, route: str = "") -> str:
     return f"{model}:{route}" if route else model
 
 
+def batch_name(process: str, call: int, number: int, table: int = 0) -> str:
+    """The name of a batch, which says whose it is and which of the policy's tables released it."""
+    name = f"{process}:{call}:{number}"
+    return f"{name}:{table}" if table else name
+
+
+def table_of(batch_id: str) -> int:
+    """The place of the table that released a batch, in ``Policy.tables``; of what no store named, the first."""
+    place = batch_id.split(":")[3:]
+    return int(place[0]) if place and place[0].isdecimal() else 0
+
+
 class QueueLost(DispatchFailed):
     """The store does not know the queue (any more): install its policy and submit again what waits."""
 
@@ -34,6 +46,11 @@ class Released(NamedTuple):
 
     batch_id: str
     members: list[bytes]
+
+    @property
+    def table(self) -> int:
+        """The place of the table that released it, in ``Policy.tables``."""
+        return table_of(self.batch_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ class Outcome:
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
     ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight where
-    servers are bounded. Another ``epoch`` than the last time means that the
+    the servers of every table are bounded. Another ``epoch`` than the last time means that the
     store lost the queue in between.
     """
 

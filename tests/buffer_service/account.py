@@ -30,7 +30,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -329,12 +329,12 @@ class Account:
             return  # who is no more may have put an older table over it
         plans = [process.model.plan for process in self.processes.values()]
         for way in plans[0].all_routes if all(plan.digest == plans[0].digest for plan in plans) else ():
-            name, wanted = queue_name(MODEL, way.name), way.policy.policy()
+            name, wanted = queue_name(MODEL, way.name), way.rule()
             if name not in self.in_words:
                 continue  # the store forgot it, and nobody has been there since
             rules = self.in_words[name].policy
             drop_after = self.patience if wanted.drop_after is None else min(self.patience, wanted.drop_after)
-            if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):
+            if rules != replace(wanted, drop_after=drop_after):
                 self.blame(f"{name}: {rules} rules instead of {wanted}")
 
     def _check_ages(self, name: str, process: Process, events: Events, outcome: Outcome, now: float) -> None:
@@ -504,7 +504,7 @@ class Account:
         """Whether a table without a time limit waits for more to come than there will: who leaves tells the last plan to none."""
         for words in self.in_words.values():
             if any(member_id(member) == request.id for _, member in words.waiting):
-                return words.hold() == math.inf
+                return words.held_for_ever()
         return False
 
     def check_what_is_left(self, known: Mapping[str, set[str]], last: Plan) -> None:

@@ -143,7 +143,7 @@ def _releases_more_than_the_table_says(release: Any) -> Any:
 
 
 def _makes_young_again_what_is_taken_back(take_back: Any) -> Any:
-    return lambda batcher, batches, members: take_back(batcher, batches, [(math.inf, member) for _, member in members])
+    return lambda batcher, batches, members, table=0: take_back(batcher, batches, [(math.inf, m) for _, m in members], table)
 
 
 def _believes_who_came_after_now(oldest: Any) -> Any:
@@ -298,7 +298,7 @@ def test_a_planted_defect_is_found(defect):
 
 async def _kept(client: Any, queue: Any) -> tuple[Any, ...]:
     """What the script left of a queue: the processes, the batches in flight, the losses, and who is put aside."""
-    _, _, _, in_flight, processes, attempts, dead, _, _, _ = queue.keys
+    _, _, _, in_flight, processes, attempts, dead, *_ = queue.keys
     heard = {process.decode() for process in await client.zrange(processes, 0, -1)}
     losses = {member: int(n) for member, n in (await client.hgetall(attempts)).items()}
     batches = {batch_id.decode() for batch_id in await client.hkeys(in_flight)}
@@ -380,11 +380,11 @@ SCRIPT_DEFECTS = {
     "hears of processes after now": ("if seen and seen > now then", "if false then"),
     "has members arrive after now": ("if not (oldest and oldest <= now) then", "if not oldest then"),
     "forgets nobody": ("redis.call('ZREMRANGEBYSCORE'", "local _ = (function() end)('ZREMRANGEBYSCORE'"),
-    "keeps a completed batch": ("redis.call('HDEL', KEYS[4], ARGV[argument])", ""),
+    "keeps a completed batch": ("end_batch(ARGV[argument])", ""),
     "takes one more": ("local times, members = pop(take)", "take = take + 1 local times, members = pop(take)"),
     "puts the youngest first": ("return x > y", "return x < y"),
     "makes young again what it takes back": ("redis.call('LPUSH', KEYS[2], entry[1])", "redis.call('LPUSH', KEYS[2], stamp)"),
-    "counts no servers": ("in_flight = in_flight + 1", ""),
+    "counts no servers": ("in_flight[by] = in_flight[by] + 1", ""),
     "releases to one who leaves": ("while waiting > 0 and not leaving do", "while waiting > 0 do"),
     "forgives every loss": (">= tonumber(ARGV[6])", ">= 1000"),
     "keeps the lease of one who left": ("if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end", ""),
