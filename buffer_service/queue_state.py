@@ -13,7 +13,8 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
                                     ``max_attempts`` times
     gone                            of the members that wait, the first that is equal leaves; others are ignored
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
-    then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes
+    then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
+                                    many batches ``at_most``
 
 in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
@@ -96,7 +97,7 @@ class QueueState:
             return Outcome(
                 accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch
             )
-        step = batcher.advance(now, arrivals)
+        step = batcher.advance(now, arrivals, at_most=events.at_most)
         batches = [tuple(zip(*batch, strict=True)) for batch in zip(step.arrived, step.batches, strict=True)]
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*named) for named in zip(names, batches, strict=True)]
@@ -119,7 +120,10 @@ class QueueState:
 
     def _busy(self) -> int:
         """Batches in flight, where that bounds something."""
-        return len(self.in_flight) if self.batcher is not None and not self.batcher.policy.elastic else 0
+        if self.batcher is None:
+            return 0
+        tables = zip(self.batcher.policy.tables, self.batcher.busy(), strict=True)
+        return sum(busy for table, busy in tables if table.servers is not None)
 
     def _withdraw(self, batcher: Batcher[bytes], members: Sequence[bytes]) -> None:
         gone = Counter(members)

@@ -237,7 +237,7 @@ class RedisQueue:
         arguments: list[Any] = [self._process, self._serial, "" if now is None else repr(now), *self._head]
         arguments += (int(events.leaving), len(events.completed), -1 if serving is None else len(serving))
         arguments += (0 if events.recorded else self._arrivals_kept, pack_ages(events.ages or (0.0,) * len(events.arrivals)))
-        arguments.append(len(events.gone))
+        arguments += (len(events.gone), "".join(f"{place}:{most}," for place, most in events.at_most))
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone

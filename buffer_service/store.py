@@ -33,8 +33,10 @@ def batch_name(process: str, call: int, number: int, table: int = 0) -> str:
 
 def table_of(batch_id: str) -> int:
     """The place of the table that released a batch, in ``Policy.tables``; of what no store named, the first."""
-    place = batch_id.split(":")[3:]
-    return int(place[0]) if place and place[0].isdecimal() else 0
+    if batch_id.count(":") < 3:
+        return 0
+    place = batch_id.split(":")[3]
+    return int(place) if place.isdecimal() else 0
 
 
 class QueueLost(DispatchFailed):
@@ -63,6 +65,8 @@ class Events:
     ``ages`` says how many seconds before this call each of the arrivals came; without it, all came now. The rule does not read
     them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned. ``recorded`` arrivals are
     in it already: they come from another queue of the model. ``gone`` are members of this process's callers who wait no more.
+    ``at_most`` are places of tables whose functions take no more now, and how many batches this process takes from each by this
+    call.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -72,6 +76,7 @@ class Events:
     ages: Sequence[float] = ()
     recorded: bool = False
     gone: Sequence[bytes] = ()
+    at_most: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,8 @@ class Outcome:
 
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
-    ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight where
-    the servers of every table are bounded. Another ``epoch`` than the last time means that the
+    ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight of
+    the tables whose servers are bounded. Another ``epoch`` than the last time means that the
     store lost the queue in between.
     """
 

@@ -22,11 +22,12 @@
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
 --       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each
---       12 number of members that have gone
+--       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that releases so many batches at
+--          most in this call, the first having place 0
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
---           batches in flight (0 where a table is elastic) }
+--           batches in flight of tables that are not elastic }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -97,7 +98,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 12
+local argument = 13
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -233,7 +234,12 @@ if bounded > 0 then
     in_flight[1] = in_flight[1] - in_flight[place + 1]
   end
 end
+local left = {} -- batches that a table may still release, of those that may not release any number
+for place, most in string.gmatch(ARGV[13], '(%d+):(%d+)') do
+  left[place + 1] = tonumber(most)
+end
 local function has_free_server(place)
+  if left[place] == 0 then return false end
   return tables[place].servers < 0 or in_flight[place] < tables[place].servers
 end
 while waiting > 0 and not leaving do
@@ -275,6 +281,7 @@ while waiting > 0 and not leaving do
     table.insert(members, 1, id)
     batches[#batches + 1] = members
     if bounded > 0 then in_flight[by] = in_flight[by] + 1 end
+    if left[by] then left[by] = left[by] - 1 end
     waiting = waiting - take
     taken = taken + take
   end
@@ -286,9 +293,7 @@ else
 end
 
 local busy = 0
-if bounded == #tables then
-  for _, count in ipairs(in_flight) do
-    busy = busy + count
-  end
+for place, count in ipairs(in_flight) do
+  if tables[place].servers >= 0 then busy = busy + count end
 end
 return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy }

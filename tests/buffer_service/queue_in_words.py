@@ -31,6 +31,9 @@ class QueueInWords:
     losses: dict[bytes, int] = field(default_factory=dict)
     taken_back: list[TakenBack] = field(default_factory=list)  # by the last call
     taken: int = 0
+    left: dict[int, int] = field(
+        default_factory=dict
+    )  # batches that tables may still release in this call, where these are counted
     open_order: bool = False  # whether it lost several batches with members of one age, which come back in any order
 
     def check(self, process: str, events: Events, outcome: Outcome, limits: Limits, now: float) -> list[str]:
@@ -44,7 +47,7 @@ class QueueInWords:
         for batch_id in events.completed:
             for _, member in self.in_flight.pop(batch_id, []):
                 self.losses.pop(member[:ID_LENGTH], None)
-        self.taken_back, self.open_order = [], False
+        self.taken_back, self.open_order, self.left = [], False, dict(events.at_most)
         dead = self._sweep(process, events, limits, now) if events.serving is not None else []
         expect("put aside", outcome.dead, dead)
         for gone in events.gone:
@@ -63,7 +66,8 @@ class QueueInWords:
         expect("queue length", outcome.queue_length, len(self.waiting))
         self.taken += sum(len(batch.members) for batch in outcome.batches)
         expect("taken", outcome.taken, self.taken)
-        expect("in flight", outcome.in_flight, 0 if self.policy.elastic else len(self.in_flight))
+        bounded = [place for place, table in enumerate(self.policy.tables) if table.servers is not None]
+        expect("in flight", outcome.in_flight, sum(map(self.busy, bounded)))
         return wrong
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
@@ -122,6 +126,8 @@ class QueueInWords:
             expect("in flight already", batch.batch_id in self.in_flight, False)
             expect("table", batch.batch_id.split(":")[3:], [str(place)] if place else [])
             self.in_flight[batch.batch_id] = members
+            if place in self.left:
+                self.left[place] -= 1
             if table.servers is not None and self.busy(place) > table.servers:
                 expect("servers", self.busy(place), table.servers)
             if len(batch.members) > table.max_batch_size:
@@ -146,5 +152,6 @@ class QueueInWords:
 
     def holds(self) -> dict[int, float]:
         """How long (s) the oldest waits at this length of the queue, by the place of each table that has a free server."""
-        free = {i: t for i, t in enumerate(self.policy.tables) if t.servers is None or self.busy(i) < t.servers}
+        tables = {place: table for place, table in enumerate(self.policy.tables) if self.left.get(place) != 0}
+        free = {i: t for i, t in tables.items() if t.servers is None or self.busy(i) < t.servers}
         return {place: table.hold[min(len(self.waiting), len(table.hold) - 1)] for place, table in free.items()}
