@@ -70,9 +70,13 @@ class Admission:
 
     def follow(self, policy: Policy, patience: float, slo: float | None) -> None:
         """Another table, function or promise is in force; what was measured says nothing of it."""
-        self._elastic = policy.servers is None
-        self._largest = policy.max_batch_size
-        self._full = self._largest * (policy.servers or 1)  # members at work while all servers are
+        self._elastic = policy.elastic
+        # Where a table is elastic, it takes what the servers of the others do not: they are no part of what is measured.
+        tables = [table for table in policy.tables if table.servers is None or not self._elastic]
+        self._largest = max(table.max_batch_size for table in tables)
+        self._servers = sum(table.servers or 0 for table in tables)
+        at_work = [table.max_batch_size * (table.servers or 1) for table in tables]
+        self._full = max(at_work) if self._elastic else sum(at_work)  # members at work while all servers are
         self._takes = math.inf  # batches at once, of an elastic function that refused one more
         self._floor = float(self._full)  # members that may always wait
         self._drop_after = policy.drop_after if policy.drop_after is not None and policy.drop_after < patience else None
@@ -101,7 +105,7 @@ class Admission:
     def heard(self, now: float, waiting: int, taken: int, in_flight: int) -> None:
         """The queue said that so many wait, how many have left it in batches in all, and how many batches are in flight."""
         if not self._elastic:
-            self._note(now, waiting, taken, in_flight * self._largest >= self._full)
+            self._note(now, waiting, taken, in_flight >= self._servers)
 
     def throttled(self, now: float, calls: int, at_work: int) -> None:
         """An elastic function refused a batch for want of concurrency; so many others are at work, of so many members in all."""

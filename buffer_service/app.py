@@ -169,24 +169,28 @@ class BufferService:
 
     async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
         """Refuse a plan whose functions do not exist, serve other models, or are silent while those ``in_force`` answer."""
-        known = {(route.name, route.function, route.variant) for route in in_force}
-        new = [route for route in plan.all_routes if (route.name, route.function, route.variant) not in known]
-        checks = await asyncio.gather(*(self._check_route(plan.model, route) for route in new))
+        known = {(route.name, function, route.variant) for route in in_force for function in route.functions}
+        asked = [(route, place) for route in plan.all_routes for place in range(len(route.functions))]
+        new = [(route, place) for route, place in asked if (route.name, route.functions[place], route.variant) not in known]
+        checks = await asyncio.gather(*(self._check_function(plan.model, route, route.functions[place]) for route, place in new))
         for error in (answer for answers in checks for answer in answers if isinstance(answer, BaseException)):
             raise error
-        silent = [route for route, answers in zip(new, checks, strict=True) if not any(answers)]
+        silent = [named for named, answers in zip(new, checks, strict=True) if not any(answers)]
         if silent and await self._any_answers(plan.model, in_force):
-            field = f"function of route {silent[0].name}" if silent[0].name else "function"
-            raise SilentFunction(field, silent[0].function, "one that answers, as one of the plan in force does")
+            route, place = silent[0]
+            field = f"beside[{place - 1}].function" if place else "function"
+            field += f" of route {route.name}" if route.name else ""
+            raise SilentFunction(field, route.functions[place], "one that answers, as one of the plan in force does")
 
-    async def _check_route(self, model: str, route: Route) -> list[bool | BaseException]:
-        """Of each function of a route, whether it answers, or what is wrong with it."""
-        checks = (self._check_one(model, route, function) for function in named_functions(route.function))
+    async def _check_function(self, model: str, route: Route, function: str) -> list[bool | BaseException]:
+        """Of each worker of a function of a route, whether it answers, or what is wrong with it."""
+        checks = (self._check_one(model, route, worker) for worker in named_functions(function))
         return await asyncio.gather(*checks, return_exceptions=True)
 
     async def _any_answers(self, model: str, routes: Sequence[Route]) -> bool:
         """Whether there is a function of these routes that answers, and as it should."""
-        found = await asyncio.gather(*(self._check_route(model, route) for route in routes))
+        checks = (self._check_function(model, route, function) for route in routes for function in route.functions)
+        found = await asyncio.gather(*checks)
         return any(answer is True for answers in found for answer in answers)
 
     async def _check_one(self, model: str, route: Route, function: str) -> bool:

@@ -7,6 +7,7 @@ What may live here: the members of one batch and how it is split. What may not: 
     two items fail alone            while nothing of the batch was answered: they are not to blame, and the rest gets the error
     a part is refused for now       it is asked again when it is due, but for those whose time is over before
     a part is without an answer     splitting would not help: all its items get the error, are moved, or are asked for elsewhere
+    another function is asked       for as many of the part's items as it takes at once, then for the others
     a defect of the buffer          every item that has no answer yet gets 500
 
 Parts are asked one after the other where servers are bounded: whoever bounds them has paid for one; else two at a time. When no
@@ -61,7 +62,9 @@ class Part:
     items: list[Item]
     suspected: bool = False  # its one item failed alone before
     trial: bool = False  # of a function that was not asked for a while
-    function: str = ""  # that was asked
+    function: str = ""  # that was asked, or is to be in place of another
+    tried: tuple[str, ...] = ()  # functions that left it without an answer since it last rested
+    elastic: bool = False  # whether the function was, when it was asked
     failed: Failure | None = None  # what came of it where it was asked first
     refused: int = 0  # times, for now
     earliest: float = -math.inf  # s, from when on the function wants to be asked again
@@ -70,15 +73,16 @@ class Part:
 
 
 class BatchState:
-    """One batch under way, which the queue gave away at ``taken_at`` (s) in the life ``epoch``."""
+    """One batch under way, which ``table`` released at ``taken_at`` (s) in the life ``epoch`` of the queue."""
 
     __slots__ = (
         *("answers", "asked", "epoch", "failed_alone", "given_up", "members", "moving", "outstanding", "parts"),
-        *("passed", "put_off", "split", "taken_at", "times_asked"),
+        *("passed", "put_off", "split", "table", "taken_at", "times_asked"),
     )
 
-    def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, taken_at: float) -> None:
+    def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, taken_at: float, table: int = 0) -> None:
         self.members = members
+        self.table = table
         self.epoch = epoch
         self.taken_at = taken_at
         self.parts = parts  # the next to be asked is the last
@@ -107,10 +111,10 @@ class BatchState:
                 return part
         return None
 
-    def ask(self, now: float, part: Part, function: str) -> int:
+    def ask(self, now: float, part: Part, function: str, elastic: bool = False) -> int:
         """The part is under way, by this number."""
         self.times_asked += 1
-        part.function, part.asked_at = function, now
+        part.function, part.elastic, part.asked_at = function, elastic, now
         self.asked[self.times_asked] = part
         return self.times_asked
 
@@ -127,15 +131,15 @@ class BatchState:
         """The part failed, and one half of it may pass."""
         self.split = True
         half = (len(part.items) + 1) // 2
-        self.parts += (Part(part.items[half:]), Part(part.items[:half]))
+        self.parts += (_of(part, part.items[half:]), _of(part, part.items[:half]))
 
-    def set_one_apart(self, part: Part) -> Part:
-        """The first item of a part, as a part; the others come next."""
-        first, *others = part.items
+    def set_apart(self, part: Part, items: int) -> Part:
+        """The first so many items of a part, as a part; the others come next."""
+        first, others = part.items[:items], part.items[items:]
         if not others:
             return part
-        self.parts.append(Part(others))
-        return Part([first])
+        self.parts.append(_of(part, others))
+        return _of(part, first)
 
     @property
     def hopeless(self) -> bool:
@@ -157,3 +161,8 @@ class BatchState:
         for part in self.parts:
             self.refuse(part.items, status, title, detail)
         self.parts.clear()
+
+
+def _of(part: Part, items: list[Item]) -> Part:
+    """Some items of a part, for the function that it is for."""
+    return Part(items, function=part.function, tried=part.tried)

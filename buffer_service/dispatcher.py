@@ -138,7 +138,7 @@ class Dispatcher:
 
     def follow(self, route: Route, slo: float | None = None) -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
-        if (route.function, route.variant) != (self._state.route.function, self._state.route.variant):
+        if (route.functions, route.variant) != (self._state.route.functions, self._state.route.variant):
             self._metadata = None
         self._state.follow(self._clock(), route, slo)
         self._kick()
@@ -197,10 +197,22 @@ class Dispatcher:
             self._call_soon()
 
     async def describe(self) -> dict[str, Any]:
-        """The metadata of the model, asked once from the function of the route in force."""
+        """The metadata of the model, asked once from the first function of the route in force that answers.
+
+        Raises ``FunctionFailed`` where none does.
+        """
         if self._metadata is None:
-            self._metadata = await describe(self._state.asked_for, self._state.route.function, self._invoker)
+            self._metadata = await self._first_description()
         return self._metadata
+
+    async def _first_description(self) -> dict[str, Any]:
+        *functions, last = self._state.route.functions
+        for function in functions:
+            try:
+                return await describe(self._state.asked_for, function, self._invoker)
+            except FunctionFailed as error:
+                _log.warning("%s: function %r does not say what it serves: %s", self._state.name, function, error)
+        return await describe(self._state.asked_for, last, self._invoker)
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a call to the queue would be executed."""
@@ -302,7 +314,7 @@ class Dispatcher:
     async def _answers(self, invocation: Invocation) -> list[Answer] | Failure:
         batch = Batch(invocation.model, invocation.items)
         held = self._held.setdefault(invocation.batch_id, self._room.share())
-        self._telemetry.sent(len(batch.items))
+        self._telemetry.sent(len(batch.items), invocation.function)
         if invocation.again:
             self._telemetry.asked_again()
         started = self._clock()
@@ -311,7 +323,7 @@ class Dispatcher:
             held.resize(held.size + len(payload))  # in one breath with its end as what is being read
             answers = decode_answers(payload, batch)
         except (FunctionFailed, WireError) as error:
-            self._telemetry.failed(type(error).__name__)
+            self._telemetry.failed(type(error).__name__, invocation.function)
             return _failure(error)
         except Exception as error:  # a defect; who waits is told, and the log has it
             _log.exception("%s: a batch of %d failed", self._state.name, len(batch.items))
@@ -348,7 +360,7 @@ class Dispatcher:
             taken.set_exception(adopted.error)
 
     def _tell(self, answers: Sequence[Answer]) -> None:
-        if len(answers) > PORTION and self._state.route.policy.servers is not None:
+        if len(answers) > PORTION and self._state.bounded:
             self._spawn(self._tell_in_portions(answers))
             return
         for answer in answers:

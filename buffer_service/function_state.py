@@ -1,4 +1,4 @@
-"""The state of the function of one route, as this process finds it: facts in, what helps out.
+"""The state of one function of a route, as this process finds it: facts in, what helps out.
 
 What may live here: whether the function is asked (``circuit.py``), which payloads it failed on (``suspects.py``), when a worker of
 it crashed, and which remedy a failure has. What may not: a clock, I/O, who waits.
@@ -41,10 +41,13 @@ class Remedy(Enum):
 
 
 class FunctionState:
-    """Of ``function``, which takes batches of at most ``max_batch_size``."""
+    """Of ``function``, which takes batches of at most ``max_batch_size``; ``elastic``: however many at once."""
 
-    def __init__(self, function: str, max_batch_size: int) -> None:
+    def __init__(self, function: str, max_batch_size: int, elastic: bool = False) -> None:
         self.function = function
+        self.elastic = elastic
+        self.under_way = 0  # calls
+        self.refused = False  # for now: the last call that it did not take says so, and none that it answered since
         self.circuit = Circuit(max_batch_size)
         self._suspects = Suspects()
         self._crashed_at = self._answered_at = -math.inf
@@ -63,6 +66,7 @@ class FunctionState:
         if part.function != self.function:
             return
         self._answered_at = now
+        self.refused = False
         self.circuit.passed(len(part.items))
         if part.suspected:
             self._suspects.forget(part.items[0])
@@ -94,7 +98,8 @@ class FunctionState:
         if part.failed is not None and failure.cause in _says_less_than(part.failed.cause):
             failure = part.failed
         self._note(now, batch, part, failure.cause)
-        if failure.cause is Cause.BUSY or (failure.cause is Cause.UNAVAILABLE and self._restarts(now)):
+        self.refused |= failure.cause is Cause.BUSY
+        if failure.cause is Cause.BUSY or (failure.cause is Cause.UNAVAILABLE and self.restarts(now)):
             return Remedy.LATER, failure
         if failure.cause is Cause.UNAVAILABLE or len(part.items) == 1:
             return Remedy.NONE, failure
@@ -112,7 +117,7 @@ class FunctionState:
     def _note(self, now: float, batch: BatchState, part: Part, cause: Cause) -> None:
         """What a failure says of the function: nothing that a poison fails, nor that a worker which crashed is not back yet."""
         unavailable = cause is Cause.UNAVAILABLE
-        if (unavailable and self._restarts(now)) or part.function != self.function or self._is_poison(batch, part):
+        if (unavailable and self.restarts(now)) or part.function != self.function or self._is_poison(batch, part):
             return
         if unavailable or cause in (Cause.CRASHED, Cause.FAILED):
             self.circuit.failed(now, unavailable, part.trial)
@@ -137,7 +142,8 @@ class FunctionState:
             return False
         return failure.cause in (Cause.UNAVAILABLE, Cause.BUSY) or not batch.split or len(part.items) == 1
 
-    def _restarts(self, now: float) -> bool:
+    def restarts(self, now: float) -> bool:
+        """Whether a worker of it crashed so lately that it may be about to be back."""
         return now < self._crashed_at + RESTART
 
 

@@ -6,8 +6,9 @@ A plan that cannot work is refused with an error that names the field and the va
                                 a folder, a pipe or a device where a file should be, a link to nothing
     what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``
     an unknown function         one that does not exist, or serves another model
-    a silent function           a route that is new and of whose workers none answers, while one of the plan in force does; in the
-                                first plan of a model it is taken, as it may come, and there is nothing better
+    a silent function           one that is new in its route, or beside another, and of whose workers none answers, while one of the
+                                plan in force does; in the first plan of a model it is taken, as it may come, and there is nothing
+                                better
 
 A refusal is reported once, and stands on the page of its model until another plan is in its place. What was refused for what it
 asks for is tried again at every look, as the function may be made later; what cannot be read is not. A model whose plan is removed
@@ -30,6 +31,7 @@ import msgspec
 
 from sluice.batching.documents import Plan, Route, read
 from sluice.batching.errors import InvalidInput, SluiceError, require
+from sluice.batching.policy import INF
 from sluice.buffer_service.invokers import UnknownFunction
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
@@ -142,7 +144,8 @@ def _shown(route: Route) -> str:
     """A route as the log has it."""
     bound = f" up to {route.up_to:g}" if route.up_to is not None else ""
     share = f"{route.name}{bound} with {100 * route.share:.3g} %: " if route.name else ""
-    return f"{share}{route.policy.kind} on {route.function}"
+    tables = zip(route.rule().tables, route.functions, strict=True)
+    return share + ", beside it ".join(f"{table.kind} on {function}" for table, function in tables)
 
 
 class PlanFollower:
@@ -266,11 +269,12 @@ def _kind(error: Exception) -> str:
 def check_waits(plan: Plan, request_timeout: float) -> None:
     """Whether callers wait as long as a plan would have them; raises ``InvalidInput``."""
     for route in plan.all_routes:
-        require(not route.beside, "beside", len(route.beside), "none: the queue does not read tables beside another yet")
         field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
         longest, why = request_timeout, "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
         drop_after = route.policy.drop_after
         if drop_after is not None and drop_after < longest:
             longest, why = drop_after, "after which the table gives up who waits (drop_after)"
-        for q, hold in enumerate(route.policy.hold):
-            require(hold is None or hold <= longest, f"{field}[{q}]", hold, f"at most {longest:g} s, {why}, or null")
+        for place, table in enumerate(route.rule().tables):
+            name = f"beside[{place - 1}].{field}" if place else field
+            for q, hold in enumerate(table.hold):
+                require(hold == INF or hold <= longest, f"{name}[{q}]", hold, f"at most {longest:g} s, {why}, or null")

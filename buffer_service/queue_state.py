@@ -5,14 +5,16 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
 
     events                          the queue
     ------                          ---------
-    completed                       the batch is in flight no more; its members' losses are forgotten; unknown ids are ignored
+    completed                       the batch is in flight no more, and gives its table's server back; its members' losses are
+                                    forgotten; unknown ids are ignored
     serving (a sweep)               the process was heard of now; every batch of this process that it does not name is lost and,
                                     if this process was heard of within the lease, every batch of one that was not: its members
                                     return to the head, with the age they had, or are put aside when they were lost
                                     ``max_attempts`` times
     gone                            of the members that wait, the first that is equal leaves; others are ignored
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
-    then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes
+    then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
+                                    many batches ``at_most``
 
 in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
@@ -33,7 +35,17 @@ from collections.abc import Sequence
 
 from sluice.batching import Batcher, Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord
-from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released
+from sluice.buffer_service.store import (
+    ID_LENGTH,
+    PROCESS_LENGTH,
+    Events,
+    Limits,
+    Outcome,
+    QueueLost,
+    Released,
+    batch_name,
+    table_of,
+)
 
 Dated = tuple[float, bytes]
 """A member with its arrival time (s), which a lost batch keeps."""
@@ -69,8 +81,8 @@ class QueueState:
         batcher = self.batcher
         if batcher is None:
             raise QueueLost("no policy is installed for this queue")
-        completed = self._complete(events.completed)
-        batcher.accept(now, completed=completed)
+        for table, completed in Counter(map(table_of, self._complete(events.completed))).items():
+            batcher.accept(now, completed=completed, table=table)
         dead = self._sweep(batcher, process, events.serving, limits, now) if events.serving is not None else []
         if events.gone:
             self._withdraw(batcher, events.gone)
@@ -86,20 +98,21 @@ class QueueState:
             return Outcome(
                 accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch
             )
-        step = batcher.advance(now, arrivals)
+        step = batcher.advance(now, arrivals, at_most=events.at_most)
         batches = [tuple(zip(*batch, strict=True)) for batch in zip(step.arrived, step.batches, strict=True)]
-        released = [self._release(f"{process}:{call}:{i}", members) for i, members in enumerate(batches)]
+        names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
+        released = [self._release(*named) for named in zip(names, batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
         return Outcome(accepted, released, list(step.dropped), dead, wake_in, len(batcher), self.taken, self._busy(), self.epoch)
 
-    def _complete(self, batch_ids: Sequence[str]) -> int:
-        """How many of these were in flight, and are no more."""
-        batches = [self.in_flight.pop(batch_id) for batch_id in batch_ids if batch_id in self.in_flight]
+    def _complete(self, batch_ids: Sequence[str]) -> list[str]:
+        """Those of these that were in flight, and are no more."""
+        batches = {batch_id: self.in_flight.pop(batch_id) for batch_id in batch_ids if batch_id in self.in_flight}
         if self.attempts:
-            for batch in batches:
+            for batch in batches.values():
                 for _, member in batch:
                     self.attempts.pop(member[:ID_LENGTH], None)
-        return len(batches)
+        return list(batches)
 
     def _release(self, batch_id: str, members: tuple[Dated, ...]) -> Released:
         self.in_flight[batch_id] = members
@@ -108,7 +121,10 @@ class QueueState:
 
     def _busy(self) -> int:
         """Batches in flight, where that bounds something."""
-        return len(self.in_flight) if self.batcher is not None and self.batcher.policy.servers is not None else 0
+        if self.batcher is None:
+            return 0
+        tables = zip(self.batcher.policy.tables, self.batcher.busy(), strict=True)
+        return sum(busy for table, busy in tables if table.servers is not None)
 
     def _withdraw(self, batcher: Batcher[bytes], members: Sequence[bytes]) -> None:
         gone = Counter(members)
@@ -140,7 +156,9 @@ class QueueState:
                 else:
                     lost.append((arrived, member))
         lost.sort(key=lambda dated: dated[0])
-        batcher.take_back(len(batches), lost)
+        for table, n_lost in Counter(map(table_of, batches)).items():
+            batcher.take_back(n_lost, (), table)
+        batcher.take_back(0, lost)
         self.dead.extend(dead)
         self.seen = {name: at for name, at in self.seen.items() if at >= now - FORGOTTEN_AFTER * limits.lease}
         return dead

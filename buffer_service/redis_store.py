@@ -77,7 +77,11 @@ _log = logging.getLogger(__name__)
 
 
 def pack_policy(policy: Policy) -> bytes:
-    """The table as ``lua/advance.lua`` reads it: a header, then one row of fixed size for each length of the queue."""
+    """The tables as ``lua/advance.lua`` reads them: of each a header, then one row of fixed size for each length of the queue."""
+    return b"".join(map(_pack_table, policy.tables))
+
+
+def _pack_table(policy: Policy) -> bytes:
     servers = -1 if policy.servers is None else policy.servers
     drop_after = -1.0 if policy.drop_after is None else policy.drop_after
     header = struct.pack("<iid", len(policy.hold), servers, drop_after)
@@ -98,8 +102,8 @@ class RedisStore:
         spread = route if self._spread_routes else ""
         tag = queue_name(model, spread)
         prefix = f"{self._namespace}:{{{tag}}}:" + (f"{route}:" if route and not spread else "")
-        stream, taken = stream_key(model, self._namespace, spread), prefix + "taken"
-        shapes = {prefix + name: shape for name, shape in SHAPES.items()} | {stream: "stream", taken: "integer"}
+        shapes = {prefix + name: shape for name, shape in SHAPES.items()}
+        shapes |= {stream_key(model, self._namespace, spread): "stream", prefix + "taken": "integer", prefix + "beside": "integers"}
         announce = None
         if spread:
             routes = routes_key(model, self._namespace)
@@ -236,7 +240,7 @@ class RedisQueue:
             0 if events.recorded else self._arrivals_kept,
             pack_floats(events.ages or (0.0,) * len(events.arrivals), events.sizes),
         )
-        arguments.append(len(events.gone))
+        arguments += (len(events.gone), "".join(f"{place}:{most}," for place, most in events.at_most))
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone

@@ -34,8 +34,13 @@ that comes more than a lease after the last is followed by another, as only then
 failed call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been
 released to an answer that got lost.
 
-Who may wait. A request is refused before it comes where it would wait for too long (``admission.py``); a caller who waits no more
-leaves the queue with the next call, and is in no batch after that.
+Who may wait. A request is refused before it comes where it would wait for too long (``admission.py``): for servers, or for a
+function that is elastic and refuses batches. Where there are both, nobody is refused while an elastic function takes what its table
+releases, and else the wait for the servers is bounded. A caller who waits no more leaves the queue with the next call, and is in no
+batch after that.
+
+Several functions. A batch is for the function whose table released it; who is asked in its place, and from which tables nothing is
+taken meanwhile, ``route_functions.py`` says.
 
 Ties. A table that comes while another is being installed is installed by the next call. Of members to adopt and new requests, the
 former are called first, as many as one call carries. Completions and arrivals go in one call. Callers here are told without waiting
@@ -68,11 +73,16 @@ from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_id, member_id, member_sizes, unnamed
+from sluice.buffer_service.route_functions import RouteFunctions, Suspension
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.lambda_fn.contract import Answer, Item, failed
 
 ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""
+FUNCTION_HEADER = "sluice-function"
+"""The header of an answer that says which function gave it, where there are several: ``0`` the route's own, ``1`` the first beside.
+
+A number, for the addresses of workers are nobody's business who asks, and may be a thousand."""
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried whose batch is given up then
 GONE_BYTES = 8 * 1024 * 1024  # that members may have which are yet to be taken out of the queue
@@ -257,9 +267,12 @@ class RouteState:
         self._process = process
         self._waiting = waiting
         self._patience = patience
+        self._rule = route.rule()
+        self._elastic = self._rule.elastic
         self._to_install: Policy | None = self._table()
         self._slo = slo
-        self._admission = Admission(route.policy.policy(), patience, slo)
+        self._admission = Admission(self._rule, patience, slo)
+        self._of_servers, self._admissions = self._bound_the_wait()
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._gone: list[bytes] = []  # members whose callers wait no more
         self._gone_bytes = 0
@@ -270,10 +283,10 @@ class RouteState:
         self._ended: list[str] = []
         self._look_at = NEVER  # the earliest of these times
         self._put_off = 0  # items of these
-        self._calls = self._at_work = 0  # of the function, under way; and their items
-        self._computed = 0  # items that the function has answered
-        self._places = 0  # batches that it has answered
-        self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
+        self._calls = self._at_work = 0  # of elastic functions, under way; and their items
+        self._computed = 0  # items that elastic functions have answered
+        self._places = 0  # batches that were answered
+        self._functions = RouteFunctions(route.functions, self._rule)
         self._given_up: list[str] = []  # batches that no sweep has taken back yet
         self._messages: list[Message] = []  # of these, those that are not under way
         self._sending = 0
@@ -301,6 +314,11 @@ class RouteState:
         return self._route
 
     @property
+    def bounded(self) -> bool:
+        """Whether a function takes so many batches at once and no more, so that the queue waits for each that ends."""
+        return any(table.servers is not None for table in self._rule.tables)
+
+    @property
     def asked_for(self) -> str:
         """The model as the function knows it."""
         return self._route.variant or self._model
@@ -314,14 +332,17 @@ class RouteState:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
         if self.life is Life.CLOSED:
             return SHUT
-        circuit = self._function.circuit
-        if circuit.open and (wait := circuit.refuses(now)) is not None:
-            return FunctionSuspended(_suspended(self._route.function, wait), wait)
+        if (suspension := self._functions.suspension(now)) is not None:
+            return FunctionSuspended(_suspended(suspension), suspension.wait)
         coming = len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
-        if self._elastic and self._admission.has_room(self._calls, coming):
+        servers = self._of_servers
+        if servers is None or (self._elastic and not self._functions.asks_servers(now)):
+            has_room = self._admission.has_room(self._calls, coming)
+            return None if has_room else self._admission.refuses(now, self._put_off + coming, self._model)
+        if self._elastic and self._functions.takes_more(now, self._at_most(now)):
             return None
-        refusal = self._admission.refuses(now, (self._put_off if self._elastic else self._waited) + coming, self._model)
-        if refusal is not None and self._admission.stale(now):
+        refusal = servers.refuses(now, self._waited + coming, self._model)
+        if refusal is not None and servers.stale(now):
             self._ask_at = AT_ONCE
         return refusal
 
@@ -330,7 +351,8 @@ class RouteState:
         if caller.queue != self.name or self.life is Life.CLOSED:
             return False
         caller.queue = TOLD
-        self._admission.left(now, now - caller.came)
+        for admission in self._admissions:
+            admission.left(now, now - caller.came)
         member = encode_member(caller.item, caller.size)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
@@ -375,28 +397,34 @@ class RouteState:
         """The function answered a part of a batch, in its order; or it failed. Without ``part``, the only one under way."""
         batch = self._batches[batch_id]
         ended = batch.ended(part)
-        self._calls -= 1
-        self._at_work -= len(ended.items)
+        if ended.elastic:
+            self._calls -= 1
+            self._at_work -= len(ended.items)
+        function = self._functions.of(ended, batch.table)
+        function.under_way -= function.under_way > 0 and ended.function == function.function
+        in_force = ended.function == function.function
         if isinstance(answers, Failure):
-            self._part_failed(now, batch, ended, answers)
+            self._part_failed(now, batch, ended, answers, function)
         else:
-            self._function.answered(now, ended)
-            batch.answered(answers)
-        if not self._elastic and not batch.parts and not batch.asked:
-            self._admission.worked(now - batch.taken_at, self._wasted(batch))
+            function.answered(now, ended)
+            signed = in_force and self._functions.several
+            batch.answered(_with_header(answers, FUNCTION_HEADER, str(self._functions.place(function))) if signed else answers)
+        bounded = not self._functions.of_table(batch.table).elastic
+        if self._of_servers is not None and bounded and not batch.parts and not batch.asked:
+            self._of_servers.worked(now - batch.taken_at, self._wasted(batch))
         self._go_on(now, batch_id, batch)
-        if ended.function == self._route.function:
-            self._heard_of_function(now, ended, answers)
+        if in_force:
+            self._heard_of_function(now, ended, answers, function)
 
-    def _heard_of_function(self, now: float, part: Part, answers: list[Answer] | Failure) -> None:
+    def _heard_of_function(self, now: float, part: Part, answers: list[Answer] | Failure, function: FunctionState) -> None:
         """What the end of a call says of how much the function takes."""
         failure = answers if isinstance(answers, Failure) else None
         if failure is None:
-            self._computed += len(part.items)
-            self._ask_for_the_oldest(now)
-        if not self._elastic:
+            self._ask_for_the_oldest(now, function)
+        if not function.elastic:
             return
         if failure is None:
+            self._computed += len(part.items)
             self._admission.worked(now - part.asked_at)
             self._admission.took(self._calls + 1)
         elif failure.cause is Cause.BUSY:
@@ -405,8 +433,8 @@ class RouteState:
 
     @property
     def suspensions(self) -> int:
-        """Times that the function of the route was not asked any more, as it did nothing but fail."""
-        return self._function.circuit.openings
+        """Times that a function of the route was not asked any more, as it did nothing but fail."""
+        return self._functions.openings
 
     def sent(self, now: float, message: Message, error: StoreUnavailable | None = None) -> None:
         """A message is in the other process's list, or the store was away; it is tried ``_sendings`` times."""
@@ -431,16 +459,16 @@ class RouteState:
 
     def follow(self, now: float, route: Route, slo: float | None = None) -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
-        changed = self.life is not Life.SERVING or route.policy != self._route.policy
+        rule = route.rule()
+        changed = self.life is not Life.SERVING or rule != self._rule
         self._live(Fact.FOLLOW)
-        same = (route.policy, route.function, slo) == (self._route.policy, self._route.function, self._slo)
-        self._route, self._slo = route, slo
-        self._function.circuit.max_batch_size = route.policy.policy().max_batch_size
-        if route.function != self._function.function:  # it is asked at once: what is known of the last is not true of it
-            self._function = FunctionState(route.function, route.policy.policy().max_batch_size)
+        same = (rule, route.functions, slo) == (self._rule, self._route.functions, self._slo)
+        self._route, self._slo, self._rule, self._elastic = route, slo, rule, rule.elastic
+        if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._look_again(now)
         if not same:
-            self._admission.follow(route.policy.policy(), self._patience, slo)
+            self._admission.follow(rule, self._patience, slo)
+            self._of_servers, self._admissions = self._bound_the_wait()
         if changed:
             self._to_install = self._table()
             self._ask_at = AT_ONCE
@@ -547,12 +575,21 @@ class RouteState:
         serving = sorted(self._batches) if asked.swept is not None else None
         clearing = self.life is Life.CLEARING and (asked.arrivals or asked.adoptions or asked.install)
         leaving = self.life in ENDING and not clearing and not self._callers_here()
+        at_most = self._at_most(now)
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
-            return Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone)
-        members = [member for _, member in asked.arrivals]
-        ages = [now - came for came, _ in asked.arrivals]
-        return Events(members, asked.completed, serving, leaving, ages, gone=asked.gone, sizes=member_sizes(members))
+            return Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
+        members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
+        sizes = member_sizes(members)
+        return Events(members, asked.completed, serving, leaving, ages, gone=asked.gone, sizes=sizes, at_most=at_most)
+
+    def _at_most(self, now: float) -> Sequence[tuple[int, int]]:
+        """How many batches this process takes from tables whose functions take no more now."""
+        if not self._functions.several or self.life in RETIRED:
+            return ()
+        resting = (self._batches[batch_id] for batch_id in self._resting)
+        waited_for = {self._functions.of(part, batch.table).function for batch in resting for part in batch.parts[-1:]}
+        return self._functions.at_most(now, waited_for)
 
     def _due_messages(self, now: float) -> list[Message]:
         due = [message for message in self._messages if message.due <= now]
@@ -573,12 +610,14 @@ class RouteState:
         if self._epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
-            self._admission.lost()
+            for admission in self._admissions:
+                admission.lost()
         self._epoch = outcome.epoch
-        if self._function.circuit.open:
-            self._admission.lost()  # what leaves the queue to be refused says nothing of the rate of service
-        else:
-            self._admission.heard(now, outcome.queue_length, outcome.taken, outcome.in_flight)
+        for admission in self._admissions:
+            if self._functions.all_open:
+                admission.lost()  # what leaves the queue to be refused says nothing of the rate of service
+            else:
+                admission.heard(now, outcome.queue_length, outcome.taken, outcome.in_flight)
         if asked.adoptions:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
@@ -677,7 +716,8 @@ class RouteState:
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
         else:
             items, unreadable = self._items(batch.members)
-            state = BatchState(batch.members, self._function.parts(now, items), self._epoch, now)
+            parts = self._functions.of_table(batch.table).parts(now, items)
+            state = BatchState(batch.members, parts, self._epoch, now, batch.table)
             state.answers += unreadable
         self._batches[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
@@ -697,10 +737,6 @@ class RouteState:
                     unreadable += _failures([member], 502, "Not readable", str(error))
         return items, unreadable
 
-    @property
-    def _elastic(self) -> bool:
-        return self._route.policy.servers is None
-
     def _wanted(self, request_id: str) -> bool:
         """Whether somebody may still wait for an answer: of another process's callers only that process knows."""
         caller = self._waiting.get(request_id)
@@ -708,7 +744,7 @@ class RouteState:
 
     def _go_on(self, now: float, batch_id: str, batch: BatchState) -> None:
         """Ask for the next parts of a batch, or hand out what came of all of them."""
-        while (part := batch.next_part(now, self._wanted, self._at_once())) is not None:
+        while (part := batch.next_part(now, self._wanted, self._at_once(now, batch))) is not None:
             self._ask(now, batch_id, batch, part)
         if batch.asked:
             return
@@ -726,61 +762,80 @@ class RouteState:
         if not batch.outstanding:
             self._end(batch_id, batch)
 
-    def _at_once(self) -> int:
-        """How many parts of a batch are asked for at once."""
-        return AT_ONCE_ELASTIC if self._elastic and not self._function.circuit.open else 1
+    def _at_once(self, now: float, batch: BatchState) -> int:
+        """How many parts of a batch may be under way with the next: of its function's, and all of others'."""
+        if not batch.parts:
+            return 0
+        function = self._functions.asked(now, batch.parts[-1], batch.table)
+        others = 0
+        if batch.asked:
+            others = sum(part.function in self._functions and part.function != function.function for part in batch.asked.values())
+        return others + (AT_ONCE_ELASTIC if function.elastic and not function.circuit.open else 1)
 
     def _ask(self, now: float, batch_id: str, batch: BatchState, part: Part) -> None:
-        """Ask for a part of a batch, unless its function is not asked for a while; then one item is the trial."""
-        circuit, function = self._function.circuit, self._route.function
-        if circuit.open and (wait := circuit.refuses(now)) is not None:
-            self._refuse_for_now(batch, part.items, wait, _suspended(function, wait))
+        """Ask for a part: its function, or another while that is not asked; one item is the trial of one that only failed."""
+        function = self._functions.asked(now, part, batch.table)
+        if function.circuit.open and (wait := function.circuit.refuses(now)) is not None:
+            suspension = self._functions.suspension(now) or Suspension(function.function, wait)
+            self._refuse_for_now(batch, part.items, suspension.wait, _suspended(suspension))
             return
+        if function is not self._functions.of(part, batch.table):
+            part = self._functions.given(part, function)
+        if function is not self._functions.of_table(batch.table):
+            part = batch.set_apart(part, function.circuit.max_batch_size)
+        circuit = function.circuit
         if circuit.open:
-            part = batch.set_one_apart(part)
+            part = batch.set_apart(part, 1)
             circuit.try_one()
         part.trial = circuit.open
-        again = part.failed is not None or part.refused > 0 or batch.split
+        again = part.failed is not None or part.refused > 0 or batch.split or bool(part.tried)
         avoid = part.failed.worker if part.failed is not None else ""
-        number = batch.ask(now, part, function)
-        self._calls += 1
-        self._at_work += len(part.items)
-        self._invoke.append(Invocation(batch_id, function, self.asked_for, part.items, number, again, avoid))
+        number = batch.ask(now, part, function.function, function.elastic)
+        function.under_way += 1
+        if function.elastic:
+            self._calls += 1
+            self._at_work += len(part.items)
+        self._invoke.append(Invocation(batch_id, function.function, self.asked_for, part.items, number, again, avoid))
 
-    def _part_failed(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+    def _part_failed(self, now: float, batch: BatchState, part: Part, failure: Failure, function: FunctionState) -> None:
         cause = failure.cause
         unanswered = cause in (Cause.UNAVAILABLE, Cause.BUSY, Cause.CRASHED)
-        self._function.undecided(part)
+        function.undecided(part)
         if unanswered and self.life in RETIRED:
             self._move_on(batch, part)
-        elif unanswered and part.function != self._route.function:
+        elif unanswered and part.function != function.function:
             batch.parts.append(Part(part.items))  # the function may have gone with its plan: the new one is asked
         elif cause is Cause.DEFECT:
             batch.refuse(part.items, 500, "Internal error", failure.detail)
             batch.refuse_rest(500, "Internal error", failure.detail)
         else:
-            self._help(now, batch, part, failure)
+            self._help(now, batch, part, failure, function)
 
-    def _help(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
-        remedy, failure = self._function.remedy(now, batch, part, failure)
+    def _help(self, now: float, batch: BatchState, part: Part, failure: Failure, function: FunctionState) -> None:
+        remedy, failure = function.remedy(now, batch, part, failure)
         part.failed = failure if remedy is Remedy.ELSEWHERE else None
         if remedy is Remedy.ELSEWHERE:
             batch.parts.append(part)
+        elif failure.cause is Cause.UNAVAILABLE and (other := self._functions.in_place_of(now, function, part)) is not None:
+            part.tried += (function.function,)
+            batch.parts.append(self._functions.given(part, other))
         elif remedy is Remedy.LATER:
             self._rest(now, batch, part, failure)
+        elif failure.cause is Cause.UNAVAILABLE and (first := self._functions.about_to_be_back(now, part)) is not None:
+            self._rest(now, batch, self._functions.given(part, first), failure)
         elif remedy is Remedy.HALVES:
             batch.halve(part)
         else:
-            self._fail(now, batch, part, failure)
+            self._fail(now, batch, part, failure, function)
 
-    def _fail(self, now: float, batch: BatchState, part: Part, failure: Failure) -> None:
+    def _fail(self, now: float, batch: BatchState, part: Part, failure: Failure, function: FunctionState) -> None:
         """The items of a part fail; where it cannot be they who are to blame, so does the rest of the batch."""
         cause, detail, *_ = failure
         self._log.append((logging.WARNING, f"{self.name}: {len(part.items)} items failed: {detail}"))
         batch.refuse(part.items, *((413, "Content too large") if cause is Cause.TOO_LARGE else (502, "Function failed")), detail)
         if len(part.items) > 1 or cause not in (Cause.CRASHED, Cause.FAILED):
             return
-        self._function.failed_alone(now, batch, part)
+        function.failed_alone(now, batch, part)
         if batch.hopeless:
             batch.refuse_rest(502, "Function failed", f"{detail}; it fails whatever it is asked, and was not asked for this item")
 
@@ -797,6 +852,7 @@ class RouteState:
         self._refuse_for_now(batch, late, part.due - now, failure.detail)
         part.items = [item for item in part.items if item not in late] if late else part.items
         part.refused += 1
+        part.tried = ()  # until then another may be back
         if part.items:
             in_turn = min(2 * len(self._resting) / PROBES, longest)  # of which a half is waited in the mean
             over = min(self._deadline(batch, item) for item in part.items)
@@ -835,8 +891,8 @@ class RouteState:
                 batch.parts.clear()
             self._go_on(now, batch_id, batch)
 
-    def _ask_for_the_oldest(self, now: float) -> None:
-        """The function has answered, and takes one more: the batch that left the queue first is asked for before its time.
+    def _ask_for_the_oldest(self, now: float, function: FunctionState) -> None:
+        """A function has answered, and takes one more: the batch that left the queue first is asked for before its time.
 
         What nobody waits for any more ends now, and takes nobody's turn; what callers are about to leave is the last. Other
         processes see nothing of the answer: now and then they have some time to come first.
@@ -846,7 +902,7 @@ class RouteState:
         for batch_id in self._resting:
             batch = self._batches[batch_id]
             part = batch.parts[-1]
-            if part.earliest > now:
+            if part.earliest > now or self._functions.of(part, batch.table) is not function:
                 continue
             if not any(self._wanted(item.id) for item in part.items):
                 self._rest_until(batch_id, now)
@@ -904,8 +960,7 @@ class RouteState:
         """The answers with the name of their route, if it has one."""
         if not self._route.name:
             return answers
-        named = {ROUTE_HEADER: self._route.name}
-        return [structs.replace(answer, headers=answer.headers | named) for answer in answers]
+        return _with_header(answers, ROUTE_HEADER, self._route.name)
 
     def _hand_out(self, answers: list[Answer]) -> None:
         """Answers that complete no batch."""
@@ -940,10 +995,19 @@ class RouteState:
 
         A retired route holds nobody, in batches that its function would take: another process may not know yet that it is retired.
         """
-        policy = self._route.policy.policy()
+        policy = self._rule
         if self.life in RETIRED:
             policy = greedy(policy.max_batch_size, servers=None)
         return replace(policy, drop_after=self._longest_wait())
+
+    def _bound_the_wait(self) -> tuple[Admission | None, list[Admission]]:
+        """What bounds the wait for servers, where there are any; and all that bounds a wait."""
+        bounded = [table for table in self._rule.tables if table.servers is not None]
+        if not self._elastic or not bounded:
+            return None if self._elastic else self._admission, [self._admission]
+        first, *beside = bounded
+        of_servers = Admission(replace(first, beside=beside, drop_after=self._rule.drop_after), self._patience, self._slo)
+        return of_servers, [self._admission, of_servers]
 
     def _longest_wait(self) -> float:
         """Seconds after which nobody is served any more, by the route's table or for the patience of callers."""
@@ -983,8 +1047,13 @@ class RouteState:
         return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
 
 
-def _suspended(function: str, wait: float) -> str:
-    return f"function {function!r} failed again and again, and is asked again in {wait:.1f} s"
+def _suspended(suspension: Suspension) -> str:
+    return f"function {suspension.function!r} failed again and again, and is asked again in {suspension.wait:.1f} s"
+
+
+def _with_header(answers: list[Answer], name: str, value: str) -> list[Answer]:
+    """The answers with one more header."""
+    return [structs.replace(answer, headers=answer.headers | {name: value}) for answer in answers]
 
 
 def _failures(members: list[bytes], status: int, title: str, detail: str) -> list[Answer]:

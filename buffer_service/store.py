@@ -25,6 +25,20 @@ def queue_name(model: str, route: str = "") -> str:
     return f"{model}:{route}" if route else model
 
 
+def batch_name(process: str, call: int, number: int, table: int = 0) -> str:
+    """The name of a batch, which says whose it is and which of the policy's tables released it."""
+    name = f"{process}:{call}:{number}"
+    return f"{name}:{table}" if table else name
+
+
+def table_of(batch_id: str) -> int:
+    """The place of the table that released a batch, in ``Policy.tables``; of what no store named, the first."""
+    if batch_id.count(":") < 3:
+        return 0
+    place = batch_id.split(":")[3]
+    return int(place) if place.isdecimal() else 0
+
+
 class QueueLost(DispatchFailed):
     """The store does not know the queue (any more): install its policy and submit again what waits."""
 
@@ -34,6 +48,11 @@ class Released(NamedTuple):
 
     batch_id: str
     members: list[bytes]
+
+    @property
+    def table(self) -> int:
+        """The place of the table that released it, in ``Policy.tables``."""
+        return table_of(self.batch_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +65,8 @@ class Events:
     ``ages`` says how many seconds before this call each of the arrivals came; without it, all came now. The rule does not read
     them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned, and so are ``sizes``, that
     of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in the record already: they come from another
-    queue of the model. ``gone`` are members of this process's callers who wait no more.
+    queue of the model. ``gone`` are members of this process's callers who wait no more. ``at_most`` are places of tables whose
+    functions take no more now, and how many batches this process takes from each by this call.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -57,6 +77,7 @@ class Events:
     recorded: bool = False
     gone: Sequence[bytes] = ()
     sizes: Sequence[float] = ()
+    at_most: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +86,8 @@ class Outcome:
 
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
-    ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight where
-    servers are bounded. Another ``epoch`` than the last time means that the
+    ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight of
+    the tables whose servers are bounded. Another ``epoch`` than the last time means that the
     store lost the queue in between.
     """
 

@@ -5,7 +5,8 @@ request violates the SLO when no answer came within its latency: also when it wa
 be alarming about a service that fails fast otherwise.
 
 Metrics of a model count all its routes together; those named ``sluice_route_*`` count each route of a routed plan apart, and a
-request for the route whose function answered it.
+request for the route whose function answered it. Those named ``sluice_function_*`` count what each function of the plan in force
+was asked for, in whatever route it stands.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ class Telemetry:
         self._retries = Counter("sluice_invocation_retries", text, labels, registry=registry)
         text = "Times a function was not asked for a while, as it did nothing but fail."
         self._suspensions = Counter("sluice_function_suspensions", text, labels, registry=registry)
+        by_function = (*labels, "function")
+        text = "Invocations of a function."
+        self._function_batches = Counter("sluice_function_batches", text, by_function, registry=registry)
+        self._function_requests = Counter("sluice_function_requests", "Requests in them.", by_function, registry=registry)
+        text = "Failed invocations of a function."
+        self._function_failures = Counter("sluice_function_failures", text, (*by_function, "error"), registry=registry)
         self._queue = Gauge("sluice_queue_length", "Requests waiting, when last seen.", labels, registry=registry)
         self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "digest", "function", "policy"), registry=registry)
         name, text = "sluice_request_size", "Of requests, as the plan has it told, in the model's own unit."
@@ -140,20 +147,33 @@ class ModelTelemetry:
         self._count = self._late = self._answers = self._batches = 0
         self._slo = float("inf")
         self._plan_labels: set[tuple[str, str, str, str]] = set()
+        self._functions: dict[str, tuple[Counter, Counter]] = {}  # of the plan in force: batches, requests
         self.follow(plan)
 
     def follow(self, plan: Plan) -> None:
         """Another plan is in force."""
-        labels = {(self.name, plan.digest, route.function, route.policy.kind) for route in plan.all_routes}
+        tables = [table for route in plan.all_routes for table in zip(route.functions, route.rule().tables, strict=True)]
+        labels = {(self.name, plan.digest, function, table.kind) for function, table in tables}
         for gone in self._plan_labels - labels:
             self._telemetry._plan.remove(*gone)
         for here in labels:
             self._telemetry._plan.labels(*here).set(1)
         self._plan_labels = labels
+        self._count_functions({function for function, _ in tables})
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
         in_force = {route.name: route for route in plan.routes}
         for name in in_force.keys() | self._routes.keys():
             self.route(name).follow(in_force.get(name))
+
+    def _count_functions(self, functions: set[str]) -> None:
+        telemetry = self._telemetry
+        for gone in self._functions.keys() - functions:
+            del self._functions[gone]
+            for metric in (telemetry._function_batches, telemetry._function_requests, telemetry._function_failures):
+                metric.remove_by_labels({"model": self.name, "function": gone})
+        for new in functions - self._functions.keys():
+            labels = self.name, new
+            self._functions[new] = telemetry._function_batches.labels(*labels), telemetry._function_requests.labels(*labels)
 
     def route(self, name: str) -> RouteTelemetry:
         """The metrics of one route."""
@@ -185,9 +205,13 @@ class ModelTelemetry:
         """A request came whose size was told."""
         self._telemetry._request_sizes.labels(self.name).observe(size)
 
-    def sent(self, batch_size: int) -> None:
-        """A batch leaves."""
+    def sent(self, batch_size: int, function: str) -> None:
+        """A batch leaves for a function; of one that the plan has no more it is not counted that it was asked."""
         self._sizes.observe(batch_size)
+        if function in self._functions:
+            batches, requests = self._functions[function]
+            batches.inc()
+            requests.inc(batch_size)
         self._batches += 1
         _keep(self._batch_sizes, batch_size, self._batches)
 
@@ -195,9 +219,11 @@ class ModelTelemetry:
         """An invocation came back."""
         self._invocation.observe(seconds)
 
-    def failed(self, error: str) -> None:
-        """An invocation failed."""
+    def failed(self, error: str, function: str) -> None:
+        """An invocation of a function failed."""
         self._telemetry._failures.labels(self.name, error).inc()
+        if function in self._functions:
+            self._telemetry._function_failures.labels(self.name, function, error).inc()
 
     def asked_again(self) -> None:
         """An invocation is made because one failed."""
@@ -299,9 +325,9 @@ class RouteTelemetry:
         """As of the model."""
         self._model.left(waited)
 
-    def sent(self, batch_size: int) -> None:
-        """A batch leaves."""
-        self._model.sent(batch_size)
+    def sent(self, batch_size: int, function: str) -> None:
+        """A batch leaves for a function."""
+        self._model.sent(batch_size, function)
         self._sizes.observe(batch_size)
 
     def set_aside(self, detail: str) -> None:
@@ -313,9 +339,9 @@ class RouteTelemetry:
         self._model.invoked(seconds)
         self._invocation.observe(seconds)
 
-    def failed(self, error: str) -> None:
-        """An invocation failed."""
-        self._model.failed(error)
+    def failed(self, error: str, function: str) -> None:
+        """An invocation of a function failed."""
+        self._model.failed(error, function)
         self._telemetry._route_failures.labels(*self._labels, error).inc()
 
     def asked_again(self) -> None:

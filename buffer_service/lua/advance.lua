@@ -1,10 +1,12 @@
 -- Everything that happened on one process since its last call, in; the batches to send and the next wake time, out.
 -- It interprets the policy table exactly as batching.decide does (sluice/batching/policy.py has the rule and its ties).
 --
--- KEYS  1 policy     string: '<i4 i4 d' rows, servers (-1: elastic), drop_after (-1: never); then '<d i4' hold, take for each row
+-- KEYS  1 policy     string: '<i4 i4 d' rows, servers (-1: elastic), drop_after (-1: never); then '<d i4' hold, take for each row;
+--                  then the same for each table beside it, whose drop_after is not read
 --       2 arrived    list: arrival times of the waiting members, oldest first, seconds as %.17g
 --       3 members    list: the waiting members, in the same order; a member's first 16 bytes are its id
---       4 in_flight  hash: batch id -> cmsgpack {arrival times, members}; a batch id starts with its process's name and ':'
+--       4 in_flight  hash: batch id -> cmsgpack {arrival times, members}; a batch id is PROCESS:SERIAL:NUMBER, and :PLACE
+--                  behind it where the PLACE-th table beside the first released it
 --       5 processes  zset: process name -> when it was last heard of
 --       6 attempts   hash: member id -> how often it was lost; empty while nothing goes wrong
 --       7 dead       list: the last 1000 members that were lost too often
@@ -14,16 +16,19 @@
 --       10 taken   string: how many members have left in batches; it never falls while it is kept. A version that does not know of
 --                  it leaves it as it is: while the two serve side by side the rate of service seems lower than it is, and a
 --                  process of this version refuses before it must; what was measured fades within seconds of the other's end
+--       11 beside  hash: place of a table beside the first -> how many of the batches in flight are its; a sweep counts anew, for
+--                  a version that does not know of it takes batches out of in_flight all the same
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
 --       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each; behind these their
 --          sizes, '<f' each, where any was told
---       12 number of members that have gone
+--       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that releases so many batches at
+--          most in this call, the first having place 0
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
---           batches in flight (0 where servers are elastic) }
+--           batches in flight of tables that are not elastic }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -37,10 +42,19 @@ local header = redis.call('GETRANGE', KEYS[1], 0, 15)
 if #header == 0 or redis.call('EXISTS', KEYS[8]) == 0 then
   return redis.error_reply('NOPOLICY no policy is installed for this queue')
 end
-local rows, servers, drop_after = struct.unpack('<i4i4d', header)
-if rows < 1 or #redis.call('GETRANGE', KEYS[1], 4 + 12 * rows, 16 + 12 * rows) ~= 12 then -- the last row, and nothing behind it
-  return redis.error_reply('ERR the policy is no table')
-end
+local tables, drop_after, bounded = {}, nil, 0
+local start = 0
+repeat
+  local rows, servers, given_up_after = struct.unpack('<i4i4d', header)
+  local rest = rows > 0 and redis.call('GETRANGE', KEYS[1], start + 4 + 12 * rows, start + 31 + 12 * rows) or ''
+  if #tables == 8 or (#rest ~= 12 and #rest ~= 28) then -- the last row, and behind it nothing or the header of another table
+    return redis.error_reply('ERR the policy is no table')
+  end
+  drop_after = drop_after or given_up_after
+  tables[#tables + 1] = { rows = rows, servers = servers, first_row = start + 16 }
+  if servers >= 0 then bounded = bounded + 1 end
+  start, header = start + 16 + 12 * rows, string.sub(rest, 13)
+until header == ''
 
 local CHUNK = 1000 -- well below the stack that unpack may use
 
@@ -60,6 +74,17 @@ local function unpacked(packed)
   return batch
 end
 
+-- The place beside the first table of the one that released a batch; nil of the first's.
+local function place_of(id)
+  return string.match(id, '^[^:]*:[^:]*:[^:]*:([1-7])$')
+end
+
+-- A batch is in flight no more.
+local function end_batch(id)
+  local place = place_of(id)
+  if redis.call('HDEL', KEYS[4], id) == 1 and place then redis.call('HINCRBY', KEYS[11], place, -1) end
+end
+
 -- The times of so many members, who came now.
 local function date(count)
   local stamps = {}
@@ -74,7 +99,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 12
+local argument = 13
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -84,7 +109,7 @@ for _ = 1, tonumber(ARGV[8]) do
       redis.call('HDEL', KEYS[6], string.sub(member, 1, 16))
     end
   end
-  redis.call('HDEL', KEYS[4], ARGV[argument])
+  end_batch(ARGV[argument])
 end
 
 -- A sweep: this process lives and serves these; what nobody serves any more goes back to the head, oldest first.
@@ -106,6 +131,7 @@ if n_serving >= 0 then
   redis.call('ZADD', KEYS[5], stamp, process)
   local lost = {}
   local alive = {}
+  local kept = {} -- batches of tables beside the first, by place
   for _, id in ipairs(redis.call('HKEYS', KEYS[4])) do
     local owner = string.sub(id, 1, 8)
     if alive[owner] == nil then
@@ -119,7 +145,7 @@ if n_serving >= 0 then
     if (judges and not alive[owner]) or (owner == process and not serving[id]) then
       local packed = redis.call('HGET', KEYS[4], id)
       local batch = unpacked(packed)
-      redis.call('HDEL', KEYS[4], id)
+      end_batch(id)
       if not batch then put_aside(packed) end
       for i, member in ipairs(batch and batch[2] or {}) do
         local member_id = string.sub(member, 1, 16)
@@ -130,6 +156,14 @@ if n_serving >= 0 then
           lost[#lost + 1] = { tonumber(batch[1][i]) and batch[1][i] or stamp, member, #lost }
         end
       end
+    elseif place_of(id) then
+      kept[place_of(id)] = (kept[place_of(id)] or 0) + 1
+    end
+  end
+  if #tables > 1 then
+    redis.call('DEL', KEYS[11])
+    for place, count in pairs(kept) do
+      redis.call('HSET', KEYS[11], place, count)
     end
   end
   table.sort(lost, function(a, b)
@@ -198,7 +232,22 @@ if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end
 local batches, dropped = {}, {}
 local taken = 0
 local wake_in = ''
-local in_flight = servers >= 0 and redis.call('HLEN', KEYS[4]) or 0
+local in_flight = {} -- by table; a batch of a table that the policy has not counts as the first's
+if bounded > 0 then
+  in_flight[1] = redis.call('HLEN', KEYS[4])
+  for place = 1, #tables - 1 do
+    in_flight[place + 1] = tonumber(redis.call('HGET', KEYS[11], place) or 0)
+    in_flight[1] = in_flight[1] - in_flight[place + 1]
+  end
+end
+local left = {} -- batches that a table may still release, of those that may not release any number
+for place, most in string.gmatch(ARGV[13], '(%d+):(%d+)') do
+  left[place + 1] = tonumber(most)
+end
+local function has_free_server(place)
+  if left[place] == 0 then return false end
+  return tables[place].servers < 0 or in_flight[place] < tables[place].servers
+end
 while waiting > 0 and not leaving do
   local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
   if not (oldest and oldest <= now) then
@@ -210,24 +259,35 @@ while waiting > 0 and not leaving do
     local _, members = pop(1)
     dropped[#dropped + 1] = members[1]
     waiting = waiting - 1
-  elseif servers >= 0 and in_flight >= servers then
-    break
   else
-    local offset = 16 + 12 * math.min(waiting, rows - 1)
-    local hold, take = struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
-    local due = oldest + hold
-    if now < due then
-      if due < math.huge then
-        wake_in = string.format('%.17g', due - now)
+    local by, take -- the first table that releases, and how many
+    local wakes_at = math.huge
+    for place, table_ in ipairs(tables) do
+      if not by and has_free_server(place) then
+        local offset = table_.first_row + 12 * math.min(waiting, table_.rows - 1)
+        local hold, takes = struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+        if now >= oldest + hold then
+          by, take = place, takes
+        else
+          wakes_at = math.min(wakes_at, oldest + hold)
+        end
       end
+    end
+    if not by then
+      if wakes_at < math.huge then wake_in = string.format('%.17g', wakes_at - now) end
       break
     end
     local times, members = pop(take)
     local id = process .. ':' .. serial .. ':' .. #batches
+    if by > 1 then
+      id = id .. ':' .. (by - 1)
+      redis.call('HINCRBY', KEYS[11], by - 1, 1)
+    end
     redis.call('HSET', KEYS[4], id, cmsgpack.pack({ times, members }))
     table.insert(members, 1, id)
     batches[#batches + 1] = members
-    in_flight = in_flight + 1
+    if bounded > 0 then in_flight[by] = in_flight[by] + 1 end
+    if left[by] then left[by] = left[by] - 1 end
     waiting = waiting - take
     taken = taken + take
   end
@@ -238,4 +298,8 @@ else
   taken = tonumber(redis.call('GET', KEYS[10]) or 0) or redis.call('INCRBY', KEYS[10], 0) -- which says that it is no number
 end
 
-return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, servers >= 0 and in_flight or 0 }
+local busy = 0
+for place, count in ipairs(in_flight) do
+  if tables[place].servers >= 0 then busy = busy + count end
+end
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy }

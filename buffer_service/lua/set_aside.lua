@@ -17,10 +17,15 @@ end
 local function fits(key, kind, shape)
   if shape == 'table' then
     if kind ~= 'string' then return false end
-    local header = redis.call('GETRANGE', key, 0, 15)
-    if #header < 16 then return false end
-    local rows = struct.unpack('<i4', header)
-    return rows > 0 and #redis.call('GETRANGE', key, 4 + 12 * rows, 16 + 12 * rows) == 12 -- the last row, and nothing behind it
+    local start, header, tables = 0, redis.call('GETRANGE', key, 0, 15), 0
+    repeat
+      if #header < 16 or tables == 8 then return false end
+      local rows = struct.unpack('<i4', header)
+      local rest = rows > 0 and redis.call('GETRANGE', key, start + 4 + 12 * rows, start + 31 + 12 * rows) or ''
+      if #rest < 12 then return false end
+      start, header, tables = start + 16 + 12 * rows, string.sub(rest, 13), tables + 1
+    until header == ''
+    return true
   elseif shape == 'integer' then
     return kind == 'string' and is_integer(redis.call('GET', key))
   elseif shape == 'integers' then

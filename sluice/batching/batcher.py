@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -67,15 +67,22 @@ class Batcher(Generic[Member]):
         self.policy = policy
         return self.advance(now)
 
-    def advance(self, now: float, arrivals: Iterable[Member] = (), completed: int = 0) -> Step[Member]:
-        """Everything that happened at ``now``: first the completions, of the first table, then the arrivals, then the rule."""
+    def advance(
+        self, now: float, arrivals: Iterable[Member] = (), completed: int = 0, at_most: Sequence[tuple[int, int]] = ()
+    ) -> Step[Member]:
+        """Everything that happened at ``now``: first the completions, of the first table, then the arrivals, then the rule.
+
+        ``at_most`` are places of tables and how many batches each of these releases; it is read no more then.
+        """
         self.accept(now, arrivals, completed)
         batches: list[tuple[Member, ...]] = []
         arrived: list[tuple[float, ...]] = []
         dropped: list[Member] = []
         tables: list[int] = []
         while True:
-            decision = decide(self.policy, len(self._waiting), self._oldest(now), now, *self.busy())
+            ended = {place for place, most in at_most if tables.count(place) >= most}
+            busy = [None if place in ended else batches for place, batches in enumerate(self.busy())]
+            decision = decide(self.policy, len(self._waiting), self._oldest(now), now, *busy)
             if decision.drop:
                 dropped.append(self._waiting.popleft()[1])
             elif decision.take:

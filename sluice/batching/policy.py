@@ -140,7 +140,7 @@ class Decision(NamedTuple):
     table: int = 0
 
 
-def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float, *in_flight: int) -> Decision:
+def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float, *in_flight: int | None) -> Decision:
     """One turn of the rule; call again with the queue that is left until it neither drops nor takes.
 
     Parameters
@@ -149,8 +149,9 @@ def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float,
         Requests waiting.
     oldest_arrival, now : float
         Seconds on one clock; ``oldest_arrival`` is not read when the queue is empty.
-    *in_flight : int
-        Batches released and not yet completed: by the policy's own table, then by each of those beside it.
+    *in_flight : int or None
+        Batches released and not yet completed: by the policy's own table, then by each of those beside it; ``None``: a table that
+        is not read.
     """
     if queue_length == 0:
         return Decision(False, 0, None)
@@ -158,7 +159,7 @@ def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float,
         return Decision(True, 0, None)
     wake_at = INF
     for place, (table, busy) in enumerate(zip(policy.tables, in_flight, strict=True)):
-        if table.servers is not None and busy >= table.servers:
+        if busy is None or (table.servers is not None and busy >= table.servers):
             continue
         row = min(queue_length, len(table.hold) - 1)
         ends = oldest_arrival + table.hold[row]

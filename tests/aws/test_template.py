@@ -256,7 +256,7 @@ def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTem
     filled = template(ModelName="encoder")
     out = io.StringIO()
     telemetry = Telemetry(out).model(read(Plan, filled.resource("Plan")["Value"]))
-    telemetry.sent(1)
+    telemetry.sent(1, "sleeper")
     telemetry.answered(200, 0.1)
     telemetry.emit()
     line = msgspec.json.decode(out.getvalue())

@@ -291,10 +291,11 @@ def test_the_ways_of_a_plan_are_its_routes_or_the_one_way_that_it_is():
     assert PLAN.all_routes == [Route("", PLAN.function, POLICY, 1.0)]
 
 
-def test_the_routed_plan_of_the_page_on_architecture_is_one():
+def test_the_plans_of_the_page_on_architecture_are_some():
     page = (Path(__file__).parents[2] / "docs/architecture.md").read_text()
-    [document] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    assert [route.variant for route in read(Plan, document).routes] == ["resnet50", "resnet18"]
+    routed, overflow = (read(Plan, document) for document in re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    assert [route.variant for route in routed.routes] == ["resnet50", "resnet18"]
+    assert overflow.all_routes[0].functions[1:] == ["resnet-1769:live"] and overflow.all_routes[0].rule().elastic
 
 
 def test_the_plan_of_the_page_on_sizes_is_one():

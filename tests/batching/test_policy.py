@@ -121,6 +121,7 @@ def test_of_two_tables_that_may_release_the_first_does_and_the_first_hold_to_end
     assert decide(policy, 2, 1.0, 1.2, 0, 9) == (False, 2, None, 1)
     assert decide(policy, 2, 1.0, 1.1, 0, 0) == (False, 0, 1.2, 0)
     assert decide(policy, 1, 1.0, 1.1, 1, 0) == (False, 0, 1.5, 0)
+    assert decide(policy, 2, 1.0, 1.2, 0, None) == (False, 0, 1.5, 0)  # a table that is not read
 
 
 def test_dropping_starts_strictly_after_its_age():

@@ -22,6 +22,9 @@ What must hold (``Account.wrong`` has what does not):
 10. When all have followed the same plan, its tables rule.
 11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server, nor before an
     elastic function unless it refused a batch of the process while that had little time; who has much is never refused for that.
+12. A batch goes to the function of the table that released it, unless that left something without an answer, or failed, before; and
+    then in parts that the other takes. While one function of a route fails nobody, nobody is refused for another that does nothing
+    but fail, nor gets an error of one that is away.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,7 +45,7 @@ from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, 
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.members import member_id, member_size
-from sluice.buffer_service.store import Events, Limits, Outcome, queue_name
+from sluice.buffer_service.store import Events, Limits, Outcome, queue_name, table_of
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers
 from tests.buffer_service.queue_in_words import QueueInWords, TakenBack
 from tests.buffer_service.virtual_time import VirtualLoop
@@ -124,7 +127,7 @@ class Account:
         self.released_at: dict[tuple[str, str], float] = {}  # by queue and batch
         self.batch_of: dict[str, tuple[str, str]] = {}  # queue and batch that a request was released in last, until it is moved
         self.members_of: dict[tuple[str, str], list[str]] = {}  # by queue and batch
-        self.parts: defaultdict[tuple[str, str], int] = defaultdict(int)  # invocations under way, by queue and batch
+        self.parts: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # invocations under way, by queue, batch and function
         self.heard_waiting: dict[tuple[str, str], tuple[float, float, int]] = {}
         """By process and queue: when the process heard of it, the last but one time and the last, and how many waited then."""
         self.processes: dict[str, Process] = {}
@@ -148,7 +151,10 @@ class Account:
         self.failed_alone: defaultdict[tuple[str, str], int] = defaultdict(int)  # items, by batch
         self.in_vain: defaultdict[tuple[str, str], int] = defaultdict(int)  # calls in a row, by process and function
         self.failures: defaultdict[str, int] = defaultdict(int)  # calls in all, by process
-        self.suspended_at: dict[str, float] = {}  # when a process had last reason not to ask a function for a while
+        self.suspended_at: dict[tuple[str, str], float] = {}  # when a process had last reason not to ask a function for a while
+        self.last_in_vain: dict[tuple[str, str], float] = {}  # when a call of a process to a function was, last
+        self.last_refused: dict[tuple[str, str], float] = {}  # when a function refused a batch of a process, for now
+        self.plans_change = False
         self.tables_drop = False
         self.throttled_at: dict[str, float] = {}  # when a function refused a batch of a process last, for now
         self.due: dict[str, tuple[float, str, float]] = {}  # by queue: when a batch is, who was told so, and when
@@ -333,12 +339,12 @@ class Account:
             return  # who is no more may have put an older table over it
         plans = [process.model.plan for process in self.processes.values()]
         for way in plans[0].all_routes if all(plan.digest == plans[0].digest for plan in plans) else ():
-            name, wanted = queue_name(MODEL, way.name), way.policy.policy()
+            name, wanted = queue_name(MODEL, way.name), way.rule()
             if name not in self.in_words:
                 continue  # the store forgot it, and nobody has been there since
             rules = self.in_words[name].policy
             drop_after = self.patience if wanted.drop_after is None else min(self.patience, wanted.drop_after)
-            if (rules.hold, rules.take, rules.servers, rules.drop_after) != (wanted.hold, wanted.take, wanted.servers, drop_after):
+            if rules != replace(wanted, drop_after=drop_after):
                 self.blame(f"{name}: {rules} rules instead of {wanted}")
 
     def check_route(self, queue: str, request: Request) -> None:
@@ -388,12 +394,14 @@ class Account:
             self.allow(items, 503)  # his time may be over before the function is asked again, where it is
         if isinstance(result, FunctionBusy):
             self.throttled_at[process.name] = self.loop.time()
+            self.last_refused[process.name, function] = self.loop.time()
         if isinstance(result, (FunctionBusy, BatchTooLarge)):
             return
         self.in_vain[process.name, function] += 1
+        self.last_in_vain[process.name, function] = self.loop.time()
         self.failures[process.name] += 1
         if self.in_vain[process.name, function] >= 4:
-            self.suspended_at[process.name] = self.loop.time()
+            self.suspended_at[process.name, function] = self.loop.time()
         if self.failures[process.name] >= 64:
             self.allow(items, 502)
         if len(items) == 1 and batch not in self.passed:
@@ -403,9 +411,21 @@ class Account:
                     self.allowed[request].add(502)
 
     def _suspended(self, request: Request) -> bool:
-        """Whether a function may not have been asked for a request since it did nothing but fail."""
+        """Whether no function of a route may have been asked for a request since they did nothing but fail."""
         assert request.ended is not None
-        return any(request.ended <= at + 8.0 for at in self.suspended_at.values())
+        suspended = {asked for asked, at in self.suspended_at.items() if request.ended <= at + 8.0}
+        routes = [(name, route) for name, process in self.processes.items() for route in process.model.plan.all_routes]
+        if self.plans_change:
+            return bool(suspended)
+        return any(all((name, function) in suspended for function in route.functions) for name, route in routes)
+
+    def another_is_well(self, process: Process, function: str, batch: tuple[str, str]) -> bool:
+        """Whether a batch may be served by another function of its route, which has answered whatever this process asked of it."""
+        dispatcher = process.model._dispatchers.get(batch[0].removeprefix(MODEL).removeprefix(":"))
+        if self.plans_change or dispatcher is None:
+            return False
+        others = set(dispatcher._state.route.functions) - {function}
+        return any((process.name, other) not in self.last_in_vain for other in others)
 
     def check_invoked(self, process: Process, function: str, items: list[Item], part_of: tuple[str, str]) -> None:
         """A process sends items of a batch to a function."""
@@ -415,21 +435,36 @@ class Account:
         for queue, batch_id in filter(None, batches):
             if batch_id[:8] != process.name or batch_id not in self.in_words[queue].in_flight:
                 self.blame(f"{process.name}: {batch_id} of {queue} is computed, and is not in flight here")
+        self._check_whose(process, function, items, part_of)
         most = 2 if self._elastic(process, part_of[0]) else 1
-        if self.parts[part_of] >= most:
-            self.blame(f"{process.name}: more than {most} parts of {part_of[1]} of {part_of[0]} are computed at once")
+        if self.parts[(*part_of, function)] >= most:
+            self.blame(f"{process.name}: more than {most} parts of {part_of[1]} of {part_of[0]} are computed at once by {function}")
         for item in items:
             once = item.id not in self.again or (item.id in self.at_home and not process.let_down)
             if once and (self.running[item.id] or item.id in self.computed):
                 self.blame(f"{process.name}: {item.id} is computed again")
         self.note(f"{process.name}: asks {function} for {[item.id[-3:] for item in items]}")
 
+    def _check_whose(self, process: Process, function: str, items: list[Item], part_of: tuple[str, str]) -> None:
+        dispatcher = process.model._dispatchers.get(part_of[0].removeprefix(MODEL).removeprefix(":"))
+        if self.plans_change or dispatcher is None:
+            return
+        route, place = dispatcher._state.route, table_of(part_of[1])
+        own, rule = route.functions[place], route.rule()
+        if function == own:
+            return
+        if (process.name, own) not in self.last_in_vain:
+            self.blame(f"{process.name}: {part_of[1]} is asked of {function}, and {own} never failed")
+        most = rule.tables[route.functions.index(function)].max_batch_size
+        if len(items) > most:
+            self.blame(f"{process.name}: {len(items)} items are asked of {function}, which takes {most}")
+
     def _elastic(self, process: Process, queue: str) -> bool:
         """Whether the table by which a process serves a queue, or moves who is in it, bounds no servers."""
         if process.followed_at == self.loop.time():
             return True  # it was told to ask before another table came, in the same moment
         dispatcher = process.model._dispatchers.get(queue.removeprefix(MODEL).removeprefix(":"))
-        return dispatcher is None or dispatcher._state.route.policy.servers is None
+        return dispatcher is None or dispatcher._state.route.rule().elastic
 
     def _at_his_deadline(self, process: Process, request: Request) -> bool:
         """Whether his time was over then; looks come ten times a second, where the process is not stopped."""
@@ -503,16 +538,19 @@ class Account:
         The process goes by what it heard last, perhaps before it was stopped, or before others came or followed another plan; of
         who came since it made up that call, and has gone since, it knows no better than that he may be in the queue.
         """
-        name, policy = queue_name(MODEL, route.name), route.policy.policy()
+        name, rule = queue_name(MODEL, route.name), route.rule()
         before, _, heard = self.heard_waiting.get((process.name, name), (0.0, 0.0, 0))
         now = len(self.in_words[name].waiting) if name in self.in_words else 0
         came = {request.id for request in self.requests if request.process == process.name and request.came >= before}
         came |= {request for request, caller in process.callers.waiting.items() if caller.queue == name}
-        return policy.servers is not None and max(now, heard) + len(came) >= policy.servers * policy.max_batch_size
+        full = sum((table.servers or 0) * table.max_batch_size for table in rule.tables)
+        elastic = [function for function, table in zip(route.functions, rule.tables, strict=True) if table.servers is None]
+        taken = any((process.name, function) not in {*self.last_in_vain, *self.last_refused} for function in elastic)
+        return full > 0 and (self.plans_change or not taken) and max(now, heard) + len(came) >= full
 
     def _is_throttled(self, route: Route, process: Process) -> bool:
         """Whether an elastic function refused a batch that may still wait, and callers have, or the table gives, little time."""
-        if route.policy.servers is not None or not (self.patience < 10.0 or self.tables_drop):
+        if not route.rule().elastic or not (self.patience < 10.0 or self.tables_drop):
             return False
         return self.throttled_at.get(process.name, -math.inf) >= self.loop.time() - min(self.patience, 2.0)
 
@@ -531,7 +569,7 @@ class Account:
         """Whether a table without a time limit waits for more to come than there will: who leaves tells the last plan to none."""
         for words in self.in_words.values():
             if any(member_id(member) == request.id for _, member in words.waiting):
-                return words.hold() == math.inf
+                return words.held_for_ever()
         return False
 
     def check_what_is_left(self, known: Mapping[str, set[str]], last: Plan) -> None:

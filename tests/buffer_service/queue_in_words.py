@@ -31,6 +31,9 @@ class QueueInWords:
     losses: dict[bytes, int] = field(default_factory=dict)
     taken_back: list[TakenBack] = field(default_factory=list)  # by the last call
     taken: int = 0
+    left: dict[int, int] = field(
+        default_factory=dict
+    )  # batches that tables may still release in this call, where these are counted
     open_order: bool = False  # whether it lost several batches with members of one age, which come back in any order
 
     def check(self, process: str, events: Events, outcome: Outcome, limits: Limits, now: float) -> list[str]:
@@ -44,7 +47,7 @@ class QueueInWords:
         for batch_id in events.completed:
             for _, member in self.in_flight.pop(batch_id, []):
                 self.losses.pop(member[:ID_LENGTH], None)
-        self.taken_back, self.open_order = [], False
+        self.taken_back, self.open_order, self.left = [], False, dict(events.at_most)
         dead = self._sweep(process, events, limits, now) if events.serving is not None else []
         expect("put aside", outcome.dead, dead)
         for gone in events.gone:
@@ -63,7 +66,8 @@ class QueueInWords:
         expect("queue length", outcome.queue_length, len(self.waiting))
         self.taken += sum(len(batch.members) for batch in outcome.batches)
         expect("taken", outcome.taken, self.taken)
-        expect("in flight", outcome.in_flight, len(self.in_flight) if self.policy.servers is not None else 0)
+        bounded = [place for place, table in enumerate(self.policy.tables) if table.servers is not None]
+        expect("in flight", outcome.in_flight, sum(map(self.busy, bounded)))
         return wrong
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
@@ -108,11 +112,11 @@ class QueueInWords:
             if policy.drop_after is not None and now > oldest + policy.drop_after:
                 expect("dropped", dropped.pop(0) if dropped else None, self.waiting.pop(0)[1])
                 continue
-            row = min(len(self.waiting), len(policy.hold) - 1)
-            busy = policy.servers is not None and len(self.in_flight) >= policy.servers
-            if busy or now < oldest + policy.hold[row]:
+            due = [place for place, ends in self.holds().items() if now >= oldest + ends]
+            if not due:
                 break
-            take = policy.take[row]
+            place, table = due[0], policy.tables[due[0]]
+            take = table.take[min(len(self.waiting), len(table.hold) - 1)]
             batch = released.pop(0) if released else None
             members, self.waiting = self.waiting[:take], self.waiting[take:]
             expect("batch", batch and batch.members, [member for _, member in members])
@@ -120,21 +124,34 @@ class QueueInWords:
                 break
             expect("owner", batch.batch_id[:PROCESS_LENGTH], process)
             expect("in flight already", batch.batch_id in self.in_flight, False)
+            expect("table", batch.batch_id.split(":")[3:], [str(place)] if place else [])
             self.in_flight[batch.batch_id] = members
-            if policy.servers is not None and len(self.in_flight) > policy.servers:
-                expect("servers", len(self.in_flight), policy.servers)
-            if len(batch.members) > policy.max_batch_size:
-                expect("batch size", len(batch.members), policy.max_batch_size)
+            if place in self.left:
+                self.left[place] -= 1
+            if table.servers is not None and self.busy(place) > table.servers:
+                expect("servers", self.busy(place), table.servers)
+            if len(batch.members) > table.max_batch_size:
+                expect("batch size", len(batch.members), table.max_batch_size)
         expect("released beyond the table", [batch.members for batch in released], [])
         expect("dropped beyond the table", dropped, [])
         expect("wakes in", outcome.wake_in, self._wake_in(now))
 
     def _wake_in(self, now: float) -> float | None:
-        if not self.waiting or (self.policy.servers is not None and len(self.in_flight) >= self.policy.servers):
+        if not self.waiting or (hold := min(self.holds().values(), default=float("inf"))) == float("inf"):
             return None
-        due = self.waiting[0][0] + self.hold()
-        return due - now if due < float("inf") else None
+        return self.waiting[0][0] + hold - now
 
-    def hold(self) -> float:
-        """How long (s) the oldest waits at this length of the queue, as the table says."""
-        return self.policy.hold[min(len(self.waiting), len(self.policy.hold) - 1)]
+    def held_for_ever(self) -> bool:
+        """Whether no table has an end to the wait of the oldest at this length of the queue."""
+        return all(table.hold[min(len(self.waiting), len(table.hold) - 1)] == float("inf") for table in self.policy.tables)
+
+    def busy(self, place: int) -> int:
+        """Batches in flight of a table; those of tables that the policy has not are the first's."""
+        places = [int(([*batch_id.split(":"), "0"])[3]) for batch_id in self.in_flight]
+        return sum(of == place or (not place and of >= len(self.policy.tables)) for of in places)
+
+    def holds(self) -> dict[int, float]:
+        """How long (s) the oldest waits at this length of the queue, by the place of each table that has a free server."""
+        tables = {place: table for place, table in enumerate(self.policy.tables) if self.left.get(place) != 0}
+        free = {i: t for i, t in tables.items() if t.servers is None or self.busy(i) < t.servers}
+        return {place: table.hold[min(len(self.waiting), len(table.hold) - 1)] for place, table in free.items()}

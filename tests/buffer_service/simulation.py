@@ -21,10 +21,11 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route
+from sluice.batching.documents import Beside, Plan, PolicyDocument, RequestSize, Route
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
@@ -69,6 +70,7 @@ STRANGERS = "a later version, and garbage"  # drawn apart, so that the others st
 STRANGER = "ffffffff"
 OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
 SIZES = "plans tell sizes"
+BESIDE = "functions stand beside others"  # and in some of these runs only one kind of them is ever away, throttled or broken
 CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
 
 
@@ -92,7 +94,10 @@ class World(Account):
         drawn += (CLOCK,) * (self.rng_of_clock.random() < weather)
         self.rng_of_sizes = random.Random(f"sizes in {seed}")
         drawn += (SIZES,) * (self.rng_of_sizes.random() < 0.2)
+        self.rng_of_beside = random.Random(f"beside in {seed}")
+        drawn += (BESIDE,) * (self.rng_of_beside.random() < 0.4)
         self.faults = frozenset(drawn if faults is None else faults)
+        self.struck = self.rng_of_beside.choice(("f", "g", "fg")) if BESIDE in self.faults else "f"  # how their names begin
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
         super().__init__(loop, Limits(longest, rng.choice((0.6, 0.9)), rng.choice((1, 2, 3))), patience)
@@ -109,6 +114,7 @@ class World(Account):
         self.broken = [self._span(0.8)] if "functions break" in self.faults else []
         self.crashed: set[tuple[str, str]] = set()  # functions, and at whose batch
         self.tables_drop = "tables drop" in self.faults
+        self.plans_change = "plans change" in self.faults
         self.restarting: dict[str, float] = {}  # functions whose worker crashed, and until when
         self.opened = 0
         self.rng_of_strangers = random.Random(-1 - seed)
@@ -203,7 +209,7 @@ class World(Account):
         items = decode_batch(payload).items
         batch = PART_OF.get()
         self.check_invoked(process, function, items, batch)
-        for counts, key in [(self.parts, batch), *((self.running, item.id) for item in items)]:
+        for counts, key in [(self.parts, (*batch, function)), *((self.running, item.id) for item in items)]:
             counts[key] += 1  # type: ignore[index]
         self.later(self._service_time(len(items)), self._serve, process, function, items, batch, answer)
         return await answer
@@ -216,7 +222,7 @@ class World(Account):
     def _serve(
         self, process: Process, function: str, items: list[Item], batch: tuple[str, str], answer: asyncio.Future[bytes]
     ) -> None:
-        self.parts[batch] -= 1
+        self.parts[(*batch, function)] -= 1
         for item in items:
             self.running[item.id] -= 1
         result = self._result(process, function, items, batch)
@@ -235,18 +241,20 @@ class World(Account):
     def _result(self, process: Process, function: str, items: list[Item], batch: tuple[str, str]) -> bytes | Exception:
         now = self.loop.time()
         if function in self.gone and now >= self.gone[function]:
-            if function in {route.function for route in process.model.plan.all_routes}:
+            if function in _functions(process.model.plan):
                 self.allow(items, 502)  # it was not told in time that the function goes
             kind = UnknownFunction if self.rng.random() < 0.5 else FunctionUnavailable
             return kind(f"{function} is gone")
-        if any(begin <= now < end for begin, end in self.unavailable):
-            self.allow(items, 502)
+        struck = function[0] in self.struck
+        if struck and _within(now, self.unavailable):
+            if not self.another_is_well(process, function, batch):
+                self.allow(items, 502)
             return FunctionUnavailable("away")
         if now < self.restarting.get(function, 0.0):
             if (process.name, function) not in self.crashed or "plans change" in self.faults:
                 self.allow(items, 502)  # this process does not know, or knows no more, that it comes back
             return FunctionUnavailable("its worker starts again")
-        if any(begin <= now < end for begin, end in self.throttled) and self.rng.random() < 0.9:
+        if struck and _within(now, self.throttled) and self.rng.random() < 0.9:
             return FunctionBusy("throttled", self.rng.choice((None, None, 0.3, 1.0)))
         if self.chance("the buffer has a defect", 0.1):
             self.allow(items, 500)
@@ -258,7 +266,7 @@ class World(Account):
             if len(items) == 1:
                 self.allow(items, 413)
             return BatchTooLarge(f"at most {CAPACITY} bytes")
-        if "poison" in kinds or self.chance("batches fail", 0.3) or any(begin <= now < end for begin, end in self.broken):
+        if "poison" in kinds or self.chance("batches fail", 0.3) or (struck and _within(now, self.broken)):
             if len(items) == 1:
                 self.allow(items, 502)
             if "poison" not in kinds or "workers crash on poison" not in self.faults:
@@ -414,15 +422,35 @@ class World(Account):
         routes = self.rng.choice(((), (), ("a",), ("a", "b"), ("b", "c"), ("a", "b", "c")))
         told = RequestSize("header") if SIZES in self.faults and self.rng_of_sizes.random() < 0.7 else None
         if not routes:
-            return Plan(model=MODEL, function=self._draw_function("", final), policy=PolicyDocument.of(draw()), size=told)
+            function, policy = self._draw_function("", final), PolicyDocument.of(draw())
+            return Plan(model=MODEL, function=function, policy=policy, beside=self._draw_beside("", final), size=told)
         weights = [self.rng.choice((1, 1, 2, 3)) for _ in routes]
         parts = zip(routes, weights, strict=True)
         ways = [Route(r, self._draw_function(r, final), PolicyDocument.of(draw()), w / sum(weights)) for r, w in parts]
+        ways = [structs.replace(way, beside=self._draw_beside(way.name, final)) for way in ways]
         if told is None:
             return Plan(model=MODEL, routes=ways)
         bounds = [*sorted(self.rng_of_sizes.sample(range(40), len(ways) - 1)), None]
-        ways = [msgspec.structs.replace(way, up_to=bound) for way, bound in zip(ways, bounds, strict=True)]
+        ways = [structs.replace(way, up_to=bound) for way, bound in zip(ways, bounds, strict=True)]
         return Plan(model=MODEL, routes=ways, size=told)
+
+    def _draw_beside(self, route: str, final: bool) -> list[Beside]:
+        """Functions beside that of a route, in a run that has such."""
+        if BESIDE not in self.faults:
+            return []
+        rng = self.rng_of_beside
+        names = [f"last-beside-{route}"] if final else rng.sample([f"g{route}0", f"g{route}1"], rng.choice((0, 1, 1, 1, 2)))
+        return [Beside(name, PolicyDocument.of(self._draw_policy_beside(rng))) for name in names]
+
+    def _draw_policy_beside(self, rng: random.Random) -> Policy:
+        return rng.choice(
+            (
+                constructors.no_batching(),
+                constructors.size_or_timeout(rng.randint(1, 6), rng.choice((0.0, 0.02, 0.3))),
+                constructors.greedy(rng.randint(1, 4), servers=rng.randint(1, 2)),
+                Policy((float("inf"), 0.05, float("inf"), 0.0), (0, 1, 0, 2), rng.choice((1, None))),
+            )
+        )
 
     def _draw_function(self, route: str, final: bool) -> str:
         return f"last-{route}" if final else f"f{route}{self.rng.randint(0, 1)}"
@@ -444,7 +472,7 @@ class World(Account):
 
     def _announce(self, when: float, plan: Plan) -> None:
         """Each process follows at a time of its own; functions that the plan has no more may go when all have been told."""
-        used = {route.function for route in plan.all_routes}
+        used = _functions(plan)
         for process in self.processes.values():
             self.later(when + self.rng.uniform(0.0, 0.4), self._follow, process, plan)
 
@@ -455,8 +483,11 @@ class World(Account):
         def leave() -> None:
             alive = [process for process in self.processes.values() if process.alive]
             plans = [p.model.plan for p in alive] + [p.told for p in alive if p.told is not None]
-            in_force = {route.function for plan in plans for route in plan.all_routes}
-            for function in {f"f{route}{i}" for route in ("", "a", "b", "c") for i in (0, 1)} - in_force - used:
+            in_force = {function for plan in plans for function in _functions(plan)}
+            known = {
+                f"{kind}{route}{i}" for kind in "fg"[: 1 + (BESIDE in self.faults)] for route in ("", "a", "b", "c") for i in (0, 1)
+            }
+            for function in known - in_force - used:
                 self.gone.setdefault(function, self.loop.time())
 
         self.later(when, change)
@@ -465,7 +496,7 @@ class World(Account):
 
     def _follow(self, process: Process, plan: Plan) -> None:
         if process.alive and not process.leaving:
-            self.gone = {f: since for f, since in self.gone.items() if f not in {route.function for route in plan.all_routes}}
+            self.gone = {f: since for f, since in self.gone.items() if f not in _functions(plan)}
             self.note(f"{process.name} is told of {[(w.name, w.function, w.policy.kind) for w in plan.all_routes]}")
             process.told = plan
             process.following = self.spawn(process, self._follow_in_order(process, plan, process.following))
@@ -710,6 +741,14 @@ def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as end:
         return end.value
     raise AssertionError("it waits")
+
+
+def _functions(plan: Plan) -> set[str]:
+    return {function for route in plan.all_routes for function in route.functions}
+
+
+def _within(now: float, spans: list[tuple[float, float]]) -> bool:
+    return any(begin <= now < end for begin, end in spans)
 
 
 def _computed(item: Item) -> Answer:

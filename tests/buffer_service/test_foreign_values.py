@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import uuid
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.callers import new_process_name
-from sluice.buffer_service.redis_store import ASIDE_LIFE, RedisStore
+from sluice.buffer_service.redis_store import ASIDE_LIFE, RedisStore, pack_policy
 from sluice.buffer_service.store import Events, Limits
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Plans, plan, serving
@@ -48,6 +49,9 @@ FOREIGN = [
     ("policy", "string", struct.pack("<iid", 3, -1, -1.0)),
     ("policy", "string", struct.pack("<iid", 0, -1, -1.0) + b"x" * 12),
     ("policy", "string", struct.pack("<iid", -1, -1, -1.0) + b"x" * 12),
+    ("policy", "string", pack_policy(replace(POLICY, beside=[POLICY]))[:-1]),
+    ("policy", "string", pack_policy(replace(POLICY, beside=[POLICY])) + b"x"),
+    ("policy", "string", 9 * pack_policy(POLICY)),
     ("taken", "string", b"%d" % (2**63 - 1)),
     ("attempts", "hash", b"x"),
 ]

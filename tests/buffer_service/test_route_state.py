@@ -80,6 +80,7 @@ STATES = [
     "circuit",
     "suspects",
     "function_state",
+    "route_functions",
 ]
 
 

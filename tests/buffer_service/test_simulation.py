@@ -30,12 +30,13 @@ from sluice.buffer_service.function_state import FunctionState
 from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.route_functions import RouteFunctions
 from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
 from sluice.buffer_service.routing import SizeClasses
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
-from tests.buffer_service.simulation import CLOCK, FAULTS, OF_WORKERS, SIZES, STRANGER, World, simulate
+from tests.buffer_service.simulation import BESIDE, CLOCK, FAULTS, OF_WORKERS, SIZES, STRANGER, World, simulate
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
@@ -66,7 +67,8 @@ def _seen(world: World) -> set[Any]:
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, CLOCK, SIZES, 200, 413, 429, 500, 502, 504, "QueueFull", "StoreUnavailable", "left", "Draining"}
+    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, 200, 413, 429, 500, 502, 504}
+    wanted |= {"QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
     for seed in range(AT_MOST):
@@ -147,7 +149,7 @@ def _releases_more_than_the_table_says(release: Any) -> Any:
 
 
 def _makes_young_again_what_is_taken_back(take_back: Any) -> Any:
-    return lambda batcher, batches, members: take_back(batcher, batches, [(math.inf, member) for _, member in members])
+    return lambda batcher, batches, members, table=0: take_back(batcher, batches, [(math.inf, m) for _, m in members], table)
 
 
 def _believes_who_came_after_now(oldest: Any) -> Any:
@@ -229,7 +231,7 @@ DEFECTS: dict[str, Plant] = {
     "has members arrive after now": _patched(Batcher, "_oldest", _believes_who_came_after_now),
     "hears of processes after now": _patched(QueueState, "_date_owners", lambda _: lambda state, now: None),
     "forgets what a failed call brought": _patched(RouteState, "_failed", _forgets_what_a_failed_call_brought),
-    "asks for both halves at once": _patched(RouteState, "_at_once", lambda _: lambda state: 2),
+    "asks for both halves at once": _patched(RouteState, "_at_once", lambda _: lambda state, now, batch: 2),
     "completes before answers are sent": _patched(RouteState, "_go_on", _completes_before_answers_are_sent),
     "sends to one process alone": _patched(RouteState, "_due_messages", _answers_after_the_first_portion_are_late),
     "submits nothing again": _patched(RouteState, "_submit_again", lambda _: lambda state, besides: None),
@@ -287,6 +289,13 @@ DEFECTS: dict[str, Plant] = {
     "refuses who has time before a function that is throttled": _patched(
         Admission, "_wait", lambda f: lambda state, waiting: math.inf if state._elastic and state._waiting else f(state, waiting)
     ),
+    "asks the first function whatever table released a batch": _patched(
+        RouteFunctions, "of_table", lambda _: lambda functions, table: functions._of_table[0]
+    ),
+    "asks nobody in the place of a function": _patched(RouteFunctions, "in_place_of", lambda _: lambda functions, *rest: None),
+    "asks of another function more than it takes": _patched(
+        BatchState, "set_apart", lambda f: lambda batch, part, items: f(batch, part, 1 if items == 1 else 99)
+    ),
     "counts no losses": _patched(QueueState, "_lost_too_often", lambda _: lambda state, member, most: False),
 }
 
@@ -309,7 +318,7 @@ def test_a_planted_defect_is_found(defect):
 
 async def _kept(client: Any, queue: Any) -> tuple[Any, ...]:
     """What the script left of a queue: the processes, the batches in flight, the losses, and who is put aside."""
-    _, _, _, in_flight, processes, attempts, dead, _, _, _ = queue.keys
+    _, _, _, in_flight, processes, attempts, dead, *_ = queue.keys
     heard = {process.decode() for process in await client.zrange(processes, 0, -1)}
     losses = {member: int(n) for member, n in (await client.hgetall(attempts)).items()}
     batches = {batch_id.decode() for batch_id in await client.hkeys(in_flight)}
@@ -395,11 +404,16 @@ SCRIPT_DEFECTS = {
     "hears of processes after now": ("if seen and seen > now then", "if false then"),
     "has members arrive after now": ("if not (oldest and oldest <= now) then", "if not oldest then"),
     "forgets nobody": ("redis.call('ZREMRANGEBYSCORE'", "local _ = (function() end)('ZREMRANGEBYSCORE'"),
-    "keeps a completed batch": ("redis.call('HDEL', KEYS[4], ARGV[argument])", ""),
+    "keeps a completed batch": ("end_batch(ARGV[argument])", ""),
     "takes one more": ("local times, members = pop(take)", "take = take + 1 local times, members = pop(take)"),
     "puts the youngest first": ("return x > y", "return x < y"),
     "makes young again what it takes back": ("redis.call('LPUSH', KEYS[2], entry[1])", "redis.call('LPUSH', KEYS[2], stamp)"),
-    "counts no servers": ("in_flight = in_flight + 1", ""),
+    "counts no servers": ("in_flight[by] = in_flight[by] + 1", ""),
+    "counts no batch of a table beside": ("redis.call('HINCRBY', KEYS[11], by - 1, 1)", ""),
+    "gives no server of a table beside back": ("redis.call('HINCRBY', KEYS[11], place, -1)", ""),
+    "takes the last table that may release": ("if not by and has_free_server(place)", "if has_free_server(place)"),
+    "takes more than the process does": ("if left[place] == 0 then return false end", ""),
+    "charges every batch to the first table": ("in_flight[1] = in_flight[1] - in_flight[place + 1]", ""),
     "releases to one who leaves": ("while waiting > 0 and not leaving do", "while waiting > 0 do"),
     "forgives every loss": (">= tonumber(ARGV[6])", ">= 1000"),
     "keeps the lease of one who left": ("if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end", ""),

@@ -3,10 +3,12 @@
 import asyncio
 import math
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis.asyncio import Redis
 
 from sluice.batching import Batcher
 from sluice.batching import policy as constructors
@@ -15,7 +17,7 @@ from sluice.buffer_service.arrival_stream import read_arrivals, read_requests
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RECEIVE_BYTES, RedisStore
 from sluice.buffer_service.store import Events, Limits, QueueLost
-from tests.batching.strategies import policies, stimuli, ticks
+from tests.batching.strategies import policies_with_tables_beside, stimuli, ticks
 
 A, B = "aaaaaaaa", "bbbbbbbb"
 GREEDY = constructors.greedy(4, servers=1)
@@ -167,6 +169,49 @@ async def test_an_answered_member_starts_with_a_clean_record(open_store, model):
     [again] = (await queue.advance(Events(serving=[]), now=2.0)).batches
     await queue.advance(Events([member(1)], completed=[again.batch_id]), now=3.0)
     assert (await queue.advance(Events(serving=[]), now=4.0)).dead == []
+
+
+BESIDE = replace(constructors.greedy(1, servers=1), beside=[constructors.greedy(2, servers=1)])
+
+
+async def test_a_batch_gives_a_server_back_to_the_table_that_released_it_when_it_ends_or_is_lost(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(BESIDE)
+    outcome = await queue.advance(Events([member(i) for i in range(6)]), now=1.0)
+    _, beside = outcome.batches
+    assert [(batch.members, batch.table) for batch in outcome.batches] == [([member(0)], 0), ([member(1), member(2)], 1)]
+    assert outcome.in_flight == 2
+    [again] = (await queue.advance(Events(completed=[beside.batch_id]), now=1.1)).batches
+    assert (again.members, again.table) == ([member(3), member(4)], 1)
+    outcome = await queue.advance(Events(serving=[again.batch_id], completed=["nobody00:1:1:1"]), now=1.2)  # the first is lost
+    assert [(batch.members, batch.table) for batch in outcome.batches] == [([member(0)], 0)]
+    outcome = await queue.advance(Events(serving=[outcome.batches[0].batch_id]), now=1.3)  # and now the one beside
+    assert [(batch.members, batch.table) for batch in outcome.batches] == [([member(3), member(4)], 1)]
+
+
+async def test_batches_of_a_table_that_is_no_more_take_a_server_of_the_first_and_of_their_own_when_it_is_back(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(BESIDE)
+    _, beside = (await queue.advance(Events([member(i) for i in range(4)]), now=1.0)).batches
+    await queue.install(constructors.greedy(1, servers=2))
+    assert (await queue.advance(Events(), now=1.1)).batches == []
+    await queue.install(BESIDE)
+    assert (await queue.advance(Events(), now=1.2)).batches == []
+    await queue.install(constructors.greedy(1, servers=2))
+    [freed] = (await queue.advance(Events(completed=[beside.batch_id]), now=1.3)).batches
+    assert freed.table == 0
+
+
+async def test_a_server_beside_is_free_after_a_sweep_where_a_version_that_knows_of_none_completed_its_batch(redis_server, model):
+    store = RedisStore(redis_server.url, A)
+    queue, client = store.queue(model, Limits()), Redis.from_url(redis_server.url)
+    await queue.install(BESIDE)
+    first, beside = (await queue.advance(Events([member(i) for i in range(4)]), now=1.0)).batches
+    await client.hdel(queue.keys[3], beside.batch_id)  # as it does
+    [again] = (await queue.advance(Events(serving=[first.batch_id]), now=1.1)).batches
+    assert (again.members, again.table) == ([member(3)], 1)
+    await client.aclose()
+    await store.close()
 
 
 async def test_who_leaves_takes_no_batch_and_holds_none(open_store, model):
@@ -375,41 +420,58 @@ stimuli_by_a_clock_that_is_set = st.lists(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(policy=policies(), events=stimuli | stimuli_by_a_clock_that_is_set, limit=st.integers(1, 40))
-def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(redis_server, policy, events, limit):
-    asyncio.run(_drive_three_bodies(redis_server.url, policy, events, limit))
+@given(
+    tables=st.lists(policies_with_tables_beside(), min_size=1, max_size=3),
+    events=stimuli | stimuli_by_a_clock_that_is_set,
+    limit=st.integers(1, 40),
+)
+def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(redis_server, tables, events, limit):
+    asyncio.run(_drive_three_bodies(redis_server.url, tables, events, limit))
 
 
-async def _drive_three_bodies(url, policy, events, limit):
+async def _drive_three_bodies(url, tables, events, limit):
+    """Under each of the policies in turn; they are swapped every few events."""
     model = uuid.uuid4().hex
     backend = MemoryBackend()
     redis, memory = RedisStore(url, A), MemoryStore(backend, A)
-    bodies = [redis.queue(model, Limits(limit)), memory.queue(model, Limits(limit))]
-    specification = Batcher(policy)
-    for body in bodies:
-        await body.install(policy)
-    now, count, in_flight, arrived, told = 1000.0, 0, [], [], []
+    limits = Limits(limit, max_attempts=1000)
+    bodies = [redis.queue(model, limits), memory.queue(model, limits)]
+    specification = Batcher(tables[0])
+    now, count, in_flight, arrived, told = 1000.0, 0, {}, [], []
     try:
-        for gap, arrivals, completed in events:
+        for event, (gap, arrivals, completed) in enumerate(events):
             now += gap
+            if event % 5 == 0:
+                specification.policy = tables[event // 5 % len(tables)]
+                for body in bodies:
+                    await body.install(specification.policy)
             members = [member(count + i) for i in range(arrivals)]
-            done, in_flight = in_flight[:completed], in_flight[completed:]
+            done, serving = list(in_flight)[:completed], None
+            for name in done:
+                specification.accept(now, completed=1, table=in_flight.pop(name)[0])
+            if event % 3 == 2:  # the announcement of one is lost: of several, those equally old return in any order
+                for name in list(in_flight)[-1:]:
+                    table, dated = in_flight.pop(name)
+                    specification.take_back(1, dated, table)
+                serving = list(in_flight)
             gone = [member(count // 2)] if arrivals % 4 == 3 else []
             specification.withdraw(gone.__contains__)
             fitting = members[: max(0, limit - len(specification))]
-            step = specification.advance(now, fitting, len(done))
+            at_most = [(place, arrivals % 3) for place in range(4) if event % 6 == 5 and (arrivals >> place) % 2]
             sizes = [float(count + i) for i in range(arrivals)] if arrivals % 2 else []
-            released = None
+            step = specification.advance(now, fitting, at_most=at_most)
             for body in bodies:
-                outcome = await body.advance(Events(members, done, gone=gone, sizes=sizes), now=now)
+                outcome = await body.advance(Events(members, done, serving, gone=gone, sizes=sizes, at_most=at_most), now=now)
                 assert outcome.accepted == len(fitting)
                 assert [tuple(b.members) for b in outcome.batches] == list(step.batches)
+                assert [b.table for b in outcome.batches] == list(step.tables)
                 assert tuple(outcome.dropped) == step.dropped
                 assert outcome.wake_in == (None if step.wake_at is None else step.wake_at - now)
                 assert outcome.queue_length == len(specification)
-                assert released in (None, [b.batch_id for b in outcome.batches])
-                released = [b.batch_id for b in outcome.batches]
-            in_flight += released
+                busy = zip(specification.policy.tables, specification.busy(), strict=True)
+                assert outcome.in_flight == sum(batches for table, batches in busy if table.servers is not None)
+            for batch, times in zip(outcome.batches, step.arrived, strict=True):
+                in_flight[batch.batch_id] = batch.table, list(zip(times, batch.members, strict=True))
             count += arrivals
             if fitting:
                 since_last = now - arrived[-1] if arrived else 0.0

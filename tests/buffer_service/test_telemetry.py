@@ -4,11 +4,12 @@ import io
 import json
 
 import pytest
+from msgspec import structs
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, Route, Slo
+from sluice.batching.documents import Beside, Plan, PolicyDocument, Route, Slo
 from sluice.batching.errors import DeadlinePassed, QueueFull
 from sluice.buffer_service.telemetry import MOST_WORKERS, Telemetry
 
@@ -64,9 +65,9 @@ def test_a_scrape_has_every_metric_by_its_name(telemetry):
     model.answered(200, 0.05)
     model.answered(200, 0.3)
     model.refused(QueueFull("m", 10))
-    model.sent(3)
+    model.sent(3, "f")
     model.invoked(0.04)
-    model.failed("FunctionFailed")
+    model.failed("FunctionFailed", "f")
     model.waiting(7)
     telemetry.plan_refused("invalid")
     samples, of_m = scrape(telemetry), ("model", "m")
@@ -121,13 +122,13 @@ def test_a_route_is_counted_for_itself_and_for_its_model(telemetry, stream):
     model = telemetry.model(routed(("a", 0.75, 69.8), ("b", 0.25, None)))
     a, b = model.route("a"), model.route("b")
     for route, status in ((a, 200), (a, 200), (b, 502)):
-        route.sent(2)
+        route.sent(2, "f")
         route.invoked(0.04)
         route.answered(status, 0.3, "a" if route is a else "b")
     a.answered(200, 0.1, "b")  # it was moved
     a.answered(200, 0.1, "unknown")
     b.refused(QueueFull("m", 10))
-    b.failed("FunctionFailed")
+    b.failed("FunctionFailed", "f")
     a.waiting(3)
     b.waiting(4)
     model.emit()
@@ -152,11 +153,35 @@ def test_a_route_is_counted_for_itself_and_for_its_model(telemetry, stream):
     assert (line["Requests"], line["SloViolations"]) == (6, 4)
 
 
+def test_what_each_function_of_the_plan_in_force_is_asked_for_is_counted_and_no_other(telemetry):
+    overflow = structs.replace(plan(), beside=[Beside("g", PolicyDocument.of(constructors.greedy(8)))], digest="")
+    model = telemetry.model(overflow)
+    model.sent(2, "f")
+    model.sent(3, "g")
+    model.sent(4, "g")
+    model.failed("FunctionUnavailable", "f")
+    for i in range(100):
+        model.sent(1, f"gone{i}")
+        model.failed("FunctionFailed", f"gone{i}")
+    samples, of_f, of_g = scrape(telemetry), (("function", "f"), ("model", "m")), (("function", "g"), ("model", "m"))
+    counted = {key[0][len("sluice_function_") :]: value for key, value in samples.items() if key[1:] == of_g}
+    assert counted == {"batches_total": 2, "requests_total": 7} | {k: v for k, v in counted.items() if k.endswith("created")}
+    assert samples["sluice_function_batches_total", *of_f] == 1 and samples["sluice_function_requests_total", *of_f] == 2
+    assert samples["sluice_function_failures_total", ("error", "FunctionUnavailable"), *of_f] == 1
+    assert sum(key[0] == "sluice_function_batches_total" for key in samples) == 2
+    assert sum(key[0] == "sluice_function_failures_total" for key in samples) == 1
+    assert {dict(key[1:])["function"] for key in samples if key[0] == "sluice_plan_info"} == {"f", "g"}
+    model.follow(plan(function="g"))
+    samples = scrape(telemetry)
+    assert samples["sluice_function_batches_total", *of_g] == 2  # goes on
+    assert not [key for key in samples if ("function", "f") in key]
+
+
 def test_a_route_that_is_left_has_no_share_and_when_it_is_forgotten_no_metrics(telemetry):
     model = telemetry.model(routed(("a", 0.5, 70.0), ("b", 0.5, 80.0)))
     route = model.route("a")
-    route.sent(1)
-    route.failed("FunctionFailed")
+    route.sent(1, "f")
+    route.failed("FunctionFailed", "f")
     route.answered(200, 0.1, "a")
     route.waiting(5)
     model.follow(routed(("b", 1.0, 80.0)))
@@ -192,7 +217,7 @@ def test_the_slo_of_the_plan_in_force_counts(telemetry, stream):
 
 def test_a_line_says_what_happened_and_when(telemetry, stream):
     model = telemetry.model(plan())
-    model.sent(2)
+    model.sent(2, "f")
     model.answered(200, 0.1)
     model.answered(200, 0.2)
     model.emit()
@@ -226,7 +251,7 @@ def test_requests_and_violations_are_exact_however_many_there_were(telemetry, st
     model = telemetry.model(plan())
     for i in range(10_000):
         model.answered(200, 0.201 if i % 20 == 0 else 0.199)
-        model.sent(1 + i % 4)
+        model.sent(1 + i % 4, "f")
     model.emit()
     [line] = emitted(stream)
     assert (line["Requests"], line["SloViolations"]) == (10_000, 500)
@@ -237,7 +262,7 @@ def test_requests_and_violations_are_exact_however_many_there_were(telemetry, st
 def test_the_sample_is_of_the_whole_period_and_not_of_its_beginning(telemetry, stream, metric):
     model = telemetry.model(plan())
     for i in range(10_000):
-        model.sent(i)
+        model.sent(i, "f")
         model.answered(200, float(i))
     model.emit()
     [line] = emitted(stream)
@@ -281,10 +306,10 @@ def test_an_idle_model_writes_nothing(telemetry, stream):
 def test_every_line_starts_from_zero(telemetry, stream):
     model = telemetry.model(plan())
     model.answered(200, 0.3)
-    model.sent(1)
+    model.sent(1, "f")
     model.emit()
     model.answered(200, 0.1)
-    model.sent(4)
+    model.sent(4, "f")
     model.emit()
     _, second = emitted(stream)
     assert {k: second[k] for k in ("Requests", "SloViolations", "Latency", "BatchSize")} == {
