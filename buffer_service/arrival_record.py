@@ -2,9 +2,9 @@
 how it is read, no store.
 
 A call notes when it was made, how old each of its accepted arrivals was then, and the size of each where any was told;
-``arrival_stream.py`` has the same in Redis. The
-clock of the calls may be set back: it is the newest call's that dates all, and where a call is dated after the next one, no time is
-taken to have passed between the two. A clock that is set forward looks like time without arrivals.
+``arrival_stream.py`` has the same in Redis. The clock of the calls may be set back: it is the newest call's that dates all, and
+where a call is dated after the next one, no time is taken to have passed between the two. A clock that is set forward looks like
+time without arrivals.
 """
 
 from __future__ import annotations
