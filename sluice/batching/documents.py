@@ -360,7 +360,7 @@ class Plan(Document, frozen=True, kw_only=True):
             numbers = {name: float(value) for name, value in table.parameters.items() if not isinstance(value, str)}
             table.parameters.update(numbers)
         model, routes, *rest = msgspec.to_builtins(content, order="deterministic")
-        routes = [{name: value for name, value in route.items() if value or name not in _SINCE} for route in routes]
+        routes = [{name: v for name, v in route.items() if name not in _SINCE or v not in (None, [])} for route in routes]
         return hashlib.sha256(msgspec.json.encode((model, routes, *rest))).hexdigest()[:DIGEST_LENGTH]
 
     @property
