@@ -5,15 +5,14 @@ a batch.
 
     a part of a batch                       is for
     -----------------                       ------
-    of a table's                            the function of that table; of a table that the plan has no more, the first
+    of a table                              the function of that table; of a table that the plan has no more, the first
     of a function that is not asked         the first other function that is; where none is, it is refused
-    of an elastic function that is not
-      asked, or for which batches wait      is not taken, where another function is asked: its servers get what they take; where the
-                                            function is to be tried, one is taken
     that a function left without answer     the first other that was not asked for it and is; where none is, the function's remedy,
                                             or later one of which a worker crashed and is not back
 
-A function whose circuit is open, and which would be tried, comes after those that are well.
+A function whose circuit is open, and which would be tried, comes after those that are well. From the table of an elastic function
+that takes nothing, nothing is taken while another function is asked, for nothing would bound what that one gets in its place; but
+one batch where it is to be tried.
 """
 
 from __future__ import annotations

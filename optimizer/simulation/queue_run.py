@@ -67,7 +67,7 @@ class QueueRun:
         function = deployment.service if overflow is None else overflow.service
         self._by_server, self._by_function = _times(deployment.service), _times(function)
         # The rule is read at completions too, where requests grew too old meanwhile: a function that drops must know of them.
-        drops = schedule.elastic and bool((schedule.drop_after < np.inf).any())
+        drops = (schedule.elastic or overflow is not None) and bool((schedule.drop_after < np.inf).any())
         self._environments = _environments(deployment.function_environments, drops)
         self._rng = rng
         self._random = not (deployment.service.deterministic and function.deterministic)

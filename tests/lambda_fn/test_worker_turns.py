@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +106,8 @@ def test_every_request_leaves_once_and_no_more_run_or_wait_than_may(events: list
         assert turns.waiting == waiting <= max(8, 6)
     assert len(begun) == len(set(map(id, begun)))
     assert all(one in accepted for one in begun)
+
+
+def test_tables_beside_another_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="policy.beside: 1 is not allowed; allowed: no tables: the executions serve one"):
+        Turns(replace(greedy(2), beside=[greedy(2)]), executions=1, limit=100)

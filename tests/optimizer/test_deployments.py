@@ -112,7 +112,7 @@ def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
 def test_a_function_beside_servers_gets_the_batches_that_a_batcher_gives_an_elastic_table_beside(
     tables: list[Policy], second: Policy, data: st.DataObject, gaps: list[float], service: ServiceTimes, sizes: list[int]
 ) -> None:
-    tables = [replace(table, servers=data.draw(st.integers(1, 3)), drop_after=None) for table in tables]
+    tables = [replace(table, servers=data.draw(st.integers(1, 3))) for table in tables]
     beside = replace(second, servers=None, drop_after=None)
     swaps = data.draw(st.lists(st.tuples(strategies.ticks | st.just(0.0), st.integers(0, len(tables) - 1)), max_size=20))
     schedule = Schedule(tables, np.cumsum([gap for gap, _ in swaps]), [to for _, to in swaps])

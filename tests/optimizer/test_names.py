@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, Route, ServiceProfile, Slo
+from sluice.batching.documents import Beside, LinearServiceTime, Plan, PolicyDocument, Route, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.baselines import NAMES, Situation, Workload, all_names, named, named_deployments, written
 from sluice.optimizer.recommend import WorkerOffer
@@ -52,6 +53,9 @@ def test_a_plan_runs_on_what_its_table_names() -> None:
     routed = Plan(model="m", routes=[Route("r", "f", PolicyDocument.of(policies.greedy(8, 2)), 1.0)])
     with pytest.raises(InvalidInput, match="p: routes: 1 is not allowed; allowed: none: a plan of one queue"):
         written(routed, situation(), "p")
+    overflow = structs.replace(held, beside=[Beside("g", elastic.policy)], digest="")
+    with pytest.raises(InvalidInput, match="p: beside: 1 is not allowed; allowed: none: functions beside one another"):
+        written(overflow, situation(), "p")
 
 
 def test_a_trace_is_cut_where_it_is_told_and_planned_by_its_first_part() -> None:
