@@ -38,6 +38,11 @@ class Candidate(Protocol):
     def policy(self) -> Policy: ...
 
     @property
+    def beside(self) -> Sequence[tuple[str, Policy]]:
+        """Functions beside it, as a plan names them, with their tables: read in order whenever those before release nothing."""
+        ...
+
+    @property
     def cost(self) -> BatchCost: ...
 
     @property

@@ -47,6 +47,14 @@ class Environments:
         require(self.scaling_rate > 0, "scaling_rate", self.scaling_rate, "environments per second > 0")
         require(self.burst % 1 == 0 and self.burst >= 1, "burst", self.burst, "an integer >= 1")
 
+    @property
+    def starts_at_once(self) -> bool:
+        """Whether a batch never waits for its environment, but where more are asked for at once than are granted."""
+        return self.init_duration == 0 and self.concurrency is None
+
+
+LAMBDA = Environments(0.0, 300.0, None, 100.0, 1000)  # how AWS Lambda runs them, but for the INIT, which is the function's
+
 
 @dataclass(frozen=True, eq=False)
 class Overflow:
