@@ -265,6 +265,7 @@ def _kind(error: Exception) -> str:
 def check_waits(plan: Plan, request_timeout: float) -> None:
     """Whether callers wait as long as a plan would have them; raises ``InvalidInput``."""
     for route in plan.all_routes:
+        require(not route.beside, "beside", len(route.beside), "none: the queue does not read tables beside another yet")
         field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
         longest, why = request_timeout, "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
         drop_after = route.policy.drop_after

@@ -88,6 +88,9 @@ class Stage:
         require(wait == 0 or batch_size is not None, "wait", wait, "0 without batch_size: an item alone waits for no other")
         require(policy is None or isinstance(policy, Policy), "policy", policy, "a table of sluice.batching.policy, or None")
         require(policy is None or batch_size is None, "policy", policy, "one of policy and batch_size, with or without wait")
+        require(
+            policy is None or not policy.beside, "policy", policy, "a table without others beside it: its workers serve it alone"
+        )
         require(timeout is None or 0 < timeout < INF, "timeout", timeout, "a number of seconds > 0, or None")
         require(timeout is None or processes, "timeout", timeout, "None where workers are threads, which cannot be killed")
         self.workers = workers

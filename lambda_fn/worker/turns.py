@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from sluice.batching.errors import require
 from sluice.batching.policy import Policy, decide
 
 from ..contract import Item
@@ -63,6 +64,7 @@ class Turns:
     """
 
     def __init__(self, policy: Policy, executions: int, limit: int) -> None:
+        require(not policy.beside, "policy.beside", len(policy.beside), "no tables: the executions serve one")
         self._policy = replace(policy, servers=executions)
         self._executions = executions
         self._limit = limit

@@ -164,6 +164,9 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
     if plan.policy is None:
         allowed = "none: a plan of one queue; fleets are `sluice fleet`'s"
         raise InvalidInput(f"{source}: routes", len(plan.routes), allowed)
+    require(
+        not plan.beside, f"{source}: beside", len(plan.beside), "none: functions beside one another are not simulated from a plan"
+    )
     policy = plan.policy.policy()
     if policy.servers is not None:
         return of.offer.under(policy)

@@ -54,6 +54,12 @@ class Schedule:
         for i, table in enumerate(self.tables):
             of_servers = "of servers, as tables[0] is" if self.tables[0].servers else "elastic, as tables[0] is"
             require((table.servers is None) == self.elastic, f"tables[{i}].servers", table.servers, of_servers)
+            require(
+                not table.beside,
+                f"tables[{i}].beside",
+                len(table.beside),
+                "no tables: a function beside is a deployment's overflow",
+            )
         require(
             bool(np.isfinite(times).all() and (times[1:] >= times[:-1]).all()),
             "swap_times",

@@ -13,13 +13,14 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.policy import INF, MAX_HOLD, MAX_ROWS, MAX_SERVERS, Parameter, Policy
+from sluice.batching.policy import INF, MAX_BESIDE, MAX_HOLD, MAX_ROWS, MAX_SERVERS, Parameter, Policy
 
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
@@ -247,7 +248,8 @@ class PolicyDocument(_Part, frozen=True):
 
     @classmethod
     def of(cls, policy: Policy) -> PolicyDocument:
-        """The document of a policy."""
+        """The document of a policy; raises ``InvalidInput`` for one with tables beside it, each of which is a ``Beside``."""
+        require(not policy.beside, "beside", len(policy.beside), "no tables: they are no part of this document")
         hold = [None if h == INF else h for h in policy.hold]
         return cls(hold, list(policy.take), policy.servers, policy.drop_after, policy.kind, dict(policy.parameters))
 
@@ -271,12 +273,19 @@ class Prediction(_Part, frozen=True):
     violations: float | None = None
 
 
+class Beside(_Part, frozen=True):
+    """A function beside another, and the table by which it gets batches whenever the tables before it release none."""
+
+    function: str
+    policy: PolicyDocument
+
+
 class Route(_Part, frozen=True):
     """One way to the answers of a model: a variant of it on a group of workers, with a table of its own.
 
     ``name`` names the queue, so that it should stay the same from plan to plan. ``share`` is the part of the model's requests that
     take this route. ``variant`` is what the function calls the model, where it is not the plan's ``model``; ``accuracy`` is the
-    variant's, in percent. ``function`` and ``policy`` are as in ``Plan``.
+    variant's, in percent. ``function``, ``policy`` and ``beside`` are as in ``Plan``.
     """
 
     name: str
@@ -285,8 +294,20 @@ class Route(_Part, frozen=True):
     share: float
     variant: str = ""
     accuracy: float | None = None
+    beside: list[Beside] = []
+
+    def rule(self) -> Policy:
+        """The rule of the route's queue: its table with those beside it."""
+        return replace(self.policy.policy(), beside=[beside.policy.policy() for beside in self.beside])
+
+    @property
+    def functions(self) -> list[str]:
+        """The function of each table of ``rule``."""
+        return [self.function, *(beside.function for beside in self.beside)]
 
 
+_SINCE = ("beside",)
+"""Fields of a route that plans had none of when the first digests were made: a digest is of those that say something."""
 _Content = tuple[str, list[Route], Slo | None, list[Slo], int | None]
 
 
@@ -295,15 +316,16 @@ class Plan(Document, frozen=True, kw_only=True):
 
     A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
     ``function`` is a Lambda function (name, ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several
-    identical workers with commas between, or a real-time endpoint of SageMaker (``sagemaker://ENDPOINT``); ``slo`` is what the
-    buffer reports on, ``other_slos`` are kept beside it. ``digest`` is the identity of what the buffer is to do: equal for plans
-    that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is computed where it is not given, and must agree where it
-    is.
+    identical workers with commas between, or a real-time endpoint of SageMaker (``sagemaker://ENDPOINT``). Functions ``beside`` it
+    serve what its table leaves waiting, each by a table of its own (``policy.py`` has the rule). ``slo`` is what the buffer reports
+    on, ``other_slos`` are kept beside it. ``digest`` is the identity of what the buffer is to do: equal for plans that differ in
+    ``predicted``, ``arrivals`` and ``made_at`` alone. It is computed where it is not given, and must agree where it is.
     """
 
     model: str
     function: str = ""
     policy: PolicyDocument | None = None
+    beside: list[Beside] = []
     routes: list[Route] = []
     slo: Slo | None = None
     other_slos: list[Slo] = []
@@ -319,11 +341,13 @@ class Plan(Document, frozen=True, kw_only=True):
         if self.routes:
             require(not self.function, "function", self.function, "none beside routes: each of them has its own")
             require(self.policy is None, "policy", self.policy, "none beside routes: each of them has its own")
+            require(not self.beside, "beside", f"{len(self.beside)} functions", "none beside routes: each of them has its own")
             self._check_routes()
         else:
             require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
             _require_function("function", self.function)
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
+            _check_beside("", self.function, self.beside)
         digest = self._identity()
         require(self.digest in ("", digest), "digest", self.digest, f"{digest}, that of the plan as it stands, or none")
         msgspec.structs.force_setattr(self, "digest", digest)
@@ -332,17 +356,19 @@ class Plan(Document, frozen=True, kw_only=True):
         content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb)
         # As it is when it has been read: a number of seconds may be written 1 or 1.0, and so may a parameter, which has no type.
         content = msgspec.json.decode(msgspec.json.encode(content), type=_Content)
-        for route in content[1]:
-            numbers = {name: float(value) for name, value in route.policy.parameters.items() if not isinstance(value, str)}
-            route.policy.parameters.update(numbers)
-        return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:DIGEST_LENGTH]
+        for table in (table for route in content[1] for table in (route.policy, *(beside.policy for beside in route.beside))):
+            numbers = {name: float(value) for name, value in table.parameters.items() if not isinstance(value, str)}
+            table.parameters.update(numbers)
+        model, routes, *rest = msgspec.to_builtins(content, order="deterministic")
+        routes = [{name: value for name, value in route.items() if value or name not in _SINCE} for route in routes]
+        return hashlib.sha256(msgspec.json.encode((model, routes, *rest))).hexdigest()[:DIGEST_LENGTH]
 
     @property
     def all_routes(self) -> list[Route]:
         """The routes; of a plain plan the one route that it is, without a name."""
         if self.policy is None:
             return self.routes
-        return [Route("", self.function, self.policy, 1.0)]
+        return [Route("", self.function, self.policy, 1.0, beside=self.beside)]
 
     def _check_routes(self) -> None:
         require(len(self.routes) <= MAX_ROUTES, "routes", len(self.routes), f"at most {MAX_ROUTES}")
@@ -358,8 +384,21 @@ class Plan(Document, frozen=True, kw_only=True):
                 _require_name(f"{field}.variant", route.variant)
             allowed = "a percentage from 0 to 100"
             require(route.accuracy is None or 0 <= route.accuracy <= 100, f"{field}.accuracy", route.accuracy, allowed)
+            _check_beside(f"{field}.", route.function, route.beside)
         total = math.fsum(route.share for route in self.routes)
         require(abs(total - 1) <= 1e-6, "routes: sum of share", total, "1, within 1e-6")
+
+
+def _check_beside(field: str, function: str, beside: list[Beside]) -> None:
+    require(len(beside) <= MAX_BESIDE, f"{field}beside", len(beside), f"at most {MAX_BESIDE} functions")
+    functions = {function}
+    for i, other in enumerate(beside):
+        at = f"{field}beside[{i}]"
+        _require_function(f"{at}.function", other.function)
+        require(other.function not in functions, f"{at}.function", other.function, "each function once")
+        functions.add(other.function)
+        drop_after = other.policy.drop_after
+        require(drop_after is None, f"{at}.policy.drop_after", drop_after, "null: the table that it is beside drops")
 
 
 def _require_name(field: str, name: str) -> None:

@@ -14,6 +14,12 @@ The rule, at every arrival, completion and timer (docs/model.md, section 6):
     2. while a server is free, q > 0 and ``now >= oldest arrival + hold[q]``: ``take[q]`` requests leave;
     3. if then a server is free and ``hold[q]`` is finite, wake at ``oldest arrival + hold[q]``.
 
+A policy may have tables ``beside`` it, each for a function of its own, elastic or with servers of its own: MArk's overflow (Zhang
+et al., ATC'19) has workers, and beside them a function whose table releases the oldest at the last moment. In 2. the first table
+releases, of the policy's and those beside it in their order, that has a free server and whose hold has ended; after every release
+all are read again with the queue that is left. In 3. the first to end of the holds of all that have a free server wakes.
+``drop_after`` is the policy's own.
+
 Ties: what happens at the very moment a hold ends is served by it (``>=``), and a request is dropped only strictly after
 ``drop_after``. The comparison is written with the sum, never with the age, so that the wake time it announces satisfies it in
 floating point too. Three bodies interpret the table: ``batching.Batcher``, the simulator, and ``buffer_service/lua/advance.lua``.
@@ -34,6 +40,7 @@ INF = math.inf
 MAX_ROWS = 65_536  # rows; a buffer's queue has 10 000 requests at most, unless it is told otherwise
 MAX_HOLD = 86_400.0  # seconds; a buffer also refuses what its callers would not wait for
 MAX_SERVERS = 1_000_000  # batches in flight
+MAX_BESIDE = 7  # tables beside a policy
 
 Parameter = float | int | str
 
@@ -54,6 +61,8 @@ class Policy:
         Seconds after which a waiting request is dropped.
     kind, parameters
         Where the table comes from; nothing interprets them.
+    beside : sequence of Policy, at most ``MAX_BESIDE``
+        Tables that are read, in order, whenever those before release nothing; none has a ``drop_after`` or tables beside it.
 
     Raises
     ------
@@ -68,12 +77,14 @@ class Policy:
     drop_after: float | None = None
     kind: str = "table"
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    beside: Sequence[Policy] = ()
 
     def __post_init__(self) -> None:
         # Frozen: normalise once, so that equal tables compare equal whatever sequence they came in.
         object.__setattr__(self, "hold", tuple(float(h) for h in self.hold))
         object.__setattr__(self, "take", tuple(self.take))
         object.__setattr__(self, "parameters", dict(self.parameters))
+        object.__setattr__(self, "beside", tuple(self.beside))
         if len(self.hold) != len(self.take):
             raise InvalidInput("take", len(self.take), f"as many rows as hold has ({len(self.hold)})")
         if len(self.hold) < 2:
@@ -93,22 +104,43 @@ class Policy:
             raise InvalidInput("servers", self.servers, "an integer >= 1, or null for elastic")
         if self.drop_after is not None and not (0 <= self.drop_after < INF):
             raise InvalidInput("drop_after", self.drop_after, "a number of seconds >= 0, or null for never")
+        if len(self.beside) > MAX_BESIDE:
+            raise InvalidInput("beside", len(self.beside), f"at most {MAX_BESIDE} tables")
+        for i, table in enumerate(self.beside):
+            if table.drop_after is not None:
+                raise InvalidInput(f"beside[{i}].drop_after", table.drop_after, "null: the policy that it is beside drops")
+            if table.beside:
+                raise InvalidInput(f"beside[{i}].beside", len(table.beside), "no tables: it is beside another itself")
+
+    @property
+    def tables(self) -> tuple[Policy, ...]:
+        """The tables in the order in which they are read: this one, then those beside it."""
+        return (self, *self.beside)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether a table releases however many batches are in flight."""
+        return any(table.servers is None for table in self.tables)
 
     @property
     def max_batch_size(self) -> int:
-        """Size of the largest batch the table can release."""
+        """Size of the largest batch the table can release; those beside it have their own."""
         return max(self.take)
 
 
 class Decision(NamedTuple):
-    """What the rule says now: ``drop`` or ``take`` that many of the oldest, or else ``wake_at`` then (``None``: at an event)."""
+    """What the rule says now: ``drop``, or ``take`` that many of the oldest by that ``table``, or else ``wake_at`` then.
+
+    ``wake_at`` is in seconds, ``None``: at an event. ``table`` is a place in ``Policy.tables``.
+    """
 
     drop: bool
     take: int
     wake_at: float | None
+    table: int = 0
 
 
-def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float, in_flight: int) -> Decision:
+def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float, *in_flight: int) -> Decision:
     """One turn of the rule; call again with the queue that is left until it neither drops nor takes.
 
     Parameters
@@ -117,19 +149,22 @@ def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float,
         Requests waiting.
     oldest_arrival, now : float
         Seconds on one clock; ``oldest_arrival`` is not read when the queue is empty.
-    in_flight : int
-        Batches released and not yet completed.
+    *in_flight : int
+        Batches released and not yet completed: by the policy's own table, then by each of those beside it.
     """
     if queue_length == 0:
         return Decision(False, 0, None)
     if policy.drop_after is not None and now > oldest_arrival + policy.drop_after:
         return Decision(True, 0, None)
-    if policy.servers is not None and in_flight >= policy.servers:
-        return Decision(False, 0, None)
-    row = min(queue_length, len(policy.hold) - 1)
-    wake_at = oldest_arrival + policy.hold[row]
-    if now >= wake_at:
-        return Decision(False, policy.take[row], None)
+    wake_at = INF
+    for place, (table, busy) in enumerate(zip(policy.tables, in_flight, strict=True)):
+        if table.servers is not None and busy >= table.servers:
+            continue
+        row = min(queue_length, len(table.hold) - 1)
+        ends = oldest_arrival + table.hold[row]
+        if now >= ends:
+            return Decision(False, table.take[row], None, place)
+        wake_at = min(wake_at, ends)
     return Decision(False, 0, wake_at if wake_at < INF else None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -24,6 +25,13 @@ def policies(draw: st.DrawFn) -> Policy:
     servers = draw(st.none() | st.integers(1, 3))
     drop_after = draw(st.none() | st.none() | ticks)
     return Policy(hold, take, servers, drop_after)
+
+
+@st.composite
+def policies_with_tables_beside(draw: st.DrawFn) -> Policy:
+    """Any valid table, and up to three beside it."""
+    beside = [replace(table, drop_after=None) for table in draw(st.lists(policies(), max_size=3))]
+    return replace(draw(policies()), beside=beside)
 
 
 # (time since the last event, arrivals, batches completed if so many are in flight)

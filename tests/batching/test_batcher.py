@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -7,19 +8,27 @@ from hypothesis import strategies as st
 from sluice.batching import Batcher, Policy
 from sluice.batching import policy as constructors
 from sluice.batching.errors import InvalidInput
-from tests.batching.strategies import policies, stimuli
+from tests.batching.strategies import policies, policies_with_tables_beside, stimuli
 
 INF = math.inf
 
 
 def run(policy, events):
-    """Drive a Batcher as its owner must, ringing every timer on time; yield (now, step, arrival times of its members)."""
+    """Drive a Batcher as its owner must, ringing every timer on time; yield (now, step, arrival times of its members).
+
+    Batches complete in the order in which they left.
+    """
     batcher = Batcher(policy)
     now, member, wake_at, history = 1000.0, 0, None, []
     arrived = {}
+    in_flight = []
 
     def record(at, step):
         history.append((at, step))
+        in_flight.extend(step.tables)
+        for table, servers in enumerate(table.servers for table in policy.tables):
+            assert servers is None or in_flight.count(table) <= servers
+        assert batcher.busy() == [in_flight.count(table) for table in range(len(policy.tables))]
         return step.wake_at
 
     for gap, arrivals, completed in events:
@@ -31,11 +40,14 @@ def run(policy, events):
         members = list(range(member, member + arrivals))
         member += arrivals
         arrived |= dict.fromkeys(members, now)
-        wake_at = record(now, batcher.advance(now, members, min(completed, batcher.in_flight)))
+        for table in in_flight[:completed]:
+            batcher.accept(now, completed=1, table=table)
+        del in_flight[:completed]
+        wake_at = record(now, batcher.advance(now, members))
     return batcher, history, arrived
 
 
-@given(policies(), stimuli)
+@given(policies_with_tables_beside(), stimuli)
 def test_each_request_leaves_exactly_once_and_in_order(policy, events):
     batcher, history, arrived = run(policy, events)
     left = [m for _, step in history for m in sorted([*step.dropped, *(m for batch in step.batches for m in batch)])]
@@ -43,21 +55,21 @@ def test_each_request_leaves_exactly_once_and_in_order(policy, events):
     assert len(left) + len(batcher) == len(arrived)
 
 
-@given(policies(), stimuli)
-def test_no_batch_is_larger_than_the_table_takes_and_none_is_empty(policy, events):
+@given(policies_with_tables_beside(), stimuli)
+def test_no_batch_is_larger_than_its_table_takes_and_none_is_empty(policy, events):
     _, history, _ = run(policy, events)
     for _, step in history:
-        for batch in step.batches:
-            assert 1 <= len(batch) <= policy.max_batch_size
+        for batch, table in zip(step.batches, step.tables, strict=True):
+            assert 1 <= len(batch) <= policy.tables[table].max_batch_size
             assert list(batch) == sorted(batch)
 
 
-@given(policies(), stimuli)
-def test_never_more_batches_in_flight_than_servers(policy, events):
-    batcher, history, _ = run(policy, events)
-    if policy.servers is not None:
-        assert batcher.in_flight <= policy.servers
-        assert all(len(step.batches) <= policy.servers for _, step in history)
+@given(policies_with_tables_beside(), stimuli)
+def test_never_more_batches_of_a_table_in_flight_than_it_has_servers(policy, events):
+    _, history, _ = run(policy, events)  # which asserts it after every step
+    for _, step in history:
+        for table, servers in enumerate(table.servers for table in policy.tables):
+            assert servers is None or step.tables.count(table) <= servers
 
 
 @given(st.integers(1, 8), st.integers(0, 64), stimuli)
@@ -88,6 +100,73 @@ def test_while_a_server_is_free_no_request_waits_past_its_hold(policy, events):
             assert step.wake_at == (ends if ends < INF else None)
         else:
             assert step.wake_at is None
+
+
+@given(policies(), stimuli)
+def test_a_table_beside_that_never_has_a_free_server_changes_nothing(policy, events):
+    busy = Policy((INF, 0.0), (0, 1), 1)
+    batcher, alone = Batcher(replace(policy, beside=[busy])), Batcher(policy)
+    batcher.arrive(0.0, "?")
+    if not batcher.busy()[1]:
+        return  # the policy's own table took the first at once, or dropped it
+    alone.accept(0.0)
+    now, count = 1000.0, 0
+    for gap, arrivals, completed in events:
+        now += gap
+        done = min(completed, alone.in_flight)
+        step, same = (one.advance(now, range(count, count + arrivals), done) for one in (batcher, alone))
+        assert (step.batches, step.dropped, step.wake_at) == (same.batches, same.dropped, same.wake_at)
+        count += arrivals
+
+
+@given(policies_with_tables_beside(), stimuli)
+def test_a_table_releases_what_those_before_it_do_not_and_nobody_waits_past_a_hold(policy, events):
+    batcher = Batcher(policy)
+    now, count, times = 1000.0, 0, []
+    for gap, arrivals, _ in events:
+        now += gap
+        busy = batcher.busy()
+        times += [now] * arrivals
+        step = batcher.advance(now, range(count, count + arrivals))
+        count += arrivals
+        dropped = len(step.dropped)
+        for batch, place in zip(step.batches, step.tables, strict=True):
+            while policy.drop_after is not None and now > times[0] + policy.drop_after:
+                times, dropped = times[1:], dropped - 1
+            assert place == next(i for i, table in enumerate(policy.tables) if _ends(table, busy[i], times) <= now)
+            assert len(batch) == policy.tables[place].take[min(len(times), len(policy.tables[place].hold) - 1)]
+            times, busy[place] = times[len(batch) :], busy[place] + 1
+        times = times[dropped:]
+        ends = min((_ends(table, busy[i], times) for i, table in enumerate(policy.tables)), default=INF)
+        assert now < ends and step.wake_at == (ends if ends < INF else None)
+
+
+def _ends(table, in_flight, times):
+    """When the hold of a table ends, ``inf`` where it has no free server or nobody waits."""
+    if not times or (table.servers is not None and in_flight >= table.servers):
+        return INF
+    return times[0] + table.hold[min(len(times), len(table.hold) - 1)]
+
+
+def test_the_function_beside_takes_what_would_be_late_and_gives_no_server_back():
+    overflow = constructors.size_or_timeout(8, 0.5)
+    batcher = Batcher(replace(constructors.greedy(1), beside=[overflow]))
+    assert batcher.arrive(0.0, "a").tables == (0,)
+    assert batcher.arrive(1.0, "b").wake_at == 1.5
+    batcher.arrive(1.25, "c")
+    step = batcher.tick(1.5)
+    assert (step.batches, step.tables, step.wake_at) == ((("b", "c"),), (1,), None)
+    batcher.arrive(2.0, "d")
+    assert batcher.complete(2.1, table=1).batches == ()
+    assert batcher.complete(2.2).batches == (("d",),)
+
+
+def test_batches_of_a_table_that_the_policy_has_no_more_take_a_server_of_the_first_until_they_end():
+    batcher = Batcher(replace(constructors.greedy(1), beside=[constructors.greedy(1)]))
+    assert batcher.arrive(0.0, "abc").tables == (0, 1)
+    assert batcher.swap(1.0, constructors.greedy(1, servers=2)).batches == ()
+    assert batcher.busy() == [2]
+    assert batcher.complete(2.0, table=1).batches == (("c",),)
 
 
 @given(policies(), stimuli)
@@ -148,6 +227,8 @@ def test_more_completions_than_batches_in_flight_are_refused():
         batcher.complete(1.0, 2)
     with pytest.raises(InvalidInput, match="batches: 2"):
         batcher.take_back(2, [])
+    with pytest.raises(InvalidInput, match="completed: 1 .* from 0 to the 0 batches in flight"):
+        batcher.complete(1.0, table=1)
 
 
 def test_a_finite_hold_below_an_infinite_one_sends_a_smaller_batch_when_the_queue_shrinks():

@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import structs
 from sluice.batching import policy as constructors
 from sluice.batching.documents import (
     ArrivalDocument,
+    Beside,
     LinearServiceTime,
     Plan,
     PolicyDocument,
@@ -110,6 +112,55 @@ def test_plans_that_have_the_buffer_do_the_same_have_the_same_digest():
     assert said_otherwise.digest == PLAN.digest
     assert read(Plan, write(PLAN)).digest == PLAN.digest
     assert json.loads(write(PLAN))["digest"] == PLAN.digest
+
+
+def test_plans_without_functions_beside_keep_the_digest_that_they_had_before_there_were_any():
+    assert structs.replace(PLAN, digest="").digest == "f1c541d9f81075b1"
+    assert structs.replace(ROUTED, digest="").digest == "1191823f9addd781"
+
+
+OVERFLOW = Beside("mlp-1769:live", PolicyDocument.of(constructors.size_or_timeout(4, 0.15)))
+
+
+def test_functions_beside_survive_the_round_trip_and_are_part_of_the_digest():
+    plan = structs.replace(PLAN, beside=[OVERFLOW], digest="")
+    assert read(Plan, write(plan)) == plan and plan.digest != PLAN.digest
+    assert plan.all_routes[0].rule() == replace(POLICY.policy(), beside=[OVERFLOW.policy.policy()])
+    assert plan.all_routes[0].functions == ["mlp-512:live", "mlp-1769:live"]
+    routed = structs.replace(ROUTED, routes=[structs.replace(ROUTED.routes[0], beside=[OVERFLOW]), ROUTED.routes[1]], digest="")
+    assert read(Plan, write(routed)) == routed and routed.digest != ROUTED.digest
+    again = structs.replace(plan, beside=[Beside("mlp-3008:live", OVERFLOW.policy)], digest="")
+    assert again.digest != plan.digest
+
+
+@pytest.mark.parametrize(
+    ("beside", "message"),
+    [
+        ([Beside("mlp-512:live", POLICY)], r"beside\[0\].function: 'mlp-512:live' .* each function once"),
+        ([OVERFLOW, OVERFLOW], r"beside\[1\].function: 'mlp-1769:live' .* each function once"),
+        ([Beside("mlp.live", POLICY)], r"beside\[0\].function: 'mlp.live' .* a Lambda function"),
+        ([Beside(f"f{i}", POLICY) for i in range(8)], "beside: 8 .* at most 7 functions"),
+        (
+            [Beside("f", PolicyDocument.of(constructors.early_drop(1.0, [0.3])))],
+            r"beside\[0\].policy.drop_after: 0.7 .* null: the table that it is beside drops",
+        ),
+    ],
+)
+def test_functions_beside_that_cannot_be_are_refused_by_field_and_value(beside, message):
+    with pytest.raises(InvalidInput, match="^" + message):
+        structs.replace(PLAN, beside=beside, digest="")
+    with pytest.raises(InvalidInput, match=r"routes\[0\]." + message):
+        structs.replace(ROUTED, routes=[Route("a", "mlp-512:live", POLICY, 1.0, beside=beside)], digest="")
+
+
+def test_functions_beside_stand_in_the_routes_where_there_are_routes():
+    with pytest.raises(InvalidInput, match="beside: '1 functions' .* none beside routes"):
+        structs.replace(ROUTED, beside=[OVERFLOW], digest="")
+
+
+def test_a_policy_with_tables_beside_it_is_no_policy_document():
+    with pytest.raises(InvalidInput, match="beside: 1 .* they are no part of this document"):
+        PolicyDocument.of(replace(constructors.greedy(1), beside=[constructors.greedy(1)]))
 
 
 def test_a_plan_keeps_its_digest_where_another_program_writes_its_whole_numbers_without_a_point():

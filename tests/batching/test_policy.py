@@ -58,6 +58,15 @@ def test_aimd_adds_one_within_the_slo_and_backs_off_beyond_it_but_not_below_one(
         (dict(hold=[INF, 0], take=[0]), "take: 1 .* as many rows"),
         (dict(hold=[INF, 0], take=[0, 1], servers=0), "servers: 0"),
         (dict(hold=[INF, 0], take=[0, 1], drop_after=-1.0), "drop_after: -1.0"),
+        (dict(hold=[INF, 0], take=[0, 1], beside=[policies.greedy(1)] * 8), "beside: 8 .* at most 7 tables"),
+        (
+            dict(hold=[INF, 0], take=[0, 1], beside=[policies.greedy(1), policies.early_drop(1.0, [0.3])]),
+            r"beside\[1\].drop_after: 0.7 .* null: the policy that it is beside drops",
+        ),
+        (
+            dict(hold=[INF, 0], take=[0, 1], beside=[Policy([INF, 0], [0, 1], beside=[policies.greedy(1)])]),
+            r"beside\[0\].beside: 1 .* no tables",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_followed_is_refused_by_field_and_value(arguments, message):
@@ -103,6 +112,15 @@ def test_no_batch_leaves_while_every_server_is_busy(q, in_flight, age):
 
 def test_a_queue_longer_than_the_table_is_ruled_by_its_last_row():
     assert decide(policies.static(3), 100, 0.0, 0.0, 0).take == 3
+
+
+def test_of_two_tables_that_may_release_the_first_does_and_the_first_hold_to_end_wakes():
+    policy = Policy((INF, 0.5), (0, 1), 1, beside=[Policy((INF, 0.5, 0.2), (0, 1, 2))])
+    assert decide(policy, 1, 1.0, 1.5, 0, 0) == (False, 1, None, 0)
+    assert decide(policy, 1, 1.0, 1.5, 1, 0) == (False, 1, None, 1)
+    assert decide(policy, 2, 1.0, 1.2, 0, 9) == (False, 2, None, 1)
+    assert decide(policy, 2, 1.0, 1.1, 0, 0) == (False, 0, 1.2, 0)
+    assert decide(policy, 1, 1.0, 1.1, 1, 0) == (False, 0, 1.5, 0)
 
 
 def test_dropping_starts_strictly_after_its_age():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,32 +17,41 @@ INF = float("inf")
 
 
 def run_batcher(
-    policy: Policy | Schedule, arrival_times: Array, service: ServiceTimes, rng: np.random.Generator
+    policy: Policy | Schedule,
+    arrival_times: Array,
+    service: ServiceTimes,
+    rng: np.random.Generator,
+    beside: Sequence[Policy] = (),
+    by_table: list[int] | None = None,
 ) -> list[tuple[float, float, list[int]]]:
-    """(dispatch time, response time, members) of every batch, in order of dispatch; tables are swapped by ``Batcher.swap``."""
+    """(dispatch time, response time, members) of every batch, in order of dispatch; tables are swapped by ``Batcher.swap``.
+
+    Tables ``beside`` serve as fast; the place of each batch's table is put into ``by_table``.
+    """
     schedule = policy if isinstance(policy, Schedule) else Schedule.of(policy)
-    batcher: Batcher[int] = Batcher(schedule.tables[schedule.first])
-    completions: list[float] = []
+    tables = [replace(table, beside=beside) for table in schedule.tables]
+    batcher: Batcher[int] = Batcher(tables[schedule.first])
+    completions: list[tuple[float, int]] = []
     batches = []
     arrivals, swaps = [*arrival_times.tolist(), INF], [*schedule.swap_times.tolist(), INF]
     request, swap, wake_at = 0, 0, INF
-    while (now := min(arrivals[request], wake_at, swaps[swap], completions[0] if completions else INF)) < INF:
-        done = 0
-        while completions and completions[0] <= now:
-            heapq.heappop(completions)
-            done += 1
+    while (now := min(arrivals[request], wake_at, swaps[swap], completions[0][0] if completions else INF)) < INF:
+        while completions and completions[0][0] <= now:
+            batcher.accept(now, completed=1, table=heapq.heappop(completions)[1])
         first = request
         while arrivals[request] <= now:
             request += 1
-        batcher.accept(now, range(first, request), done)
+        batcher.accept(now, range(first, request))
         table = batcher.policy
         while swaps[swap] <= now:
-            table = schedule.tables[schedule.swap_to[swap]]
+            table = tables[schedule.swap_to[swap]]
             swap += 1
         step = batcher.swap(now, table)
         wake_at = INF if step.wake_at is None else step.wake_at
-        for members in step.batches:
+        for members, place in zip(step.batches, step.tables, strict=True):
             response = service.draw(len(members), rng)
             batches.append((now, response, list(members)))
-            heapq.heappush(completions, now + response)
+            heapq.heappush(completions, (now + response, place))
+            if by_table is not None:
+                by_table.append(place)
     return batches

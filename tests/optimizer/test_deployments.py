@@ -26,6 +26,7 @@ from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
 from sluice.optimizer.simulation.streaming import simulate_deployments
 from tests.batching import strategies
+from tests.optimizer.batcher_loop import run_batcher
 from tests.optimizer.deployment_loop import Served, run_deployment
 
 
@@ -104,6 +105,23 @@ def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
     deployment = Deployment(schedule, service, overflow=overflow, adaptation=adaptation)
     times = np.cumsum(gaps)
     assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(strategies.policies(), min_size=1, max_size=3), strategies.policies(), st.data(), gaps, service, splits)
+def test_a_function_beside_servers_gets_the_batches_that_a_batcher_gives_an_elastic_table_beside(
+    tables: list[Policy], second: Policy, data: st.DataObject, gaps: list[float], service: ServiceTimes, sizes: list[int]
+) -> None:
+    tables = [replace(table, servers=data.draw(st.integers(1, 3)), drop_after=None) for table in tables]
+    beside = replace(second, servers=None, drop_after=None)
+    swaps = data.draw(st.lists(st.tuples(strategies.ticks | st.just(0.0), st.integers(0, len(tables) - 1)), max_size=20))
+    schedule = Schedule(tables, np.cumsum([gap for gap, _ in swaps]), [to for _, to in swaps])
+    times = np.cumsum(gaps)
+    served = run_in_chunks(Deployment(schedule, service, overflow=Overflow(beside, service)), times, sizes)
+    by_table: list[int] = []
+    expected = run_batcher(schedule, times, service, rng(), [beside], by_table)
+    assert [(leaves, response, members) for leaves, response, members, *_ in served] == expected
+    assert [int(by_function) for *_, by_function, _ in served] == by_table
 
 
 # --- what servers and environments do, by hand
