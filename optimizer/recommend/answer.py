@@ -78,18 +78,23 @@ class Answer:
 
     @property
     def kinds(self) -> dict[str, Candidate]:
-        """The best of every kind that keeps SLOs and budget: ``the function``, ``workers``, ``both``; the kind preferred first."""
-        found: dict[str, Candidate] = {"the function": self.best} if self.feasible else {}
+        """The best that keeps SLOs and budget of the function alone, workers alone, and both; the preferred kind first."""
+        found: dict[str, Candidate] = {"the function alone": self.best} if self.feasible else {}
         if self.workers:
-            found["workers"] = min(self.workers, key=self._goal)
+            found["workers alone"] = min(self.workers, key=self._goal)
         if self.overflow is not None:
-            found["both"] = self.overflow
+            found["workers and function"] = self.overflow
         return dict(sorted(found.items(), key=lambda kind: self._goal(kind[1])))
 
     @property
     def winner(self) -> Candidate:
         """What costs least with all that is beside it, or what is quickest; the function's quickest setting where nothing keeps."""
         return next(iter(self.kinds.values()), self.best)
+
+    @property
+    def simulated(self) -> WorkerSetting | OverflowSetting | None:
+        """Both where they are recommended, else the cheapest workers, if any."""
+        return self.overflow if self.winner is self.overflow else next(iter(self.workers), None)
 
     def plan(self, model: str, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: what ``winner`` says; ``{memory_mb}`` in the profile's function name is filled in."""

@@ -6,7 +6,7 @@ found: what is left out costs more, whatever the shape of the cost between.
 
 For a number of workers the tables of ``WorkerTrials`` are tried with one largest batch of the function, then all largest batches
 (powers of two) with the best of them, then the tables once more where that changed. The function's memory size is the cheapest with
-the first number tried, and chosen again with the best. All of it ends after ``MOST_SIMULATED`` requests, in runs of ``STAGES[1]``
+the first number tried, and chosen again with the best. All of it ends after ``MOST_SIMULATED`` requests, in runs of ``SEARCHED``
 at most: tables that meet the same arrivals are told apart sooner than a cost is known. So the best few are run again, long enough
 to show the equilibrium, over arrivals that the search did not see; the cheapest there that keeps the SLOs is the answer.
 """
@@ -22,7 +22,7 @@ from sluice.batching.errors import Infeasible
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
-from sluice.optimizer.recommend.horizon import STAGES, Horizon
+from sluice.optimizer.recommend.horizon import Horizon
 from sluice.optimizer.recommend.last_moment import last_moment_beside, seconds_to_spare
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost, simulate_overflow
@@ -34,6 +34,7 @@ from sluice.optimizer.simulation.deployment import Overflow
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 
 MOST_SIMULATED = 1 << 25  # requests in all, some seconds
+SEARCHED = 1 << 17  # requests of a run
 CONFIRMED = 3  # of the best, that are run again
 
 
@@ -74,7 +75,10 @@ def choose_overflow(
             continue
         if most < 1:
             refused.append(f"one worker ({offer.name}) keeps the SLOs alone")
-        sides += [_Side(search.least(trials, workers), workers, trials) for workers in range(1, most + 1)]
+        elif not search.beside(offer):
+            refused.append(f"no memory size of another function than {offer.function or offer.name} answers a request in time")
+        else:
+            sides += search.sides(trials, most)
     if not sides:
         raise Infeasible("; ".join(refused) or "there are no workers")
     settings = [
@@ -94,11 +98,16 @@ def choose_overflow(
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """So many workers of an offer, and what they and the function cost at least (USD per request in all)."""
+    """So many workers of an offer, and what they and the function cost at least (USD per request in all), whatever the tables."""
 
     least: float
     workers: int
     trials: WorkerTrials
+
+    @property
+    def offer(self) -> WorkerOffer:
+        """The workers."""
+        return self.trials.offer
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,46 +132,52 @@ class _Search:
         self.question, self.confidence, self.seed = question, confidence, seed
         self.rate = question.arrivals.arrival_rate
         in_time = [len(seconds_to_spare(service, question.promised)) for service in question.services]
-        self.functions = [service.up_to(n) for service, n in zip(question.services, in_time, strict=True) if n]
-        if not self.functions:
-            raise Infeasible("no memory size of the function answers a request in time")
-        self._cheapest_call = min(map(self._per_request, self.functions))
+        self._functions = [service.up_to(n) for service, n in zip(question.services, in_time, strict=True) if n]
         self._left = MOST_SIMULATED
         self._times: dict[int, Array] = {}
 
-    def least(self, trials: WorkerTrials, workers: int) -> float:
-        """USD per request, in all, that so many workers with the function beside them cost at least, whatever the tables."""
+    def beside(self, offer: WorkerOffer) -> list[ServiceTimes]:
+        """The function at every memory size at which it answers in time, and is not what the workers are called themselves."""
+        return [service for service in self._functions if self.question.function_at(service.memory_mb) != offer.function]
+
+    def sides(self, trials: WorkerTrials, most: int) -> list[_Side]:
+        """From one worker to ``most``."""
         offer, largest = trials.offer, trials.max_batch_size
-        served = min(1.0, workers * float(offer.throughput[largest - 1]) / self.rate)
-        usage = float((offer.usage[:largest] / np.arange(1, largest + 1)).min())
+        each = float(offer.throughput[largest - 1]) / self.rate
+        by_function = min(map(self._per_request, self.beside(offer)))
+        by_worker = min(by_function, float((offer.usage[:largest] / np.arange(1, largest + 1)).min()))
         prices, moved = self.question.billing.prices, self.question.billing.moved
         before = BatchCost(
             cache=prices.cache_per_request(*moved),
             load_balancer=prices.load_balancer_per_request(*moved),
             fixed_terms=dict(prices.fixed_terms()),
-        )
-        serving = served * min(usage, self._cheapest_call) + (1 - served) * self._cheapest_call
-        return offer.hours(workers, self.rate) + serving + before.in_all(self.rate)
+        ).in_all(self.rate)
+
+        def least(workers: int) -> float:
+            served = min(1.0, workers * each)
+            return offer.hours(workers, self.rate) + served * by_worker + (1 - served) * by_function + before
+
+        return [_Side(least(workers), workers, trials) for workers in range(1, most + 1)]
 
     def best(self, sides: Iterable[_Side], cheaper_than: float) -> list[_Trial]:
         """Those that keep the SLOs and cost less, the cheapest of each number of workers, the cheapest first."""
         found: list[_Trial] = []
-        limit = cheaper_than
-        function, size = self.functions[0], 0
+        limit, start = cheaper_than, dict[str, tuple[ServiceTimes, int]]()
         for side in sorted(sides, key=lambda side: side.least):
             if side.least >= limit or self._left <= 0:
                 break
-            if not size:
-                first = self._with_functions(side.trials.offer, side.trials.candidates(side.workers)[0], self.functions)
-                function, size = first.overflow.service, first.batch_size
-            trial = self._with_tables(side, function, size)
-            size = trial.batch_size
+            offer = side.offer
+            if offer.name not in start:
+                first = self._with_functions(offer, side.trials.candidates(side.workers)[0], self.beside(offer))
+                start[offer.name] = first.overflow.service, first.batch_size
+            trial = self._with_tables(side, *start[offer.name])
+            start[offer.name] = trial.overflow.service, trial.batch_size
             if trial.cost < cheaper_than:
                 found.append(trial)
                 limit = min(limit, trial.cost)
         found.sort(key=lambda trial: trial.cost)
-        if found and len(self.functions) > 1:
-            again = self._with_functions(found[0].offer, found[0].policy, self.functions)
+        if found and len(self._functions) > 1:
+            again = self._with_functions(found[0].offer, found[0].policy, self.beside(found[0].offer))
             found = [again, *found] if again.cost < limit else found
         return found
 
@@ -172,7 +187,7 @@ class _Search:
 
     def _with_tables(self, side: _Side, function: ServiceTimes, size: int) -> _Trial:
         """The best tables for a number of workers, from a largest batch of the function that was good for another."""
-        offer, tables = side.trials.offer, side.trials.candidates(side.workers)
+        offer, tables = side.offer, side.trials.candidates(side.workers)
         best = _cheapest(self._try(offer, table, function, size) for table in tables)
         again = self._with_functions(offer, best.policy, [function])
         if again.batch_size == size:
@@ -191,7 +206,7 @@ class _Search:
         if self._left <= 0:
             return _Trial(offer, policy, overflow, np.inf)
         horizon = Horizon.beside(question.arrivals, offer, policy, table)
-        n = int(min(horizon.settled, STAGES[1]))
+        n = int(min(horizon.settled, SEARCHED))
         self._left -= n
         if n not in self._times:
             self._times[n] = np.cumsum(question.arrivals.sample(n, np.random.default_rng([self.seed, n])))

@@ -122,7 +122,7 @@ class _Page:
         self.process = answer.question.arrivals
         best = answer.best
         service = service_times(answer.question.profile, best.memory_mb, best.batch_size)
-        self.workers = answer.workers[0] if answer.workers else None
+        self.workers = answer.simulated
         self.of_function = "" if answer.winner is best else "Of the function's best setting, which is not recommended here. "
         self.percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})
         self.paper = None

@@ -48,8 +48,13 @@ def promise(slos: Sequence[Slo]) -> str:
 
 
 def headline(answer: Answer) -> str:
-    """The recommended setting in one sentence."""
-    return answer.winner.instruction
+    """The recommended setting in one sentence, with what it saves against the best of another kind, where there is one."""
+    instruction, kinds = answer.winner.instruction, list(answer.kinds.items())
+    if len(kinds) < 2 or answer.question.goal.objective != "cost":
+        return instruction
+    (_, winner), (other, second) = kinds[:2]
+    here, there = (candidate.cost.in_all(answer.arrival_rate) for candidate in (winner, second))
+    return f"{instruction.removesuffix('.')}: {100 * (1 - here / there):.2g} % less in all than {other}."
 
 
 def kept(answer: Answer) -> str:
@@ -106,7 +111,8 @@ def break_even(answer: Answer) -> str:
         here, direct = (
             arrival_rate * SECONDS_PER_MONTH * cost.in_all(arrival_rate) for cost in (winner.cost, answer.no_batching.cost)
         )
-        text = f"With their buffer the workers cost {here:.2f} USD per month"
+        who = "the workers" if answer.winner is not answer.overflow else "workers and function"
+        text = f"With their buffer {who} cost {here:.2f} USD per month"
         if not answer.no_batching_keeps_slo:
             return f"{text}."
         return f"{text}; calling the function directly costs {direct:.2f} at {arrival_rate:.4g} requests/s."
@@ -133,4 +139,6 @@ def proof(answer: Answer) -> list[str]:
     if answer.feasible and not answer.no_batching_keeps_slo:
         sentences.append("Without batching no memory size keeps the SLO.")
     sentences += [f"{name} is not in the answer: {reason}." for name, reason in answer.refused_workers.items()]
+    if answer.refused_overflow:
+        sentences.append(f"Workers with the function beside them are not in the answer: {answer.refused_overflow}.")
     return sentences
