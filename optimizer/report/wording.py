@@ -8,6 +8,7 @@ from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
 from sluice.optimizer.recommend.words import milliseconds, promised
+from sluice.optimizer.simulation.statistics import RunStatistics
 
 TERMS = {
     "compute": "compute (GB-s)",
@@ -97,6 +98,14 @@ def saving(answer: Answer) -> str:
     if not answer.no_batching_keeps_slo:
         return f"{text}; without batching no memory size keeps the SLO (quickest: {per_million(none)})."
     return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
+
+
+def seen_on_trace(answer: Answer, run: RunStatistics) -> str:
+    """What the recommended workers did with a trace, whether or not the SLOs were kept."""
+    late = " and ".join(f"{100 * run.violation_ratio(k):.2g} % beyond {promised(slo.latency)}" for k, slo in enumerate(answer.slos))
+    verdict = "kept" if run.keeps(answer.slos) else "not kept"
+    beside = f", {100 * run.by_function:.2g} % of the requests by the function" if run.deployment.overflow is not None else ""
+    return f"On the trace itself: {verdict}, {late}{beside}, at {per_million(run.cost.per_request)} USD per million requests."
 
 
 def pays(answer: Answer) -> bool:

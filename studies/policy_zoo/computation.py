@@ -117,7 +117,7 @@ class Cell:
         yield "no batching", self._cheapest("no-batching")
         yield "size or timeout", self._cheapest(f"size-or-timeout:{FIXED[0]},{FIXED[1]}")
         yield "last moment", self._cheapest("last-moment")
-        yield "BATCH", lambda _: self._recommended(replace(self._batch, workers=()))
+        yield "BATCH", lambda _: self._recommended(replace(self._batch, workers=(), overflow=None))
         yield "BATCH again", self._reoptimised
         yield "recommended", lambda _: self._recommended(self._answer)
         yield "without premium", lambda _: self._recommended(self._cheapest_predicted)
