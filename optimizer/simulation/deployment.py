@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sluice.batching.errors import require
 from sluice.batching.policy import INF, Policy, next_aimd_limit
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.schedule import Schedule
@@ -53,7 +54,7 @@ class Environments:
         return self.init_duration == 0 and self.concurrency is None
 
 
-LAMBDA = Environments(0.0, 300.0, None, 100.0, 1000)  # how AWS Lambda runs them, but for the INIT, which is the function's
+LAMBDA = Environments(0.0, KEEP_ALIVE, None, 100.0, 1000)  # how AWS Lambda runs them, but for the INIT, which is the function's
 
 
 @dataclass(frozen=True, eq=False)

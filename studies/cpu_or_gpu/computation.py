@@ -44,7 +44,7 @@ class Cell:
         self.key = network, arrivals, latency, rate
         self.slo = Slo(latency, PERCENTILE)
         process = ARRIVALS[arrivals](rate)
-        self.question = Question(process, NETWORKS[network].profile, self.slo, offers=NETWORKS[network].offers())
+        self.question = Question(process, NETWORKS[network].profile, (self.slo,), offers=NETWORKS[network].offers())
 
     def rows(self) -> Iterator[Row]:
         """Of the function, workers, both, and MArk."""

@@ -58,9 +58,9 @@ def what_is_compared() -> list[str]:
         *BATCH* is the best size-or-timeout setting for the process fitted to the first half, *BATCH again* another one whenever
         a {WINDOWS}th of that time is over. *Recommended* is the answer of `sluice recommend`, which lets tables that wait to the
         last moment, workers, and workers with the function beside them compete with that, and gives a table, which keeps the SLO
-        whatever comes, the preference up to {100 * PREMIUM:g} % of the cost; *without premium* it does not. *Rehearsed* is no policy of its own but the one
-        that was cheapest in the first half among those that surely kept the SLO there (the upper end of the confidence
-        interval).""",
+        whatever comes, the preference up to {100 * PREMIUM:g} % of the cost; *without premium* it does not. *Rehearsed* is no
+        policy of its own but the one that was cheapest in the first half among those that surely kept the SLO there (the upper
+        end of the confidence interval).""",
     ]
 
 
