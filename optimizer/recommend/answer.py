@@ -40,7 +40,7 @@ class Answer:
     workers : tuple of WorkerSetting
         Those that keep SLOs and budget, one for each offer, cheapest first; ``refused_workers`` says why others do not.
     overflow : OverflowSetting or None
-        The cheapest workers with the function beside them, where these were found to cost less than either alone;
+        The cheapest workers with the function beside them, where these cost less than either alone, or no more than the premium;
         ``refused_overflow`` says why there are none.
     """
 
@@ -101,7 +101,11 @@ class Answer:
         return plan_of(self.winner, self.slos, model, arrivals, made_at)
 
     def _goal(self, candidate: Candidate) -> float:
-        """What the goal minimises: USD per request in all, or the first SLO's percentile (s), surely."""
+        """What the goal minimises: USD per request in all, or the first SLO's percentile (s), surely.
+
+        What rests on no fit may cost a premium more.
+        """
         if self.question.goal.objective == "cost":
-            return candidate.cost.in_all(self.arrival_rate)
+            premium = 0.0 if candidate.rests_on_fit else self.question.premium
+            return candidate.cost.in_all(self.arrival_rate) / (1 + premium)
         return candidate.percentile(self.slo.percentile).high

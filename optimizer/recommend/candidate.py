@@ -60,6 +60,11 @@ class Candidate(Protocol):
         ...
 
     @property
+    def rests_on_fit(self) -> bool:
+        """Whether more requests may be late where the arrivals are not those of the question, but for cold starts."""
+        ...
+
+    @property
     def runs_on(self) -> str:
         """In a few words."""
         ...

@@ -75,6 +75,11 @@ class FunctionSetting:
         return self.table is not None
 
     @property
+    def rests_on_fit(self) -> bool:
+        """Not so of a table that waits to the last moment."""
+        return self.table is None
+
+    @property
     def runs_on(self) -> str:
         """Its memory."""
         return f"{self.memory_mb} MB"

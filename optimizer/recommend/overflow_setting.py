@@ -71,6 +71,11 @@ class OverflowSetting(SimulatedSetting):
         return environments is None or environments.starts_at_once
 
     @property
+    def rests_on_fit(self) -> bool:
+        """Whoever the workers cannot serve in time, the function does."""
+        return False
+
+    @property
     def runs_on(self) -> str:
         """How many of what, and with how much memory."""
         return f"{self.workers} × {self.offer.name}, {self.memory_mb} MB"

@@ -46,8 +46,8 @@ class Goal:
     headroom : float
         Part of the SLOs' latencies kept free for what the model does not know.
     premium : float
-        Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout and still be taken,
-        as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
+        Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout, or than workers,
+        and still be taken, as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
     """
 
     objective: str = "cost"

@@ -64,12 +64,16 @@ def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, s
 
 
 def _with_overflow(answer: Answer) -> Answer:
-    """The answer with the cheapest workers and the function beside them, where they cost less than either alone."""
+    """The answer with the cheapest workers and the function beside them, where they cost less than either alone.
+
+    Or no more than the premium beyond, where that rests on a fit.
+    """
     question, rate = answer.question, answer.arrival_rate
     if not question.offers or not question.considers_tables:
         return answer
     bounded = question.goal.objective == "cost" and answer.kinds
-    limit = answer.winner.cost.in_all(rate) if bounded else inf
+    premium = question.premium if answer.winner.rests_on_fit else 0.0
+    limit = (1 + premium) * answer.winner.cost.in_all(rate) if bounded else inf
     try:
         setting = choose_overflow(question, {w.name: w.workers for w in answer.workers}, cheaper_than=limit)
     except Infeasible as error:

@@ -56,6 +56,11 @@ class WorkerSetting(SimulatedSetting):
         return False
 
     @property
+    def rests_on_fit(self) -> bool:
+        """Their number does."""
+        return True
+
+    @property
     def runs_on(self) -> str:
         """How many of what."""
         return f"{self.workers} × {self.name}"

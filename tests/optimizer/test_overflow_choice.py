@@ -278,3 +278,18 @@ def test_functions_beside_one_another_are_not_simulated(answer: Answer) -> None:
     ):
         with pytest.raises(InvalidInput, match=r"plan: beside: \d is not allowed; allowed: one function beside workers"):
             written(Plan(model="net", function="f", memory_mb=1769, policy=plan.policy, beside=changed), of)
+
+
+def test_what_rests_on_no_fit_may_cost_a_premium_more(answer: Answer) -> None:
+    both, (workers,) = answer.overflow, answer.workers
+    assert both is not None and both.rests_on_fit is False and workers.rests_on_fit is True
+    at = both.cost.in_all(answer.arrival_rate)
+
+    def beside(part: float) -> Answer:
+        """Workers alone that cost so much in all, part of what both do, and no function."""
+        cheaper = replace(workers, cost=replace(workers.cost, machines=workers.cost.machines + part * at - now))
+        return replace(answer, workers=(cheaper,), feasible=False)
+
+    now = workers.cost.in_all(answer.arrival_rate)
+    assert beside(0.995).winner is both and beside(0.98).winner is not both
+    assert "0.5 % more in all than workers alone, which rest on the fit." in wording.headline(beside(0.995))
