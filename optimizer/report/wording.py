@@ -56,7 +56,7 @@ def headline(answer: Answer) -> str:
     (_, winner), (other, second) = kinds[:2]
     here, there = (candidate.cost.in_all(answer.arrival_rate) for candidate in (winner, second))
     if here > there:
-        return f"{instruction.removesuffix('.')}: {100 * (here / there - 1):.2g} % more in all than {other}, which rest on the fit."
+        return f"{instruction.removesuffix('.')}: for {100 * (here / there - 1):.2g} % more in all than {other} it rests on no fit."
     return f"{instruction.removesuffix('.')}: {100 * (1 - here / there):.2g} % less in all than {other}."
 
 

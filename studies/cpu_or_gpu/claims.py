@@ -14,6 +14,7 @@ from sluice.optimizer.billing.prices import default_prices
 from .results import KINDS, MARK, Row
 from .settings import PERCENTILE
 
+NEAR = 0.005  # part of the cost: what is no cheaper than that is as cheap
 ALLOWED = 1 - quantile_of(PERCENTILE)  # of the requests, late
 
 Kinds = dict[str, Row]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from ..publishing import Figures, look
@@ -27,6 +26,8 @@ def draw_costs(found: Findings, which: int) -> Figure:
     drawing = Figure((8, 2.3 * len(NETWORKS)), layout="constrained")
     panels = drawing.subplots(len(NETWORKS), len(ARRIVALS), sharex=True, sharey="row", squeeze=False)
     for row, (name, network) in zip(panels, NETWORKS.items(), strict=True):
+        shown = [cell for arrivals in ARRIVALS for cell in found.lines[name, arrivals, network.slos[which]]]
+        lowest, highest = min(winner(cell).cost for cell in shown), max(cell["function"].cost for cell in shown)
         for ax, arrivals in zip(row, ARRIVALS, strict=True):
             slo = network.slos[which]
             line = found.lines[name, arrivals, slo]
@@ -38,8 +39,7 @@ def draw_costs(found: Findings, which: int) -> Figure:
             colours = [COLOURS[row.kind] for row in best]
             ax.scatter(rates, [row.cost for row in best], s=14, c=colours, zorder=3)
             ax.set_title(f"{name}, {arrivals}, 95 % within {1e3 * slo:g} ms")
-            lowest = min(row.cost for row in best)
-            ax.set_ylim(0.6 * lowest, 20 * np.nanmax([cell["function"].cost for cell in line]))
+            ax.set_ylim(0.6 * lowest, 10 * highest)
         row[0].set_ylabel("USD per million requests")
     for ax in panels[-1]:
         ax.set_xlabel("requests/s")

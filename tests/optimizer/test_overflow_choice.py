@@ -292,4 +292,4 @@ def test_what_rests_on_no_fit_may_cost_a_premium_more(answer: Answer) -> None:
 
     now = workers.cost.in_all(answer.arrival_rate)
     assert beside(0.995).winner is both and beside(0.98).winner is not both
-    assert "0.5 % more in all than workers alone, which rest on the fit." in wording.headline(beside(0.995))
+    assert "for 0.5 % more in all than workers alone it rests on no fit." in wording.headline(beside(0.995))
