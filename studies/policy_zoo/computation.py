@@ -181,8 +181,10 @@ class Cell:
 
     @property
     def _cheapest_predicted(self) -> Answer:
-        """The answer without a premium for a table that keeps the SLO whatever comes."""
-        return replace(self._answer, best=self._settings[0])
+        """The answer without a premium for what keeps the SLO whatever comes."""
+        question = self._answer.question
+        unpaid = replace(question, goal=replace(question.goal, premium=0.0))
+        return replace(self._answer, question=unpaid, best=self._settings[0])
 
     @property
     def _batch(self) -> Answer:
