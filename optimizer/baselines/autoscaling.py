@@ -123,8 +123,11 @@ def rates_by_period(arrival_times: Array, period: float) -> Array:
 
 
 def as_schedule(table: Policy, start: float, first: int, changes: list[tuple[float, int]]) -> Schedule:
-    """One table, and workers that come and go: ``changes`` are seconds from ``start`` and how many more there are then."""
-    changes = sorted(changes)
+    """One table, and workers that come and go: ``changes`` are seconds from ``start`` and how many more there are then.
+
+    Of one moment those that come are first, as one that comes may go at once.
+    """
+    changes = sorted(changes, key=lambda change: (change[0], -change[1]))
     times = start + np.array([at for at, _ in changes])
     workers: NDArray[np.int64] = first + np.cumsum([0, *(by for _, by in changes)])
     return Schedule([table], times, np.zeros(len(changes), dtype=np.int64), servers=workers)

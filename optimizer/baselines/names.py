@@ -27,7 +27,7 @@ from sluice.optimizer.baselines.in_time import largest_throughput
 from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
 from sluice.optimizer.baselines.situation import Situation
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
-from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.deployment import Deployment, Overflow
 from sluice.optimizer.smdp import PhaseTables
 
 FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
@@ -164,14 +164,17 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
     if plan.policy is None:
         allowed = "none: a plan of one queue; fleets are `sluice fleet`'s"
         raise InvalidInput(f"{source}: routes", len(plan.routes), allowed)
-    require(
-        not plan.beside, f"{source}: beside", len(plan.beside), "none: functions beside one another are not simulated from a plan"
-    )
     policy = plan.policy.policy()
-    if policy.servers is not None:
+    if policy.servers is not None and not plan.beside:
         return of.offer.under(policy)
     function = of.function() if plan.memory_mb is None else of.any_function.at(plan.memory_mb)
-    return function.under(policy)
+    if not plan.beside:
+        return function.under(policy)
+    allowed = "one function beside workers; other functions beside one another are not simulated"
+    tables = [beside.policy.policy() for beside in plan.beside]
+    simulated = policy.servers is not None and len(tables) == 1 and tables[0].servers is None
+    require(simulated, f"{source}: beside", len(tables), allowed)
+    return of.offer.under(policy, overflow=Overflow(tables[0], function.service, function.platform), billing=function.billing)
 
 
 def named_deployments(

@@ -15,11 +15,10 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines.autoscaling import as_schedule, rates_by_period
 from sluice.optimizer.baselines.in_time import largest_throughput, seconds_in_time
 from sluice.optimizer.recommend import WorkerOffer
+from sluice.optimizer.recommend.last_moment import last_moment_beside
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Deployment, Overflow
 from sluice.optimizer.simulation.function import Function
-
-_ROUNDING = 1e-9  # of the SLO: what is answered at its very end is in time
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,8 @@ def last_moment_table(function: ServiceTimes, workers: ServiceTimes, slo: Slo) -
 
     Full batches wait as well: a worker that gets free meanwhile costs nothing more.
     """
-    seconds = seconds_in_time(function, slo, cycles=1)
-    largest = min(len(seconds), workers.max_batch_size)
-    slowest = np.maximum(seconds[:largest], workers.quantile(slo.quantile)[:largest])
-    left = np.maximum(slo.latency * (1 - _ROUNDING) - slowest, 0.0).tolist()
-    return Policy([np.inf, *left[1:], left[-1]], range(largest + 1), kind="last_moment", parameters={"slo": slo.latency})
+    largest = min(len(seconds_in_time(function, slo, cycles=1)), workers.max_batch_size)
+    return last_moment_beside(function, workers, [slo], largest, largest)
 
 
 def _usage(offer: WorkerOffer, slo: Slo) -> float:

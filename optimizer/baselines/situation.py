@@ -17,7 +17,7 @@ from sluice.optimizer.baselines.sizing import MOST_WORKERS, fewest_workers
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.recommend import Answer, Goal, Limits, Question, WorkerOffer, provisioned_offers, recommend
 from sluice.optimizer.simulation.chunks import Arrivals, SampledArrivals, TraceArrivals
-from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.deployment import Deployment, Environments
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.traces.trace import Trace
 
@@ -107,7 +107,8 @@ class Situation:
             offers = (self.worker,) if self.worker is not None and policies == "all" else ()
             limits = Limits(self.memory_sizes, function.max_batch_size, policies=policies)
             goal = Goal(headroom=headroom)
-            question = Question(self.process, function.profile, self.slos, function.billing, offers, limits, goal)
+            environments = function.environments or Environments()
+            question = Question(self.process, function.profile, self.slos, function.billing, offers, limits, goal, environments)
             self._answers[headroom, policies] = recommend(question)
         return self._answers[headroom, policies]
 

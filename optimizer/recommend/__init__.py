@@ -1,7 +1,7 @@
 """How to serve the requests at the least cost with the SLOs kept (docs/model.md, 3.3 and 7).
 
-``Question`` is what is asked, ``recommend`` answers it, and an ``Answer`` holds the best setting of the function and the best
-workers, each a ``Candidate``, beside what they are to be compared with.
+``Question`` is what is asked, ``recommend`` answers it, and an ``Answer`` holds the best setting of the function, the best
+workers, and the best of both, each a ``Candidate``, beside what they are to be compared with.
 
     question        what is asked, and within which limits         candidate, words   what all that can serve have in common
     search          memory size x batch size x timeout             offers             workers that can be had, and their price
@@ -9,7 +9,7 @@ workers, each a ``Candidate``, beside what they are to be compared with.
     function_*      a setting's prediction; the best one           worker_setting     workers as simulated, for as long as
     comparisons     frontier, sensitivity, break-even              horizon            ... equilibrium takes to show
     recommendation  from the question to the answer                worker_number      the fewest
-    answer          all of it together
+    answer          all of it together                             overflow_*         workers with the function beside them
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from sluice.optimizer.recommend.candidate import PERCENTILES, Candidate
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
 from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer, provisioned_offers
+from sluice.optimizer.recommend.overflow_choice import choose_overflow
+from sluice.optimizer.recommend.overflow_setting import OverflowSetting, simulate_overflow
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.recommendation import recommend
 from sluice.optimizer.recommend.worker_number import choose_workers
@@ -37,17 +39,20 @@ __all__ = [
     "FunctionSetting",
     "Goal",
     "Limits",
+    "OverflowSetting",
     "Question",
     "Sensitivity",
     "ServiceProfile",
     "Slo",
     "WorkerOffer",
     "WorkerSetting",
+    "choose_overflow",
     "choose_workers",
     "machine_offer",
     "mmpp2",
     "poisson",
     "provisioned_offers",
     "recommend",
+    "simulate_overflow",
     "simulate_workers",
 ]

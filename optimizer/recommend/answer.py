@@ -10,6 +10,7 @@ from sluice.batching.documents import ArrivalDocument, Plan, Slo
 from sluice.optimizer.recommend.candidate import Candidate, plan_of
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
 from sluice.optimizer.recommend.function_setting import FunctionSetting
+from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 
@@ -38,6 +39,9 @@ class Answer:
         How many were compared.
     workers : tuple of WorkerSetting
         Those that keep SLOs and budget, one for each offer, cheapest first; ``refused_workers`` says why others do not.
+    overflow : OverflowSetting or None
+        The cheapest workers with the function beside them, where these cost less than either alone, or no more than the premium;
+        ``refused_overflow`` says why there are none.
     """
 
     question: Question
@@ -54,6 +58,8 @@ class Answer:
     feasible: bool = True
     workers: tuple[WorkerSetting, ...] = ()
     refused_workers: Mapping[str, str] = field(default_factory=dict)
+    overflow: OverflowSetting | None = None
+    refused_overflow: str = ""
 
     @property
     def slos(self) -> tuple[Slo, ...]:
@@ -71,17 +77,35 @@ class Answer:
         return self.question.arrivals.arrival_rate
 
     @property
+    def kinds(self) -> dict[str, Candidate]:
+        """The best that keeps SLOs and budget of the function alone, workers alone, and both; the preferred kind first."""
+        found: dict[str, Candidate] = {"the function alone": self.best} if self.feasible else {}
+        if self.workers:
+            found["workers alone"] = min(self.workers, key=self._goal)
+        if self.overflow is not None:
+            found["workers and function"] = self.overflow
+        return dict(sorted(found.items(), key=lambda kind: self._goal(kind[1])))
+
+    @property
     def winner(self) -> Candidate:
-        """The function's best setting or workers: what costs least with all that is beside it, or what is quickest."""
-        candidates: list[Candidate] = [*([self.best] if self.feasible else []), *self.workers]
-        return min(candidates or [self.best], key=self._goal)
+        """What costs least with all that is beside it, or what is quickest; the function's quickest setting where nothing keeps."""
+        return next(iter(self.kinds.values()), self.best)
+
+    @property
+    def simulated(self) -> WorkerSetting | OverflowSetting | None:
+        """Both where they are recommended, else the cheapest workers, if any."""
+        return self.overflow if self.winner is self.overflow else next(iter(self.workers), None)
 
     def plan(self, model: str, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: what ``winner`` says; ``{memory_mb}`` in the profile's function name is filled in."""
         return plan_of(self.winner, self.slos, model, arrivals, made_at)
 
     def _goal(self, candidate: Candidate) -> float:
-        """What the goal minimises: USD per request in all, or the first SLO's percentile (s), surely."""
+        """What the goal minimises: USD per request in all, or the first SLO's percentile (s), surely.
+
+        What rests on no fit may cost a premium more.
+        """
         if self.question.goal.objective == "cost":
-            return candidate.cost.in_all(self.arrival_rate)
+            premium = 0.0 if candidate.rests_on_fit else self.question.premium
+            return candidate.cost.in_all(self.arrival_rate) / (1 + premium)
         return candidate.percentile(self.slo.percentile).high

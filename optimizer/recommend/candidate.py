@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, Slo, percentile_name
+from sluice.batching.documents import ArrivalDocument, Beside, Plan, PolicyDocument, Prediction, Slo, percentile_name
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.billing.cost import BatchCost
@@ -20,7 +20,8 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 class Candidate(Protocol):
     """One way to serve the requests, with what is known of it.
 
-    ``function`` is where batches are sent, as a plan names it; ``memory_mb`` is ``None`` where that is nobody's to choose.
+    ``function`` is where batches are sent, as a plan names it; ``memory_mb`` is that of the function, also of one ``beside``, and
+    ``None`` where it is nobody's to choose.
     """
 
     @property
@@ -38,6 +39,11 @@ class Candidate(Protocol):
     def policy(self) -> Policy: ...
 
     @property
+    def beside(self) -> Sequence[tuple[str, Policy]]:
+        """Functions beside it, as a plan names them, with their tables: read in order whenever those before release nothing."""
+        ...
+
+    @property
     def cost(self) -> BatchCost: ...
 
     @property
@@ -51,6 +57,11 @@ class Candidate(Protocol):
     @property
     def for_any_arrivals(self) -> bool:
         """Whether what is promised holds for any arrivals that come one by one, and not only for those of the question."""
+        ...
+
+    @property
+    def rests_on_fit(self) -> bool:
+        """Whether more requests may be late where the arrivals are not those of the question, but for cold starts."""
         ...
 
     @property
@@ -90,6 +101,7 @@ def plan_of(
         model=model,
         function=candidate.function,
         policy=PolicyDocument.of(candidate.policy),
+        beside=[Beside(function, PolicyDocument.of(table)) for function, table in candidate.beside],
         slo=slos[0],
         other_slos=list(slos[1:]),
         memory_mb=candidate.memory_mb,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import PLACEHOLDER, Slo
+from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
@@ -60,6 +60,11 @@ class FunctionSetting:
         return policies.size_or_timeout(self.batch_size, self.timeout)
 
     @property
+    def beside(self) -> Sequence[tuple[str, Policy]]:
+        """Nothing."""
+        return ()
+
+    @property
     def confidence(self) -> float | None:
         """The latency is predicted."""
         return None
@@ -68,6 +73,11 @@ class FunctionSetting:
     def for_any_arrivals(self) -> bool:
         """A table that waits to the last moment rests on no fit."""
         return self.table is not None
+
+    @property
+    def rests_on_fit(self) -> bool:
+        """Not so of a table that waits to the last moment."""
+        return self.table is None
 
     @property
     def runs_on(self) -> str:
@@ -159,8 +169,7 @@ class FunctionSettings:
     def _setting(
         self, service: ServiceTimes, batch_size: int, timeout: float, latency: LatencyPrediction, table: Policy | None = None
     ) -> FunctionSetting:
-        function = self.question.profile.function.replace(PLACEHOLDER, str(service.memory_mb))
-        cost = self.bill(latency.batch_size_pmf, service)
+        function, cost = self.question.function_at(service.memory_mb), self.bill(latency.batch_size_pmf, service)
         return FunctionSetting(function, service.memory_mb, batch_size, timeout, latency, cost, table)
 
     def _index(self, setting: FunctionSetting) -> int:

@@ -8,7 +8,7 @@ batch means holds ``RELAXATIONS`` of both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2, sqrt
+from math import ceil, log2, pi, sqrt
 
 import numpy as np
 
@@ -44,6 +44,16 @@ class Horizon:
         variance = size * _squared_variation(offer.service, size)
         # A queue that can keep up in every phase forgets before the phase changes, however much the phases vary.
         return cls(phases, min(_relaxation(load, dispersion + variance), _relaxation(peak, 1 + variance)))
+
+    @classmethod
+    def beside(cls, arrivals: ArrivalProcess, offer: WorkerOffer, policy: Policy, overflow: Policy) -> Horizon:
+        """Of workers under a table, with a function beside them that bounds the queue, whatever the load."""
+        phases, dispersion = _phases(arrivals)
+        load, size = load_of(arrivals, offer, policy), policy.max_batch_size
+        variance = dispersion + size * _squared_variation(offer.service, size)
+        bound = 1 + arrivals.arrival_rate * overflow.hold[1]
+        # a diffusion that is reflected at nothing and at the bound, without a drift the slowest; from a load of 1 on it is mirrored
+        return cls(phases, max(bound, min(_relaxation(min(load, 1 / load), variance), 2 * bound**2 / (pi**2 * variance))))
 
     @property
     def shortest(self) -> int:

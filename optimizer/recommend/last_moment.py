@@ -37,9 +37,14 @@ class LastMoment:
 
 def seconds_to_spare(service: ServiceTimes, slos: Sequence[Slo]) -> Array:
     """Age (s) of the oldest at which a batch of 1, 2, ... must leave to keep every SLO; ends where there is none."""
+    spare = _seconds_left(service, slos)
+    return spare[spare >= 0]
+
+
+def _seconds_left(service: ServiceTimes, slos: Sequence[Slo]) -> Array:
+    """The same of every batch size, negative where there is none."""
     slack = [slo.latency * (1 - ROUNDING) - service.quantile(slo.quantile) for slo in slos]
-    spare = np.minimum.accumulate(np.min(slack, axis=0))
-    return np.asarray(spare[spare >= 0])
+    return np.asarray(np.minimum.accumulate(np.min(slack, axis=0)))
 
 
 def last_moment(service: ServiceTimes, slos: Sequence[Slo], longest: float = np.inf) -> Policy | None:
@@ -56,6 +61,24 @@ def last_moment(service: ServiceTimes, slos: Sequence[Slo], longest: float = np.
     tightest = min(slo.latency for slo in slos)
     seconds = tightest - np.minimum(spare, longest)
     return policies.deadline(tightest, np.maximum(seconds, 0.0).tolist(), servers=None)
+
+
+def last_moment_beside(
+    function: ServiceTimes, workers: ServiceTimes, slos: Sequence[Slo], batch_size: int, workers_batch_size: int
+) -> Policy:
+    """The function's table beside workers: the oldest ``batch_size`` leave when a batch of one more would just be in time.
+
+    In time whoever serves it: until then a worker that gets free takes up to ``workers_batch_size`` of those that wait, and costs
+    nothing more; so full batches wait as well. Who could not be in time in any case leaves at once.
+    """
+    by_function, by_worker = (np.maximum(_seconds_left(service, slos), 0.0) for service in (function, workers))
+    one_more = np.arange(2, max(batch_size, workers_batch_size) + 2)
+    hold = np.minimum(
+        by_function[np.minimum(one_more, batch_size) - 1], by_worker[np.minimum(one_more, workers_batch_size) - 1]
+    ).tolist()
+    tightest = min(slo.latency for slo in slos)
+    take = [min(q, batch_size) for q in range(len(hold) + 1)]
+    return Policy([np.inf, *hold], take, kind="last_moment", parameters={"slo": tightest, "max_batch_size": batch_size})
 
 
 def cheapest_last_moments(search: Search, slos: Sequence[Slo]) -> tuple[list[LastMoment], int]:

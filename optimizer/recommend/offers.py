@@ -14,11 +14,10 @@ import numpy as np
 from sluice.batching.documents import PLACEHOLDER, ServiceProfile
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cost import BatchCost, Billing
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Overflow
-from sluice.optimizer.simulation.event_loop import SimulationResult
 from sluice.optimizer.simulation.schedule import Schedule
 
 
@@ -86,26 +85,28 @@ class WorkerOffer:
         """USD per request of the workers' hours."""
         return workers * self.price_per_hour / 3600 / arrival_rate
 
-    def cost(self, run: SimulationResult, workers: int, arrival_rate: float, billing: Billing | None = None) -> BatchCost:
-        """Of a request in a run; with what stands before the workers where a ``billing`` tells its prices."""
-        n_answered = int(run.batch_sizes.sum())
-        billed = self.billed_duration[run.batch_sizes - 1].sum()
-        alone = BatchCost(
-            machines=self.hours(workers, arrival_rate),
-            compute=float(self.price_per_second * billed / n_answered),
-            requests=self.price_per_request * run.n_batches / n_answered,
+    def serving(self, batch_sizes: Indices, billing: Billing | None = None) -> BatchCost:
+        """Of a request in batches of these sizes, beside the hours; with what stands before the workers where prices are told."""
+        n = int(batch_sizes.sum())
+        usage = BatchCost(
+            compute=float(self.price_per_second * self.billed_duration[batch_sizes - 1].sum() / n),
+            requests=self.price_per_request * len(batch_sizes) / n,
         )
         if billing is None:
-            return alone
+            return usage
         prices = billing.prices
         return replace(  # only a function's batches are logged and leave the network
-            alone,
-            logs=prices.logs_per_invocation / run.mean_batch_size if self.provisioned else 0.0,
+            usage,
+            logs=prices.logs_per_invocation * len(batch_sizes) / n if self.provisioned else 0.0,
             cache=prices.cache_per_request(*billing.moved),
             load_balancer=prices.load_balancer_per_request(*billing.moved),
             network=prices.network_per_request(*billing.moved) if self.provisioned else 0.0,
             fixed_terms=dict(prices.fixed_terms()),
         )
+
+    def cost(self, batch_sizes: Indices, workers: int, arrival_rate: float, billing: Billing | None = None) -> BatchCost:
+        """Of a request where the workers serve all of them, in batches of these sizes: ``serving``, and the hours."""
+        return replace(self.serving(batch_sizes, billing), machines=self.hours(workers, arrival_rate))
 
     def under(
         self,

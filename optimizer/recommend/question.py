@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sluice.batching.documents import ServiceProfile, Slo
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile, Slo
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -21,6 +21,8 @@ from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.simulation.deployment import LAMBDA, Environments
+from sluice.optimizer.simulation.function import Function
 
 N_TIMEOUTS = 64
 LONGEST_TIMEOUT = 2.0  # of the longest latency promised
@@ -44,8 +46,8 @@ class Goal:
     headroom : float
         Part of the SLOs' latencies kept free for what the model does not know.
     premium : float
-        Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout and still be taken,
-        as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
+        Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout, or than workers,
+        and still be taken, as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
     """
 
     objective: str = "cost"
@@ -119,9 +121,11 @@ class Question:
     billing : Billing
         How the function is billed, and what stands before it.
     offers : sequence of WorkerOffer
-        Workers that compete with the function; their latencies are found by simulation.
+        Workers that compete with the function, and work beside it; their latencies are found by simulation.
     limits : Limits
     goal : Goal
+    environments : Environments
+        How the platform runs the function beside workers; a cold start takes the INIT of the profile, where that was measured.
 
     Raises
     ------
@@ -136,6 +140,7 @@ class Question:
     offers: tuple[WorkerOffer, ...] = ()
     limits: Limits = Limits()
     goal: Goal = Goal()
+    environments: Environments = LAMBDA
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrivals, ArrivalProcess):
@@ -167,6 +172,14 @@ class Question:
         largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
         most = min(self.limits.max_batch_size, largest)
         return tuple(service_times_up_to(self.profile, memory_mb, most) for memory_mb in self.memory_sizes)
+
+    def function_at(self, memory_mb: int) -> str:
+        """The function with so much memory, as a plan names it."""
+        return self.profile.function.replace(PLACEHOLDER, str(memory_mb))
+
+    def environments_at(self, memory_mb: int) -> Environments | None:
+        """How the function's environments run; as Function.platform."""
+        return Function(self.profile, memory_mb, self.billing, self.environments).platform
 
     @cached_property
     def timeouts(self) -> Array:

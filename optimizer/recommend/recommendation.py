@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.recommend.answer import Answer
 from sluice.optimizer.recommend.comparisons import break_even, frontier, sensitivity
 from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
@@ -32,13 +34,15 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
     settings = FunctionSettings(question)
     workers, refused = _offered(question)
     try:
-        choice = choose_setting(settings, lambda done: on_progress(0.6 * done))
+        choice = choose_setting(settings, lambda done: on_progress(0.5 * done))
     except Infeasible:
-        if not workers:
+        answer = _with_overflow(replace(_quickest(settings), workers=workers, refused_workers=refused))
+        if not answer.kinds:
             raise
-        return replace(_quickest(settings), workers=workers, refused_workers=refused)
-    on_progress(0.7)
-    return replace(_compared(settings, choice, on_progress), workers=workers, refused_workers=refused)
+        return answer
+    on_progress(0.6)
+    answer = _compared(settings, choice, lambda done: on_progress(0.6 + 0.2 * done))
+    return _with_overflow(replace(answer, workers=workers, refused_workers=refused))
 
 
 def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, str]]:
@@ -59,6 +63,26 @@ def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, s
     return tuple(sorted(found, key=lambda setting: setting.cost.in_all(rate))), refused
 
 
+def _with_overflow(answer: Answer) -> Answer:
+    """The answer with the cheapest workers and the function beside them, where they cost less than either alone.
+
+    Or no more than the premium beyond, where that rests on a fit.
+    """
+    question, rate = answer.question, answer.arrival_rate
+    if not question.offers or not question.considers_tables:
+        return answer
+    bounded = question.goal.objective == "cost" and answer.kinds
+    premium = question.premium if answer.winner.rests_on_fit else 0.0
+    limit = (1 + premium) * answer.winner.cost.in_all(rate) if bounded else inf
+    try:
+        setting = choose_overflow(question, {w.name: w.workers for w in answer.workers}, cheaper_than=limit)
+    except Infeasible as error:
+        return replace(answer, refused_overflow=str(error))
+    if setting.cost.per_request > question.goal.budget:
+        return replace(answer, refused_overflow=f"the cheapest cost {setting.cost.per_request:.4g} USD per request")
+    return replace(answer, overflow=setting)
+
+
 def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: Callable[[float], None]) -> Answer:
     """The choice beside what it is to be compared with."""
     question, (best, *runners_up) = settings.question, choice.settings
@@ -72,7 +96,7 @@ def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: C
         no_batching=none,
         no_batching_keeps_slo=bool(kept),
         runners_up=tuple(runners_up),
-        frontier=frontier(settings, best, none, lambda done: on_progress(0.7 + 0.3 * done)),
+        frontier=frontier(settings, best, none, on_progress),
         sensitivity=sensitivity(settings, best),
         break_even_arrival_rate=break_even(settings, best, none),
         gap=choice.gap,

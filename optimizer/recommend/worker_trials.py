@@ -22,7 +22,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon
 from sluice.optimizer.recommend.offers import WorkerOffer
-from sluice.optimizer.recommend.worker_setting import surely_keeps
+from sluice.optimizer.recommend.simulated_setting import surely_keeps
 from sluice.optimizer.simulation.event_loop import simulate
 
 HOLDS = 9  # timeouts tried
@@ -71,9 +71,13 @@ class WorkerTrials:
         still be served in time after it.
         """
         if workers not in self._tables:
-            tables = [*self._greedy(workers), *self._held_back(workers)]
-            self._tables[workers] = [table for table in tables if self._horizon(table).settled <= MOST_REQUESTS]
+            candidates = self.candidates(workers)
+            self._tables[workers] = [table for table in candidates if self._horizon(table).settled <= MOST_REQUESTS]
         return self._tables[workers]
+
+    def candidates(self, workers: int) -> list[Policy]:
+        """All tables, whether they keep up or not."""
+        return [*self._greedy(workers), *self._held_back(workers)]
 
     def some_keeps(self, workers: int) -> bool:
         """Whether some candidate keeps the SLOs."""
@@ -130,5 +134,5 @@ class WorkerTrials:
         kept = all(verdict is True for verdict in verdicts)
         excess = max(v.value / slo.error_budget for v, slo in zip(violations, self.slos, strict=True))
         latency = run.percentile_of_answered(self.slos[0].percentile) if kept else np.inf
-        cost = self.offer.cost(run, workers, self.arrivals.arrival_rate)
+        cost = self.offer.cost(run.batch_sizes, workers, self.arrivals.arrival_rate)
         return Trial(policy, kept, excess, latency, cost.per_request)

@@ -27,7 +27,7 @@ class Alternative:
 
 
 def alternatives(answer: Answer, workers: int | None = None, runners_up: int | None = None) -> list[Alternative]:
-    """The recommended one first; then the function's best setting, no batching, workers and runners-up, as far as they are others.
+    """The recommended one first; then function, no batching, both, workers and runners-up, as far as they are others.
 
     ``workers`` and ``runners_up`` bound how many of each.
     """
@@ -35,6 +35,8 @@ def alternatives(answer: Answer, workers: int | None = None, runners_up: int | N
     found: list[tuple[str, Candidate]] = [("recommended", winner)]
     found += [("function", best)] if winner is not best else []
     found += [("no batching", answer.no_batching)] if best.batch_size > 1 else []
+    both = answer.overflow
+    found += [("both", both)] if both is not None and both is not winner else []
     others = [setting for setting in answer.workers if setting is not winner]
     found += [(f"workers {i}", setting) for i, setting in enumerate(others[:workers], 1)]
     found += [(f"runner-up {i}", setting) for i, setting in enumerate(answer.runners_up[:runners_up], 1)]

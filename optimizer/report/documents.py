@@ -14,7 +14,7 @@ from sluice.batching.documents import Plan, PolicyDocument, Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import Prices
 from sluice.optimizer.function import LatencyPrediction
-from sluice.optimizer.recommend import Answer, FunctionSetting, WorkerSetting
+from sluice.optimizer.recommend import Answer, FunctionSetting, OverflowSetting, WorkerSetting
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.report import wording
 from sluice.optimizer.simulation.batch_means import Estimate
@@ -39,6 +39,9 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "feasible": answer.feasible,
         "workers": [_workers(setting) for setting in answer.workers],
         "refused_workers": dict(answer.refused_workers),
+        "overflow": None if answer.overflow is None else _overflow(answer.overflow),
+        "refused_overflow": answer.refused_overflow or None,
+        "kinds": {kind: candidate.cost.in_all(answer.arrival_rate) for kind, candidate in answer.kinds.items()},
         "runners_up": [_setting(runner_up, answer) for runner_up in answer.runners_up],
         "frontier": list(answer.frontier),
         "sensitivity": list(answer.sensitivity),
@@ -64,6 +67,19 @@ def _setting(setting: FunctionSetting, answer: Answer) -> Document:
 
 
 def _workers(setting: WorkerSetting) -> Document:
+    return _simulated(setting) | {"load": setting.load}
+
+
+def _overflow(setting: OverflowSetting) -> Document:
+    return _simulated(setting) | {
+        "memory_mb": setting.memory_mb,
+        "beside": PolicyDocument.of(setting.overflow.policy),
+        "by_function": estimate_document(setting.by_function),
+        "cold_starts": setting.cold_starts,
+    }
+
+
+def _simulated(setting: WorkerSetting | OverflowSetting) -> Document:
     return {
         "name": setting.name,
         "workers": setting.workers,
@@ -72,7 +88,6 @@ def _workers(setting: WorkerSetting) -> Document:
         "violations": [estimate_document(share) for share in setting.violations],
         "keeps_slos": setting.keeps_slos,
         "utilisation": setting.utilisation,
-        "load": setting.load,
         "mean_batch_size": setting.mean_batch_size,
         "cost": cost_document(setting.cost, setting.arrival_rate),
         "usd_per_month": setting.usd_per_month,

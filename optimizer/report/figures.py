@@ -20,7 +20,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.function.latency import LatencyPrediction
-from sluice.optimizer.recommend import Answer, WorkerSetting
+from sluice.optimizer.recommend import Answer, OverflowSetting, WorkerSetting
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.evidence import Seen
 from sluice.optimizer.report.wording import named
@@ -69,7 +69,7 @@ def latency_cdf(
     unbatched: LatencyPrediction | None,
     seen: Sequence[Seen],
     slos: Sequence[Slo],
-    workers: WorkerSetting | None = None,
+    workers: WorkerSetting | OverflowSetting | None = None,
 ) -> Figure:
     """Percentage of the requests answered within a latency, predicted and seen; the SLOs marked, and percentiles of workers."""
     figure, axes = _panel("latency", "requests answered, %")
@@ -105,7 +105,7 @@ def latency_tail(
     paper: LatencyPrediction | None,
     seen: Sequence[Seen],
     slos: Sequence[Slo],
-    workers: WorkerSetting | None = None,
+    workers: WorkerSetting | OverflowSetting | None = None,
 ) -> Figure:
     """The same from 90 to 99.9 %, where promises are made, on a scale that gives every nine the same room."""
     figure, axes = _panel("latency", "requests answered, %")
@@ -143,7 +143,7 @@ def frontier(answer: Answer) -> Figure:
     """The least cost by the latency percentile allowed, with the settings of the answer on it."""
     slo = answer.slo
     figure, axes = _panel(f"{slo.name} latency", "USD per million requests")
-    workers = answer.workers[0] if answer.workers else None
+    workers = answer.simulated
     settings = [answer.best, answer.no_batching, *answer.runners_up]
     reached = {id(setting): setting.latency.percentile(slo.percentile) for setting in settings}
     known = [(point.latency, 1e6 * point.cost_per_request) for point in answer.frontier]
@@ -251,7 +251,7 @@ def _add_promise(axes: Axes, slo: Slo, left: float, height: float, bottom: float
     axes.plot([left, slo.latency, slo.latency], [height, height, bottom], color="black", linewidth=0.8, linestyle=":")
 
 
-def _add_workers(axes: Axes, workers: WorkerSetting, height: Callable[[Array], Array]) -> float:
+def _add_workers(axes: Axes, workers: WorkerSetting | OverflowSetting, height: Callable[[Array], Array]) -> float:
     """Percentiles of workers with their confidence intervals; returns the least latency of them."""
     known = [(quantile_of(float(name[1:])), *at) for name, at in workers.latency.items() if np.isfinite(at.high)]
     quantiles, values, low, high = np.array(known).T

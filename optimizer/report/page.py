@@ -21,7 +21,7 @@ from sluice.optimizer.recommend import Answer
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import figures, wording
 from sluice.optimizer.report.alternatives import alternatives
-from sluice.optimizer.report.evidence import Seen, simulate_setting
+from sluice.optimizer.report.evidence import Seen, on_trace, simulate_setting
 from sluice.optimizer.report.svg import inline_svg
 from sluice.optimizer.report.trace_plot import plot_trace
 from sluice.optimizer.report.wording import named, named_part, per_million
@@ -46,7 +46,7 @@ class Subject:
     command : str
         The command that gives this answer again.
     trace : Trace, optional
-        Arrivals to run the recommended setting on, beside a sample of the process.
+        Arrivals to run what is recommended on, and the function's best setting, beside a sample of the process.
     measured : Seen, optional
         Latencies of a replay against the running buffer.
     """
@@ -122,7 +122,7 @@ class _Page:
         self.process = answer.question.arrivals
         best = answer.best
         service = service_times(answer.question.profile, best.memory_mb, best.batch_size)
-        self.workers = answer.workers[0] if answer.workers else None
+        self.workers = answer.simulated
         self.of_function = "" if answer.winner is best else "Of the function's best setting, which is not recommended here. "
         self.percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})
         self.paper = None
@@ -132,12 +132,16 @@ class _Page:
         if subject.trace is not None:
             runs["simulated on the trace"] = subject.trace.times[:MAX_TRACE]
         self.seen = [simulate_setting(name, best, service, times, self.percentiles, rng) for name, times in runs.items()]
+        self.on_trace = None
+        if subject.trace is not None and answer.winner is not best:
+            self.on_trace = on_trace(answer, runs["simulated on the trace"])
         if subject.measured is not None:
             self.seen.append(subject.measured)
 
     def verdict(self) -> list[str]:
         answer = self.answer
-        return [wording.kept(answer), wording.saving(answer), wording.break_even(answer), *wording.proof(answer)]
+        seen = [] if self.on_trace is None else [wording.seen_on_trace(answer, self.on_trace)]
+        return [wording.kept(answer), *seen, wording.saving(answer), wording.break_even(answer), *wording.proof(answer)]
 
     def settings(self) -> Table:
         head = ["", "runs on", "leaves with, or after", *(slo.name for slo in self.answer.slos), "mean batch"]

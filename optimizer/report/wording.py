@@ -8,6 +8,7 @@ from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
 from sluice.optimizer.recommend.words import milliseconds, promised
+from sluice.optimizer.simulation.statistics import RunStatistics
 
 TERMS = {
     "compute": "compute (GB-s)",
@@ -48,8 +49,15 @@ def promise(slos: Sequence[Slo]) -> str:
 
 
 def headline(answer: Answer) -> str:
-    """The recommended setting in one sentence."""
-    return answer.winner.instruction
+    """The recommended setting in one sentence, with what it saves against the best of another kind, where there is one."""
+    instruction, kinds = answer.winner.instruction, list(answer.kinds.items())
+    if len(kinds) < 2 or answer.question.goal.objective != "cost":
+        return instruction
+    (_, winner), (other, second) = kinds[:2]
+    here, there = (candidate.cost.in_all(answer.arrival_rate) for candidate in (winner, second))
+    if here > there:
+        return f"{instruction.removesuffix('.')}: for {100 * (here / there - 1):.2g} % more in all than {other} it rests on no fit."
+    return f"{instruction.removesuffix('.')}: {100 * (1 - here / there):.2g} % less in all than {other}."
 
 
 def kept(answer: Answer) -> str:
@@ -94,6 +102,14 @@ def saving(answer: Answer) -> str:
     return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
 
 
+def seen_on_trace(answer: Answer, run: RunStatistics) -> str:
+    """What the recommended workers did with a trace, whether or not the SLOs were kept."""
+    late = " and ".join(f"{100 * run.violation_ratio(k):.2g} % beyond {promised(slo.latency)}" for k, slo in enumerate(answer.slos))
+    verdict = "kept" if run.keeps(answer.slos) else "not kept"
+    beside = f", {100 * run.by_function:.2g} % of the requests by the function" if run.deployment.overflow is not None else ""
+    return f"On the trace itself: {verdict}, {late}{beside}, at {per_million(run.cost.per_request)} USD per million requests."
+
+
 def pays(answer: Answer) -> bool:
     """Whether a buffer for this alone earns what it costs."""
     return answer.break_even_arrival_rate is not None and answer.arrival_rate > answer.break_even_arrival_rate
@@ -106,7 +122,8 @@ def break_even(answer: Answer) -> str:
         here, direct = (
             arrival_rate * SECONDS_PER_MONTH * cost.in_all(arrival_rate) for cost in (winner.cost, answer.no_batching.cost)
         )
-        text = f"With their buffer the workers cost {here:.2f} USD per month"
+        who = "the workers" if answer.winner is not answer.overflow else "workers and function"
+        text = f"With their buffer {who} cost {here:.2f} USD per month"
         if not answer.no_batching_keeps_slo:
             return f"{text}."
         return f"{text}; calling the function directly costs {direct:.2f} at {arrival_rate:.4g} requests/s."
@@ -133,4 +150,6 @@ def proof(answer: Answer) -> list[str]:
     if answer.feasible and not answer.no_batching_keeps_slo:
         sentences.append("Without batching no memory size keeps the SLO.")
     sentences += [f"{name} is not in the answer: {reason}." for name, reason in answer.refused_workers.items()]
+    if answer.refused_overflow:
+        sentences.append(f"Workers with the function beside them are not in the answer: {answer.refused_overflow}.")
     return sentences

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sluice.batching.errors import require
 from sluice.batching.policy import INF, Policy, next_aimd_limit
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.schedule import Schedule
@@ -46,6 +47,14 @@ class Environments:
         require(whole, "concurrency", self.concurrency, "an integer >= 1, or none")
         require(self.scaling_rate > 0, "scaling_rate", self.scaling_rate, "environments per second > 0")
         require(self.burst % 1 == 0 and self.burst >= 1, "burst", self.burst, "an integer >= 1")
+
+    @property
+    def starts_at_once(self) -> bool:
+        """Whether a batch never waits for its environment, but where more are asked for at once than are granted."""
+        return self.init_duration == 0 and self.concurrency is None
+
+
+LAMBDA = Environments(0.0, KEEP_ALIVE, None, 100.0, 1000)  # how AWS Lambda runs them, but for the INIT, which is the function's
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from sluice.optimizer.compiled import compiled
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION
 from sluice.optimizer.simulation.queue_run import QueueRun, checked_times
 from sluice.optimizer.simulation.schedule import Schedule
 
@@ -35,6 +36,8 @@ class SimulationResult:
         Batch ``i`` holds the requests ``first_of_batch[i]`` to ``first_of_batch[i] + batch_sizes[i] - 1``.
     dispatch_times, response_times : array, shape (n_batches,)
         When a batch left, and the time from then to its answer.
+    marks : array of uint8, shape (n_batches,)
+        Whether a function served it, and whether its environment had to start (``queue_loop``).
     servers : int or None
         Those of the policy; ``None`` for a function, and where their number changed.
     """
@@ -44,6 +47,7 @@ class SimulationResult:
     batch_sizes: Indices
     dispatch_times: Array
     response_times: Array
+    marks: NDArray[np.uint8]
     servers: int | None
 
     @property
@@ -72,6 +76,16 @@ class SimulationResult:
         return ~np.isnan(self.latency)
 
     @property
+    def by_function(self) -> NDArray[np.bool_]:
+        """Which batches a function served, (n_batches,)."""
+        return np.asarray(self.marks >= FUNCTION)
+
+    @property
+    def cold(self) -> NDArray[np.bool_]:
+        """Which batches waited for an environment to start, (n_batches,)."""
+        return np.asarray(self.marks == FUNCTION + COLD)
+
+    @property
     def mean_batch_size(self) -> float:
         """Mean size of a batch."""
         return float(self.batch_sizes.mean())
@@ -79,15 +93,21 @@ class SimulationResult:
     @property
     def mean_in_flight(self) -> float:
         """Mean number of batches in service, from the first arrival to the last answer."""
-        if not self.n_batches:
-            return 0.0
-        end = float((self.dispatch_times + self.response_times).max())
-        return float(self.response_times.sum()) / max(end - float(self.arrival_times[0]), np.finfo(float).tiny)
+        return float(self.response_times.sum()) / self._span if self.n_batches else 0.0
 
     @property
     def utilisation(self) -> float | None:
         """Share of the servers that are busy in the mean; ``None`` for an elastic function."""
-        return None if self.servers is None else self.mean_in_flight / self.servers
+        if self.servers is None:
+            return None
+        seconds = float(self.response_times[~self.by_function].sum())
+        return seconds / self._span / self.servers if self.n_batches else 0.0
+
+    @property
+    def _span(self) -> float:
+        """Seconds from the first arrival to the last answer, of at least one batch."""
+        end = float((self.dispatch_times + self.response_times).max())
+        return max(end - float(self.arrival_times[0]), np.finfo(float).tiny)
 
     def percentile_of_answered(self, percentile: float) -> float:
         """Percentile (0-100) of the latency of those answered alone, s; the first block counts, and who was dropped does not."""
@@ -141,7 +161,7 @@ def simulate_deployment(deployment: Deployment, arrival_times: Array, rng: np.ra
     batches = progress.batches
     servers = schedule.servers_in_force
     constant = servers is not None and bool((servers == servers[0]).all())
-    by_batch = (batches.first, batches.sizes, batches.dispatched, batches.responses)
+    by_batch = (batches.first, batches.sizes, batches.dispatched, batches.responses, batches.marks)
     return SimulationResult(times, *by_batch, int(servers[0]) if servers is not None and constant else None)
 
 

@@ -32,7 +32,8 @@ def question_options(command: Command) -> Command:
         "worker_texts",
         multiple=True,
         metavar="PROFILE:PRICE",
-        help="Workers that compete: their profile, and a machine of the price list or USD per hour; may be repeated.",
+        help="Workers that compete, alone and with the function beside them: their profile, and a machine of the price list"
+        " or USD per hour; may be repeated.",
     )
     @click.option("--provisioned", is_flag=True, help="Provisioned concurrency competes, at every memory size considered.")
     @cost_options

@@ -34,7 +34,7 @@ from sluice.optimizer.traces.trace import read_trace
 )
 @click.option("--out", metavar="FILE", help="Write the plan here.")
 @click.option("--report", metavar="FILE", help="Write a page about the answer here: HTML, one file.")
-@click.option("--trace", metavar="FILE", help="For the report: a trace to run the recommended setting on.")
+@click.option("--trace", metavar="FILE", help="For the report: a trace to run what is recommended on.")
 @click.option("--measured", metavar="FILE", help="For the report: latencies that `sluice replay --out` measured.")
 @output.json_option
 @click.pass_context
@@ -49,7 +49,10 @@ def command(
     measured: str | None,
     as_json: bool,
 ) -> None:
-    """Find the memory size, batch size and holds of least cost that keep percentile SLOs, or the workers that do it for less."""
+    """Find what keeps percentile SLOs at least cost: a function, workers, or both.
+
+    Of the function memory size, batch size and holds; of workers their number and table; of both also when the function takes over.
+    """
     for name, path in (("trace", trace), ("measured", measured)):
         if path is not None and report is None:
             raise InvalidInput(name, path, "only with --report, which shows it")

@@ -21,12 +21,12 @@ from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.simulation import Environments, Function
+from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.traces.trace import read_trace
 
 N_REQUESTS = 200_000
 PAST = 0.5
-KEEP_ALIVE, SCALING_RATE, BURST = 300.0, 100.0, 1000  # as AWS Lambda's
 
 
 def situation_options(command: Command) -> Command:
@@ -151,14 +151,18 @@ def platform_options(command: Command) -> Command:
     """How environments run; the command gets ``environments: Environments``, and ``init_duration`` where it was told."""
 
     @click.option(
-        "--keep-alive", type=float, default=KEEP_ALIVE, show_default=True, help="Seconds that an idle environment is kept."
+        "--keep-alive", type=float, default=LAMBDA.keep_alive, show_default=True, help="Seconds that an idle environment is kept."
     )
     @click.option("--init", "init_duration", type=float, help="Seconds of a cold start  [default: the profile's INIT]")
     @click.option("--concurrency", type=int, help="Invocations at once at most  [default: any number]")
     @click.option(
-        "--scaling-rate", type=float, default=SCALING_RATE, show_default=True, help="New environments per second, in the long run."
+        "--scaling-rate",
+        type=float,
+        default=LAMBDA.scaling_rate,
+        show_default=True,
+        help="New environments per second, in the long run.",
     )
-    @click.option("--burst", type=int, default=BURST, show_default=True, help="New environments at once.")
+    @click.option("--burst", type=int, default=LAMBDA.burst, show_default=True, help="New environments at once.")
     @wraps(command)
     def with_platform(
         *,

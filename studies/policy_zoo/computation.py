@@ -117,7 +117,7 @@ class Cell:
         yield "no batching", self._cheapest("no-batching")
         yield "size or timeout", self._cheapest(f"size-or-timeout:{FIXED[0]},{FIXED[1]}")
         yield "last moment", self._cheapest("last-moment")
-        yield "BATCH", lambda _: self._recommended(replace(self._batch, workers=()))
+        yield "BATCH", lambda _: self._recommended(replace(self._batch, workers=(), overflow=None))
         yield "BATCH again", self._reoptimised
         yield "recommended", lambda _: self._recommended(self._answer)
         yield "without premium", lambda _: self._recommended(self._cheapest_predicted)
@@ -181,8 +181,10 @@ class Cell:
 
     @property
     def _cheapest_predicted(self) -> Answer:
-        """The answer without a premium for a table that keeps the SLO whatever comes."""
-        return replace(self._answer, best=self._settings[0])
+        """The answer without a premium for what keeps the SLO whatever comes."""
+        question = self._answer.question
+        unpaid = replace(question, goal=replace(question.goal, premium=0.0))
+        return replace(self._answer, question=unpaid, best=self._settings[0])
 
     @property
     def _batch(self) -> Answer:

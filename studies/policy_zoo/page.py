@@ -57,10 +57,10 @@ def what_is_compared() -> list[str]:
         cheapest that does. *Size or timeout* is {FIXED[0]} or {milliseconds(FIXED[1])} whatever the load, *static* {STATIC}.
         *BATCH* is the best size-or-timeout setting for the process fitted to the first half, *BATCH again* another one whenever
         a {WINDOWS}th of that time is over. *Recommended* is the answer of `sluice recommend`, which lets tables that wait to the
-        last moment and workers compete with that, and gives a table, which keeps the SLO whatever comes, the preference
-        up to {100 * PREMIUM:g} % of the cost; *without premium* it does not. *Rehearsed* is no policy of its own but the one
-        that was cheapest in the first half among those that surely kept the SLO there (the upper end of the confidence
-        interval).""",
+        last moment, workers, and workers with the function beside them compete with that, and gives a table, which keeps the SLO
+        whatever comes, the preference up to {100 * PREMIUM:g} % of the cost; *without premium* it does not. *Rehearsed* is no
+        policy of its own but the one that was cheapest in the first half among those that surely kept the SLO there (the upper
+        end of the confidence interval).""",
     ]
 
 
@@ -141,7 +141,7 @@ def reasons(found: Findings) -> dict[str, str]:
         "cold": f"""*Cold* ({count["cold"]}): more than half of what it costs beyond the winner are cold starts, which `recommend`
             does not count unless told `--cold-start-probability`; in a smaller function each costs less.""",
         "family": f"""*Family* ({count["family"]}): what is cheaper is not among the tables and workers that are searched.
-            *Overflow* runs workers and function together; *early drop* needs fewer workers, as it gives up whom it would answer
+            *Overflow* (MArk) chooses its workers anew every minute; *early drop* needs fewer, as it gives up whom it would answer
             late.{dearest(found)}""",
         "fit": f"""*Fit* ({count["fit"]}): the answer is exact for the fitted process, but late more often than promised on the very
             half that was fitted{latest(found)}. A process of a few phases misses what lasts for minutes, and arrivals milliseconds

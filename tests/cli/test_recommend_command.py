@@ -285,6 +285,41 @@ def test_workers_that_cost_more_do_not_win(ask: tuple[str, ...], machine: str, d
     assert answer["plan"]["memory_mb"] == answer["best"]["memory_mb"]
 
 
+@pytest.fixture
+def core(tmp_path: Path) -> str:
+    """A profile of a slow worker, a request after the other."""
+    path = tmp_path / "core.json"
+    law = LinearServiceTime(0.0, 0.02)
+    path.write_bytes(write(ServiceProfile(function="http://10.0.0.6:8500", service_time=law, max_batch_size=8)))
+    return str(path)
+
+
+@pytest.mark.full
+def test_a_plan_of_both_is_written_and_does_in_simulation_what_was_predicted(
+    profile: str, core: str, tmp_path: Path, exit_of: Run, document_of: Document
+) -> None:
+    plan, report, trace = tmp_path / "plan.json", tmp_path / "out.html", tmp_path / "trace.csv"
+    told = ("--mmpp2", "200,10,0.2,0.1", "--profile", profile, "--slo", "0.1", "--worker", f"{core}:0.002")
+    trace.write_text("gap\n" + "\n".join(map(str, np.random.default_rng(0).exponential(0.01, 3000))))
+    answer = document_of("recommend", *told, "--out", str(plan), "--report", str(report), "--trace", str(trace))
+    both = answer["overflow"]
+    assert answer["winner"] == both["name"] == "core:0.002 and function" and answer["refused_overflow"] is None
+    costs = list(answer["kinds"].values())
+    assert next(iter(answer["kinds"])) == "workers and function" and costs == sorted(costs)
+    written = read(Plan, plan.read_bytes())
+    assert written.function == "http://10.0.0.6:8500" and written.policy.servers == both["workers"]
+    assert [beside.function for beside in written.beside] == [f"mlp-{both['memory_mb']}"]
+    run = document_of("simulate", *told, "--policy", str(plan))["policies"][str(plan)]
+    assert run["by_function"] == pytest.approx(both["by_function"]["value"], rel=0.1) and run["keeps_slos"]
+    assert run["cost"]["per_request"] == pytest.approx(both["cost"]["per_request"], rel=0.05)
+    html = report.read_text()
+    assert "On the trace itself: kept, " in html and "% of the requests by the function" in html
+    assert f"{both['workers']} × core:0.002, {both['memory_mb']} MB" in html
+    code, out, _ = exit_of("recommend", *told)
+    said = " ".join(out.split())
+    assert code == 0 and "at the last moment the function with" in said and "% less in all than" in said
+
+
 def test_bytes_price_what_moves_them_and_bound_the_batch(ask: tuple[str, ...], document_of: Document) -> None:
     light, heavy = (
         document_of(*ask, "--slo", "0.1", *more) for more in ((), ("--payload-bytes", "2000000", "--answer-bytes", "9"))

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from sluice.batching import policy as policies
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer import baselines
@@ -16,6 +17,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.baselines import Forecasting, TargetTracking
+from sluice.optimizer.baselines.autoscaling import as_schedule
 from sluice.optimizer.baselines.overflow import worth_having
 from sluice.optimizer.recommend import Limits, Question, WorkerOffer, recommend
 from sluice.optimizer.service.times import ServiceTimes, service_times
@@ -87,6 +89,12 @@ def _reoptimised(times: Array) -> Deployment:
 
 
 @pytest.mark.full
+def test_a_worker_that_is_given_back_the_moment_it_comes_was_there() -> None:
+    schedule = as_schedule(policies.greedy(4, 1), 2.0, 0, [(240.0, -1), (240.0, 1)])
+    assert schedule.servers_in_force is not None and schedule.servers_in_force.tolist() == [0, 1, 0]
+    assert schedule.swap_times.tolist() == [242.0, 242.0]
+
+
 @pytest.mark.parametrize("make", [_autoscaled, _with_overflow, _reoptimised])
 def test_what_is_yet_to_come_changes_nothing_that_was_decided(make: Callable[[Array], Deployment]) -> None:
     one, now = at_rates((20, 100), (40, 200)), 195.0

@@ -1,0 +1,227 @@
+"""How many workers for the base load, under which table, and when the function takes the rest (docs/model.md, section 7).
+
+For every number of workers there is a cost that no table goes below: their hours, and the cheapest bill for what they could not
+serve if they were never idle. The numbers of all offers are tried in the order of that bound, until it is beyond the best that was
+found: what is left out costs more, whatever the shape of the cost between.
+
+For a number of workers the tables of ``WorkerTrials`` are tried with one largest batch of the function, then all largest batches
+(powers of two) with the best of them, then the tables once more where that changed. The function's memory size is the cheapest with
+the first number tried, and chosen again with the best. All of it ends after ``MOST_SIMULATED`` requests, in runs of ``SEARCHED``
+at most: tables that meet the same arrivals are told apart sooner than a cost is known. So the best few are run again, long enough
+to show the equilibrium, over arrivals that the search did not see; the cheapest there that keeps the SLOs is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sluice.batching.errors import Infeasible
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cost import BatchCost, invocation_costs
+from sluice.optimizer.recommend.horizon import Horizon
+from sluice.optimizer.recommend.last_moment import last_moment_beside, seconds_to_spare
+from sluice.optimizer.recommend.offers import WorkerOffer
+from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost, simulate_overflow
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.simulated_setting import surely_keeps
+from sluice.optimizer.recommend.worker_trials import WorkerTrials
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.deployment import Overflow
+from sluice.optimizer.simulation.event_loop import simulate_deployment
+
+MOST_SIMULATED = 1 << 25  # requests in all, some seconds
+SEARCHED = 1 << 17  # requests of a run
+CONFIRMED = 3  # of the best, that are run again
+
+
+def choose_overflow(
+    question: Question,
+    alone: Mapping[str, int] | None = None,
+    *,
+    cheaper_than: float = np.inf,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> OverflowSetting:
+    """The cheapest workers, of the offers of a question, with the function beside them that surely keep every SLO.
+
+    Parameters
+    ----------
+    alone : mapping of str to int, optional
+        Workers that keep the SLOs by themselves, by the name of the offer; fewer are tried, else all that can be had.
+    cheaper_than : float
+        USD per request, in all, that something else costs.
+    confidence : float
+        Of the two-sided intervals; the SLOs must hold at the upper end.
+    seed : int
+        The same seed gives the same answer.
+
+    Raises
+    ------
+    Infeasible
+        When a single request takes too long for the workers or for the function, one worker does alone, or nothing is cheaper.
+    """
+    search = _Search(question, confidence, seed)
+    sides, refused = [], []
+    for offer in question.offers:
+        most = min(offer.max_workers, (alone or {}).get(offer.name, offer.max_workers + 1) - 1)
+        try:
+            trials = WorkerTrials(question.arrivals, offer, question.promised, confidence, seed)
+        except Infeasible as error:
+            refused.append(str(error))
+            continue
+        if most < 1:
+            refused.append(f"one worker ({offer.name}) keeps the SLOs alone")
+        elif not search.beside(offer):
+            refused.append(f"no memory size of another function than {offer.function or offer.name} answers a request in time")
+        else:
+            sides += search.sides(trials, most)
+    if not sides:
+        raise Infeasible("; ".join(refused) or "there are no workers")
+    settings = [
+        simulate_overflow(question, trial.offer, trial.policy, trial.overflow, confidence=confidence, seed=seed)
+        for trial in search.best(sides, cheaper_than)[:CONFIRMED]
+    ]
+    kept = [setting for setting in settings if setting.keeps_slos]
+    if kept:
+        return min(kept, key=lambda setting: setting.cost.in_all(search.rate))
+    least = min(side.least for side in sides)
+    raise Infeasible(
+        f"none was found that costs less; no table with any number of them goes below {1e6 * least:.4g} USD per million requests "
+        "in all",
+        {"cost_per_request": least},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """So many workers of an offer, and what they and the function cost at least (USD per request in all), whatever the tables."""
+
+    least: float
+    workers: int
+    trials: WorkerTrials
+
+    @property
+    def offer(self) -> WorkerOffer:
+        """The workers."""
+        return self.trials.offer
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """What tables came to in the search; ``cost`` is USD per request in all, inf where the SLOs are not surely kept."""
+
+    offer: WorkerOffer
+    policy: Policy
+    overflow: Overflow
+    cost: float
+
+    @property
+    def batch_size(self) -> int:
+        """The function's largest."""
+        return self.overflow.policy.max_batch_size
+
+
+class _Search:
+    """Trials under one question, within a number of requests simulated."""
+
+    def __init__(self, question: Question, confidence: float, seed: int) -> None:
+        self.question, self.confidence, self.seed = question, confidence, seed
+        self.rate = question.arrivals.arrival_rate
+        in_time = [len(seconds_to_spare(service, question.promised)) for service in question.services]
+        self._functions = [service.up_to(n) for service, n in zip(question.services, in_time, strict=True) if n]
+        self._left = MOST_SIMULATED
+        self._times: dict[int, Array] = {}
+
+    def beside(self, offer: WorkerOffer) -> list[ServiceTimes]:
+        """The function at every memory size at which it answers in time, and is not what the workers are called themselves."""
+        return [service for service in self._functions if self.question.function_at(service.memory_mb) != offer.function]
+
+    def sides(self, trials: WorkerTrials, most: int) -> list[_Side]:
+        """From one worker to ``most``."""
+        offer, largest = trials.offer, trials.max_batch_size
+        each = float(offer.throughput[largest - 1]) / self.rate
+        by_function = min(map(self._per_request, self.beside(offer)))
+        by_worker = min(by_function, float((offer.usage[:largest] / np.arange(1, largest + 1)).min()))
+        prices, moved = self.question.billing.prices, self.question.billing.moved
+        before = BatchCost(
+            cache=prices.cache_per_request(*moved),
+            load_balancer=prices.load_balancer_per_request(*moved),
+            fixed_terms=dict(prices.fixed_terms()),
+        ).in_all(self.rate)
+
+        def least(workers: int) -> float:
+            served = min(1.0, workers * each)
+            return offer.hours(workers, self.rate) + served * by_worker + (1 - served) * by_function + before
+
+        return [_Side(least(workers), workers, trials) for workers in range(1, most + 1)]
+
+    def best(self, sides: Iterable[_Side], cheaper_than: float) -> list[_Trial]:
+        """Those that keep the SLOs and cost less, the cheapest of each number of workers, the cheapest first."""
+        found: list[_Trial] = []
+        limit, start = cheaper_than, dict[str, tuple[ServiceTimes, int]]()
+        for side in sorted(sides, key=lambda side: side.least):
+            if side.least >= limit or self._left <= 0:
+                break
+            offer = side.offer
+            if offer.name not in start:
+                first = self._with_functions(offer, side.trials.candidates(side.workers)[0], self.beside(offer))
+                start[offer.name] = first.overflow.service, first.batch_size
+            trial = self._with_tables(side, *start[offer.name])
+            start[offer.name] = trial.overflow.service, trial.batch_size
+            if trial.cost < cheaper_than:
+                found.append(trial)
+                limit = min(limit, trial.cost)
+        found.sort(key=lambda trial: trial.cost)
+        if found and len(self._functions) > 1:
+            again = self._with_functions(found[0].offer, found[0].policy, self.beside(found[0].offer))
+            found = [again, *found] if again.cost < limit else found
+        return found
+
+    def _per_request(self, service: ServiceTimes) -> float:
+        compute, fee = invocation_costs(service, self.question.billing)
+        return float(((compute + fee) / np.arange(1, len(compute) + 1)).min())
+
+    def _with_tables(self, side: _Side, function: ServiceTimes, size: int) -> _Trial:
+        """The best tables for a number of workers, from a largest batch of the function that was good for another."""
+        offer, tables = side.offer, side.trials.candidates(side.workers)
+        best = _cheapest(self._try(offer, table, function, size) for table in tables)
+        again = self._with_functions(offer, best.policy, [function])
+        if again.batch_size == size:
+            return best
+        return _cheapest([again, *(self._try(offer, table, function, again.batch_size) for table in tables)])
+
+    def _with_functions(self, offer: WorkerOffer, policy: Policy, functions: Iterable[ServiceTimes]) -> _Trial:
+        """The best memory size and largest batch of the function beside workers under a table."""
+        sizes = [(service, size) for service in functions for size in _powers_of_two(service.max_batch_size)]
+        return _cheapest(self._try(offer, policy, service, size) for service, size in sizes)
+
+    def _try(self, offer: WorkerOffer, policy: Policy, function: ServiceTimes, size: int) -> _Trial:
+        question = self.question
+        table = last_moment_beside(function, offer.service, question.promised, size, policy.max_batch_size)
+        overflow = Overflow(table, function, question.environments_at(function.memory_mb))
+        if self._left <= 0:
+            return _Trial(offer, policy, overflow, np.inf)
+        horizon = Horizon.beside(question.arrivals, offer, policy, table)
+        n = int(min(horizon.settled, SEARCHED))
+        self._left -= n
+        if n not in self._times:
+            self._times[n] = np.cumsum(question.arrivals.sample(n, np.random.default_rng([self.seed, n])))
+        rng = np.random.default_rng([self.seed, n, 1])
+        run = simulate_deployment(offer.under(policy, overflow=overflow), self._times[n], rng)
+        late = [run.estimate_violations(slo.latency, self.confidence, horizon.blocks(n)) for slo in question.promised]
+        kept = all(surely_keeps(*judged) is True for judged in zip(late, question.promised, strict=True))
+        cost = overflow_cost(run, offer, policy, overflow, self.rate, question.billing).in_all(self.rate)
+        return _Trial(offer, policy, overflow, cost if kept else np.inf)
+
+
+def _cheapest(trials: Iterable[_Trial]) -> _Trial:
+    return min(trials, key=lambda trial: trial.cost)
+
+
+def _powers_of_two(largest: int) -> list[int]:
+    """Up to the largest, which is among them."""
+    return sorted({min(1 << power, largest) for power in range(largest.bit_length() + 1)})
