@@ -9,6 +9,7 @@ workers, each a ``Candidate``, beside what they are to be compared with.
     function_*      a setting's prediction; the best one           worker_setting     workers as simulated, for as long as
     comparisons     frontier, sensitivity, break-even              horizon            ... equilibrium takes to show
     recommendation  from the question to the answer                worker_number      the fewest
+    size_classes    whether requests are batched by size class
     answer          all of it together
 """
 
@@ -24,6 +25,7 @@ from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer, provisioned_offers
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.recommendation import recommend
+from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer, recommend_classes
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
 
@@ -40,6 +42,8 @@ __all__ = [
     "Question",
     "Sensitivity",
     "ServiceProfile",
+    "SizeClass",
+    "SizedAnswer",
     "Slo",
     "WorkerOffer",
     "WorkerSetting",
@@ -49,5 +53,6 @@ __all__ = [
     "poisson",
     "provisioned_offers",
     "recommend",
+    "recommend_classes",
     "simulate_workers",
 ]

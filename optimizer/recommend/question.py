@@ -20,7 +20,9 @@ from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.offers import WorkerOffer
-from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.service.by_size import service_times_under
+from sluice.optimizer.service.mix import SizeMix
+from sluice.optimizer.service.times import ServiceTimes
 
 N_TIMEOUTS = 64
 LONGEST_TIMEOUT = 2.0  # of the longest latency promised
@@ -122,6 +124,8 @@ class Question:
         Workers that compete with the function; their latencies are found by simulation.
     limits : Limits
     goal : Goal
+    mix : SizeMix or None
+        The sizes of the requests, drawn independently, where the profile tells them apart.
 
     Raises
     ------
@@ -136,6 +140,7 @@ class Question:
     offers: tuple[WorkerOffer, ...] = ()
     limits: Limits = Limits()
     goal: Goal = Goal()
+    mix: SizeMix | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrivals, ArrivalProcess):
@@ -166,7 +171,7 @@ class Question:
         """The service times at every memory size considered, for batches that fit into one invocation."""
         largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
         most = min(self.limits.max_batch_size, largest)
-        return tuple(service_times_up_to(self.profile, memory_mb, most) for memory_mb in self.memory_sizes)
+        return tuple(service_times_under(self.profile, memory_mb, most, self.mix) for memory_mb in self.memory_sizes)
 
     @cached_property
     def timeouts(self) -> Array:

@@ -80,7 +80,7 @@ class SizeMix:
 
     def share(self, above: float, up_to: float) -> float:
         """Part of the requests that are larger than ``above`` and at most ``up_to``."""
-        return float(self.shares[(self.values > above) & (self.values <= up_to)].sum())
+        return min(float(self.shares[(self.values > above) & (self.values <= up_to)].sum()), 1.0)
 
     def between(self, above: float, up_to: float) -> SizeMix:
         """The mix of those alone.

@@ -57,11 +57,15 @@ class Overflow(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Service times: quantile functions (max_batch_size, n_levels), their levels, and the overhead (max_batch_size,)."""
+    """Service times by the size of the largest member, linear between the ``sizes``, (n_sizes,); one size stands for all.
+
+    Quantile functions (n_sizes, max_batch_size, n_levels), their levels, and the overhead (n_sizes, max_batch_size).
+    """
 
     levels: Array
     seconds: Array
     overhead: Array
+    sizes: Array
 
 
 class Environments(NamedTuple):
@@ -116,13 +120,14 @@ def run(
     by_function: Times,
     environments: Environments,
     uniforms: Array,
+    request_sizes: Array,
     state: State,
     records: Records,
 ) -> int:
     """Go on to the end of the chunk; the number of batches recorded.
 
     ``arrivals`` begin with those that wait since the last chunk. ``uniforms`` (empty: service times are deterministic): the k-th
-    batch to leave has the k-th.
+    batch to leave has the k-th. ``request_sizes`` are those of the ``arrivals`` (empty: not told apart).
     """
     counts, clock, busy, late, running, idle = state
     head, tail, rule, swap, n_busy, n_running, idle_from, idle_to = counts
@@ -216,7 +221,8 @@ def run(
                             wake_at = min(wake_at, max(now + (1.0 - tokens) / environments.scaling_rate, np.nextafter(now, np.inf)))
                         break
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
-            response = _response(by_function, size, level) if elastic else _response(by_server, size, level)
+            largest = request_sizes[head : head + size].max() if len(request_sizes) > 0 else 0.0
+            response = _response(by_function if elastic else by_server, size, level, largest)
             if mark == FUNCTION + COLD:
                 response += environments.init_duration
             records.first[n_batches] = head
@@ -238,15 +244,26 @@ def run(
 
 
 @compiled
-def _response(times: Times, size: int, level: float) -> float:
-    """Seconds of a batch of ``size``: its quantile function at ``level`` < 1, linear between the levels, and the overhead."""
-    levels, seconds, row = times.levels, times.seconds, size - 1
+def _response(times: Times, size: int, level: float, largest: float) -> float:
+    """Seconds of a batch of ``size`` whose largest member has the size ``largest``: linear between the sizes, constant below."""
+    above = int(np.searchsorted(times.sizes, largest)) if len(times.sizes) > 1 else 0
+    if above == 0 or largest == times.sizes[above]:
+        return _of_size(times, above, size, level)
+    below = above - 1
+    part = (largest - times.sizes[below]) / (times.sizes[above] - times.sizes[below])
+    return float((1 - part) * _of_size(times, below, size, level) + part * _of_size(times, above, size, level))
+
+
+@compiled
+def _of_size(times: Times, at: int, size: int, level: float) -> float:
+    """Of the ``at``-th size: the quantile function at ``level`` < 1, linear between the levels, and the overhead."""
+    levels, seconds, row = times.levels, times.seconds[at], size - 1
     if len(levels) == 1:
-        return float(seconds[row, 0] + times.overhead[row])
+        return float(seconds[row, 0] + times.overhead[at, row])
     above = np.searchsorted(levels, level, side="right")
     below = above - 1
     slope = (seconds[row, above] - seconds[row, below]) / (levels[above] - levels[below])
-    return float(slope * (level - levels[below]) + seconds[row, below] + times.overhead[row])
+    return float(slope * (level - levels[below]) + seconds[row, below] + times.overhead[at, row])
 
 
 @compiled

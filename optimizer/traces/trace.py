@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.mix import checked_sizes
 from sluice.optimizer.traces.access_log import is_access_log, log_files, read_access_logs
 from sluice.optimizer.traces.columns import (
     ISO_KIND,
@@ -56,17 +57,19 @@ class TraceStatistics:
 class Trace:
     """Arrivals as they were seen: ``interarrivals`` in seconds, the first counted from an arrival at time 0.
 
-    ``reading`` says what its file was taken to hold, and why.
+    ``reading`` says what its file was taken to hold, and why; ``sizes``, (len(self),), are those of the requests, where they are
+    known.
 
     Raises
     ------
     InvalidInput
-        Fewer than 100 arrivals, a negative gap, or all arrivals at one time.
+        Fewer than 100 arrivals, a negative gap, or all arrivals at one time; a size that is none, or not one for each arrival.
     """
 
     interarrivals: Array
     source: str = "trace"
     reading: str = ""
+    sizes: Array | None = None
 
     def __post_init__(self) -> None:
         gaps = np.asarray(self.interarrivals, dtype=float)
@@ -78,6 +81,10 @@ class Trace:
             raise InvalidInput(f"{self.source}: inter-arrival time {bad[0] + 1}", float(gaps[bad[0]]), "a number of seconds >= 0")
         if not gaps.any():
             raise InvalidInput(f"{self.source}: times", "all equal", "arrivals at different times")
+        if self.sizes is not None:
+            sizes = checked_sizes(self.sizes, self.source)
+            object.__setattr__(self, "sizes", sizes)
+            require(len(sizes) == len(gaps) + 1, f"{self.source}: sizes", len(sizes), f"one for each of {len(gaps) + 1} arrivals")
 
     def __len__(self) -> int:
         return len(self.interarrivals) + 1
@@ -101,22 +108,27 @@ class Trace:
         """The trace replayed ``factor`` times as fast."""
         if not 0 < factor < np.inf:
             raise InvalidInput("factor", factor, "a number > 0")
-        return Trace(self.interarrivals / factor, self.source, self.reading)
+        return Trace(self.interarrivals / factor, self.source, self.reading, self.sizes)
 
     def between(self, start: float, end: float) -> Trace:
         """The arrivals from ``start`` to ``end``, in seconds since the first arrival."""
         if not 0 <= start < end:
             raise InvalidInput("from, to", (start, end), "seconds since the first arrival, 0 <= from < to")
-        first, last = np.searchsorted(self.times, start), np.searchsorted(self.times, end, side="right")
+        first, last = (int(np.searchsorted(self.times, *edge)) for edge in ((start, "left"), (end, "right")))
         source = f"{self.source} from {start:g} s" + (f" to {end:g} s" if np.isfinite(end) else "")
-        return Trace(self.interarrivals[first : max(first, last - 1)], source, self.reading)
+        last = max(first + 1, last)
+        return Trace(self.interarrivals[first : last - 1], source, self.reading, self._sizes_of(first, last))
 
     def last(self, seconds: float) -> Trace:
         """The arrivals of the last ``seconds``, up to the last arrival."""
         if not seconds > 0:
             raise InvalidInput("window", seconds, "a number of seconds > 0")
-        first = np.searchsorted(self.times, self.duration - seconds)
-        return Trace(self.interarrivals[first:], f"{self.source}, last {seconds:g} s", self.reading)
+        first = int(np.searchsorted(self.times, self.duration - seconds))
+        source = f"{self.source}, last {seconds:g} s"
+        return Trace(self.interarrivals[first:], source, self.reading, self._sizes_of(first, len(self)))
+
+    def _sizes_of(self, first: int, last: int) -> Array | None:
+        return None if self.sizes is None else self.sizes[first:last]
 
     def counts(self, n_windows: int) -> Array:
         """Arrivals in each of ``n_windows`` equal windows from the first arrival to the last, which itself is not counted."""
@@ -187,6 +199,7 @@ def read_trace(
     unit: str = "s",
     bin_width: float | None = None,
     rng: np.random.Generator | None = None,
+    size_column: str | None = None,
 ) -> Trace:
     """The trace in a file, or in the access logs of a folder.
 
@@ -202,6 +215,8 @@ def read_trace(
         Seconds that each count covers, by default 1; with ``kind="auto"`` it says that they are counts.
     rng : numpy.random.Generator, optional
         Places counted arrivals in their bins (``sluice.optimizer.traces.counts``); seeded with 0 by default.
+    size_column : str, optional
+        The column with the sizes of the requests, of a file whose rows are arrivals.
 
     Raises
     ------
@@ -220,7 +235,9 @@ def read_trace(
     source = str(path)
     found = _column_or_logs(Path(path), column, source)
     if isinstance(found, Column):
-        return _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
+        trace = _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
+        return trace if size_column is None else _sized(trace, read_sizes(path, size_column))
+    require(size_column is None, "size_column", size_column, "none for an access log: it tells no sizes")
     if unit != "s":
         raise InvalidInput("unit", unit, "none for an access log: its times carry their own")
     if column is not None or kind in ("interarrivals", "counts"):
@@ -229,6 +246,32 @@ def read_trace(
     times = read_access_logs(found)
     some = "an access log" if len(found) == 1 else f"{len(found)} access logs"
     return Trace(np.diff(times) * SECONDS["ns"], source, f"request_creation_time in {some} of a load balancer")
+
+
+def read_sizes(path: str | Path, column: str | None = None) -> Array:
+    """The sizes of requests in a column of a file, by default the first: numbers >= 0, (n_requests,).
+
+    Raises
+    ------
+    InvalidInput
+        Names the file, the line or row and the value: text among numbers, a negative or missing one; a file that is none of CSV,
+        Parquet and NPY.
+    """
+    found = _column_or_logs(Path(path), column, str(path))
+    if not isinstance(found, Column) or found.means:
+        raise InvalidInput(f"{path}: column", column, "numbers, the sizes of requests, not times")
+    for i in np.flatnonzero(~(np.isfinite(found.values) & (found.values >= 0)))[:1]:
+        where, text = found.place(int(i))
+        raise InvalidInput(where, text, "a size >= 0")
+    require(len(found.values) > 0, f"{path}: sizes", 0, "at least one")
+    return np.asarray(found.values, dtype=np.float64)
+
+
+def _sized(trace: Trace, sizes: Array) -> Trace:
+    """The trace with the sizes that stand in the rows of its times."""
+    rows = "times of a trace that has sizes: a row for each arrival"
+    require(len(sizes) == len(trace), f"{trace.source}: kind", trace.reading, rows)
+    return replace(trace, sizes=sizes)
 
 
 def _column_or_logs(path: Path, column: str | None, source: str) -> Column | list[Path]:

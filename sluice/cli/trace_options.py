@@ -30,6 +30,7 @@ _OPTIONS = [
     click.option("--unit", type=click.Choice(list(SECONDS)), default="s", show_default=True, help="What plain numbers are in."),
     click.option("--from", "start", type=float, metavar="SECONDS", help="Leave out what came sooner after the first arrival."),
     click.option("--to", "end", type=float, metavar="SECONDS", help="Leave out what came later after the first arrival."),
+    click.option("--size-column", metavar="NAME", help="Column with the sizes of the requests  [default: none is read]"),
     click.option("--window", type=float, metavar="SECONDS", help="Only the last so many seconds of the rest."),
 ]
 
@@ -45,6 +46,7 @@ class TraceOptions:
     unit: str
     start: float | None
     end: float | None
+    size_column: str | None
     window: float | None
 
     def read(self) -> Trace:
@@ -55,7 +57,7 @@ class TraceOptions:
         return whole if self.window is None else whole.last(self.window)
 
     def _file(self) -> Trace:
-        return read_trace(self.trace, self.column, cast(Kind, self.kind), self.unit, self.bin_width)
+        return read_trace(self.trace, self.column, cast(Kind, self.kind), self.unit, self.bin_width, size_column=self.size_column)
 
     def _stream(self) -> Trace:
         from sluice.buffer_service.arrival_stream import read_arrivals, split_url
@@ -63,6 +65,8 @@ class TraceOptions:
         told = self.column is not None or self.kind not in ("auto", "timestamps") or self.bin_width is not None or self.unit != "s"
         if told:
             raise InvalidInput("trace", self.trace.partition("://")[0], "a file where --column, --kind, --bin or --unit is given")
+        if self.size_column is not None:
+            raise InvalidInput("size_column", self.size_column, "none of the buffer's own record, whose sizes stand in it")
         record = split_url(self.trace)
         times = np.asarray(read_arrivals(*record))
         return Trace(np.diff(times), f"arrival stream of model {record.model}", "timestamps (the buffer's own)")
