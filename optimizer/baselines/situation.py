@@ -107,7 +107,7 @@ class Situation:
             offers = (self.worker,) if self.worker is not None and policies == "all" else ()
             limits = Limits(self.memory_sizes, function.max_batch_size, policies=policies)
             goal = Goal(headroom=headroom)
-            question = Question(self.process, function.profile, self.slos, function.billing, offers, limits, goal)
+            question = Question(self.process, function.profile, self.slos, function.billing, offers, limits, goal, function.mix)
             self._answers[headroom, policies] = recommend(question)
         return self._answers[headroom, policies]
 
@@ -128,7 +128,9 @@ class Situation:
         if self.worker is not None:
             return self.worker
         function = self.function()
-        return provisioned_offers(function.profile, [function.memory_mb], function.billing, function.max_batch_size)[0]
+        return provisioned_offers(function.profile, [function.memory_mb], function.billing, function.max_batch_size, function.mix)[
+            0
+        ]
 
     def with_workers(self, make: Callable[[int], Deployment]) -> Deployment:
         """A policy for workers, with as many as there are or as it needs."""

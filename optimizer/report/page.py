@@ -102,8 +102,7 @@ class Section:
 def report_page(subject: Subject, rng: np.random.Generator) -> str:
     """The page as HTML; ``rng`` draws the arrivals and the service times of the simulation."""
     page = _Page(subject, rng)
-    environment = Environment(loader=PackageLoader("sluice.optimizer.report", "."), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("template.html").render(
+    return rendered(
         title=f"{subject.model}: {wording.promise(subject.answer.slos)}",
         headline=wording.headline(subject.answer),
         verdict=page.verdict(),
@@ -112,6 +111,12 @@ def report_page(subject: Subject, rng: np.random.Generator) -> str:
         assumptions=page.assumptions(),
         command=subject.command,
     )
+
+
+def rendered(**parts: object) -> str:
+    """The template with its title, headline, verdict, settings, sections, assumptions and command."""
+    environment = Environment(loader=PackageLoader("sluice.optimizer.report", "."), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("template.html").render(**parts)
 
 
 class _Page:
@@ -147,9 +152,9 @@ class _Page:
                 [
                     Cell(of.runs_on),
                     Cell(of.leaves),
-                    *map(_latency, of.latency.values()),
+                    *map(latency_cell, of.latency.values()),
                     Cell(f"{of.mean_batch_size:.2f}", of.mean_batch_size),
-                    _usd(of.cost.per_request),
+                    usd_cell(of.cost.per_request),
                 ],
             )
             for of in alternatives(self.answer)
@@ -183,8 +188,8 @@ class _Page:
             f"{self.of_function}Share of the requests answered within a latency, from the arrival of the request to its answer; on "
             f"the right the last tenth on a scale that gives each nine the same room. Dotted: what is promised. {runs}.",
             [
-                _svg(whole, "cdf", "Latency distribution"),
-                _svg(tail, "tail", "Tail of the latency distribution"),
+                svg(whole, "cdf", "Latency distribution"),
+                svg(tail, "tail", "Tail of the latency distribution"),
             ],
             [Table(head, rows, folded="Latency percentiles; of simulations with 95 % confidence intervals")],
         )
@@ -195,7 +200,7 @@ class _Page:
             Row(
                 milliseconds(point.latency),
                 [
-                    _usd(point.cost_per_request),
+                    usd_cell(point.cost_per_request),
                     Cell(f"{point.memory_mb} MB", point.memory_mb),
                     Cell(str(point.batch_size), point.batch_size),
                     Cell("-") if point.batch_size == 1 else Cell(wording.timeout(point), point.timeout),
@@ -207,7 +212,7 @@ class _Page:
             "frontier",
             "What a latency costs",
             f"The least bill of the function at which {percentile} is at most so long. Dotted: what is promised.",
-            [_svg(figures.frontier(self.answer), "frontier", f"Least cost by {percentile} latency")],
+            [svg(figures.frontier(self.answer), "frontier", f"Least cost by {percentile} latency")],
             beside=Table([f"{percentile} at most", "USD per million", "memory", "batch size", "timeout"], rows),
         )
 
@@ -226,8 +231,8 @@ class _Page:
             f"{self.of_function}How many requests leave together: as a share of the batches, and as requests see it, most of whom "
             "are in large ones.",
             [
-                _svg(figures.batch_sizes(pmf, seen, "batches"), "sizes", "Batch sizes, by batches"),
-                _svg(figures.batch_sizes(pmf, seen, "requests"), "sizes-of-requests", "Batch sizes, by requests"),
+                svg(figures.batch_sizes(pmf, seen, "batches"), "sizes", "Batch sizes, by batches"),
+                svg(figures.batch_sizes(pmf, seen, "requests"), "sizes-of-requests", "Batch sizes, by requests"),
             ],
             [Table(head, rows, folded="Every batch size")],
         )
@@ -236,10 +241,10 @@ class _Page:
         rate = self.process.arrival_rate
         costs = {of.name: of.cost for of in alternatives(self.answer, workers=3, runners_up=1)}
         terms = [cost.terms() for cost in costs.values()]
-        rows = [Row(named(term), [_usd(by_term[term]) for by_term in terms]) for term in terms[0]]
-        rows.append(Row("bill of what serves", [_usd(cost.per_request) for cost in costs.values()]))
-        rows.append(Row("all by the request", [_usd(cost.per_request + cost.beside) for cost in costs.values()]))
-        rows.append(Row(f"everything, at {rate:.4g} requests/s", [_usd(cost.in_all(rate)) for cost in costs.values()]))
+        rows = [Row(named(term), [usd_cell(by_term[term]) for by_term in terms]) for term in terms[0]]
+        rows.append(Row("bill of what serves", [usd_cell(cost.per_request) for cost in costs.values()]))
+        rows.append(Row("all by the request", [usd_cell(cost.per_request + cost.beside) for cost in costs.values()]))
+        rows.append(Row(f"everything, at {rate:.4g} requests/s", [usd_cell(cost.in_all(rate)) for cost in costs.values()]))
         parts = dict.fromkeys(part for cost in costs.values() for part in cost.fixed_terms)
         fixed = [Row(named_part(part), [_dollars(cost.fixed_terms.get(part, 0.0)) for cost in costs.values()]) for part in parts]
         fixed.append(Row("in all", [_dollars(cost.fixed_per_month) for cost in costs.values()]))
@@ -249,8 +254,8 @@ class _Page:
             "Left: what a request costs, term by term. Right: a month at this arrival rate, with what is paid whether or not a "
             "request comes.",
             [
-                _svg(figures.cost_breakdown(costs), "terms", "Cost per million requests, by term"),
-                _svg(figures.monthly_bill(costs, rate), "month", "Cost of a month"),
+                svg(figures.cost_breakdown(costs), "terms", "Cost per million requests, by term"),
+                svg(figures.monthly_bill(costs, rate), "month", "Cost of a month"),
             ],
             [
                 Table(["USD per million requests", *costs], rows, strong=[len(terms[0])]),
@@ -270,9 +275,9 @@ class _Page:
         as_is = Row(
             f"{self.process.arrival_rate:.4g} (as it is)",
             [
-                *(_latency(best.latency.percentile(slo.percentile)) for slo in answer.slos),
+                *(latency_cell(best.latency.percentile(slo.percentile)) for slo in answer.slos),
                 Cell(f"{best.mean_batch_size:.2f}", best.mean_batch_size),
-                _usd(best.cost.per_request),
+                usd_cell(best.cost.per_request),
                 Cell("yes" if answer.feasible else "no"),
             ],
         )
@@ -280,9 +285,9 @@ class _Page:
             Row(
                 f"{case.arrival_rate:.4g} ({100 * (case.factor - 1):+.0f} %)",
                 [
-                    *(_latency(case.latency[slo.name]) for slo in answer.slos),
+                    *(latency_cell(case.latency[slo.name]) for slo in answer.slos),
                     Cell(f"{case.mean_batch_size:.2f}", case.mean_batch_size),
-                    _usd(case.cost_per_request),
+                    usd_cell(case.cost_per_request),
                     Cell("yes" if case.keeps_slos else "no"),
                 ],
             )
@@ -313,7 +318,7 @@ class _Page:
         panels = []
         if trace is not None:
             head.append(f"trace ({len(trace)} arrivals, {trace.duration:.4g} s)")
-            panels.append(_svg(plot_trace(trace, process), "trace", "The trace and its fit"))
+            panels.append(svg(plot_trace(trace, process), "trace", "The trace and its fit"))
         return Section("arrivals", "Arrivals", caption, panels, [Table(head, rows)], wide=True)
 
     def assumptions(self) -> list[tuple[str, str]]:
@@ -340,15 +345,18 @@ class _Page:
         return facts
 
 
-def _svg(figure: Figure, name: str, title: str) -> Markup:
+def svg(figure: Figure, name: str, title: str) -> Markup:
+    """A figure to stand in a page."""
     return Markup(inline_svg(figure, name, title))
 
 
-def _latency(seconds: float) -> Cell:
+def latency_cell(seconds: float) -> Cell:
+    """Seconds, as a table shows a latency."""
     return Cell(milliseconds(seconds), seconds)
 
 
-def _usd(per_request: float) -> Cell:
+def usd_cell(per_request: float) -> Cell:
+    """USD per request, as a table shows a cost."""
     return Cell(per_million(per_request) if per_request else "0", per_request)
 
 
@@ -361,7 +369,7 @@ def _percentile(law: LatencyPrediction | Seen, percentile: float) -> Cell:
     if seconds is None:
         return Cell("-")
     if not isinstance(law, Seen) or percentile not in law.estimates:
-        return _latency(seconds)
+        return latency_cell(seconds)
     return _estimate(law.estimates[percentile])
 
 
