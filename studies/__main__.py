@@ -8,7 +8,16 @@ from collections.abc import Sequence
 
 from . import reference
 
-STUDIES = ("batch_figures", "latency_models", "modulated_arrivals", "policy_zoo", "proteus", "search_scaling", "smdp_figures")
+STUDIES = (
+    "batch_figures",
+    "latency_models",
+    "modulated_arrivals",
+    "policy_zoo",
+    "proteus",
+    "request_sizes",
+    "search_scaling",
+    "smdp_figures",
+)
 
 
 def main(names: Sequence[str]) -> None:

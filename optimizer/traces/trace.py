@@ -175,6 +175,18 @@ class Trace:
             },
         )
 
+    def size_correlations(self) -> tuple[float, float] | None:
+        """Correlation of the sizes of consecutive requests, and of a size with the gap before it; ``None`` without sizes.
+
+        Both are near 0 where sizes are drawn independently (docs/model.md, 9.2); 0 where nothing varies.
+        """
+        if self.sizes is None:
+            return None
+        later = self.sizes[1:] - self.sizes.mean()
+        pairs = ((self.sizes[:-1] - self.sizes.mean(), later), (self.interarrivals - self.interarrivals.mean(), later))
+        of_next, of_gap = (float(a @ b / np.sqrt(max((a @ a) * (b @ b), np.finfo(float).tiny))) for a, b in pairs)
+        return of_next, of_gap
+
     def dithered(self, rng: np.random.Generator) -> Array:
         """Inter-arrival times > 0, for densities: stamps that lie on a clock's grid are spread over its tick.
 

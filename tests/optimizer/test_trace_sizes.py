@@ -43,6 +43,17 @@ def test_parts_of_a_trace_keep_their_sizes(file: Path) -> None:
         assert (part.sizes == SIZES[first : first + len(part)]).all()
 
 
+def test_sizes_drawn_independently_are_uncorrelated_and_sorted_ones_are_not(file: Path) -> None:
+    trace = read_trace(file, size_column="tokens")
+    found = trace.size_correlations()
+    assert found is not None and max(map(abs, found)) < 4 / np.sqrt(len(trace))
+    rising = Trace(trace.interarrivals, sizes=np.sort(SIZES)).size_correlations()
+    assert rising is not None and rising[0] > 0.9
+    by_gap = Trace(trace.interarrivals, sizes=np.append(1.0, trace.interarrivals)).size_correlations()
+    assert by_gap is not None and by_gap[1] > 0.9
+    assert read_trace(file).size_correlations() is None
+
+
 def test_sizes_that_are_none_are_named_with_their_line(tmp_path: Path) -> None:
     rows = [f"{t:.9f},{s}" for t, s in zip(TIMES, SIZES, strict=True)]
     with pytest.raises(InvalidInput, match=r"trace.csv, line 4: '-5' is not allowed; allowed: a size >= 0"):
