@@ -57,15 +57,20 @@ class Overflow(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Service times by the size of the largest member, linear between the ``sizes``, (n_sizes,); one size stands for all.
-
-    Quantile functions (n_sizes, max_batch_size, n_levels), their levels, and the overhead (n_sizes, max_batch_size).
-    """
+    """Service times: quantile functions (max_batch_size, n_levels), their levels, and the overhead (max_batch_size,)."""
 
     levels: Array
     seconds: Array
     overhead: Array
+
+
+class BySize(NamedTuple):
+    """The same by the size of the largest member, with the ``sizes`` in front, (n_sizes,); none: not told apart."""
+
     sizes: Array
+    levels: Array
+    seconds: Array
+    overhead: Array
 
 
 class Environments(NamedTuple):
@@ -121,6 +126,8 @@ def run(
     environments: Environments,
     uniforms: Array,
     request_sizes: Array,
+    padded_by_server: BySize,
+    padded_by_function: BySize,
     state: State,
     records: Records,
 ) -> int:
@@ -133,7 +140,7 @@ def run(
     head, tail, rule, swap, n_busy, n_running, idle_from, idle_to = counts
     wake_at, tokens, counted_at = clock
     n, last_row, last_overflow = len(arrivals), rules.hold.shape[1] - 1, len(overflow.hold) - 1
-    overflows, adapts = last_overflow > 0, len(rules.up) > 0
+    overflows, adapts, sized = last_overflow > 0, len(rules.up) > 0, len(request_sizes) > 0
     drop_after, servers = rules.drop_after[rule], rules.servers[swap]
     unmarked = late[:0]
     swap_at = rules.swap_times[swap] if swap < len(rules.swap_times) else np.inf
@@ -221,8 +228,11 @@ def run(
                             wake_at = min(wake_at, max(now + (1.0 - tokens) / environments.scaling_rate, np.nextafter(now, np.inf)))
                         break
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
-            largest = request_sizes[head : head + size].max() if len(request_sizes) > 0 else 0.0
-            response = _response(by_function if elastic else by_server, size, level, largest)
+            if sized:
+                largest = request_sizes[head : head + size].max()
+                response = _padded(padded_by_function if elastic else padded_by_server, size, level, largest)
+            else:
+                response = _response(by_function, size, level) if elastic else _response(by_server, size, level)
             if mark == FUNCTION + COLD:
                 response += environments.init_duration
             records.first[n_batches] = head
@@ -244,26 +254,28 @@ def run(
 
 
 @compiled
-def _response(times: Times, size: int, level: float, largest: float) -> float:
-    """Seconds of a batch of ``size`` whose largest member has the size ``largest``: linear between the sizes, constant below."""
-    above = int(np.searchsorted(times.sizes, largest)) if len(times.sizes) > 1 else 0
-    if above == 0 or largest == times.sizes[above]:
-        return _of_size(times, above, size, level)
-    below = above - 1
-    part = (largest - times.sizes[below]) / (times.sizes[above] - times.sizes[below])
-    return float((1 - part) * _of_size(times, below, size, level) + part * _of_size(times, above, size, level))
-
-
-@compiled
-def _of_size(times: Times, at: int, size: int, level: float) -> float:
-    """Of the ``at``-th size: the quantile function at ``level`` < 1, linear between the levels, and the overhead."""
-    levels, seconds, row = times.levels, times.seconds[at], size - 1
+def _response(times: Times, size: int, level: float) -> float:
+    """Seconds of a batch of ``size``: its quantile function at ``level`` < 1, linear between the levels, and the overhead."""
+    levels, seconds, row = times.levels, times.seconds, size - 1
     if len(levels) == 1:
-        return float(seconds[row, 0] + times.overhead[at, row])
+        return float(seconds[row, 0] + times.overhead[row])
     above = np.searchsorted(levels, level, side="right")
     below = above - 1
     slope = (seconds[row, above] - seconds[row, below]) / (levels[above] - levels[below])
-    return float(slope * (level - levels[below]) + seconds[row, below] + times.overhead[at, row])
+    return float(slope * (level - levels[below]) + seconds[row, below] + times.overhead[row])
+
+
+@compiled
+def _padded(by_size: BySize, size: int, level: float, largest: float) -> float:
+    """The same of a batch whose largest member has the size ``largest``: linear between the sizes, constant below."""
+    sizes, seconds, overhead = by_size.sizes, by_size.seconds, by_size.overhead
+    above = np.searchsorted(sizes, largest)
+    at = Times(by_size.levels, seconds[above], overhead[above])
+    response = _response(at, size, level)
+    if above == 0 or largest == sizes[above]:
+        return response
+    smaller = _response(Times(by_size.levels, seconds[above - 1], overhead[above - 1]), size, level)
+    return float(smaller + (response - smaller) * (largest - sizes[above - 1]) / (sizes[above] - sizes[above - 1]))
 
 
 @compiled

@@ -18,6 +18,7 @@ from sluice.optimizer.simulation.queue_loop import ELASTIC, Records, State
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
+_NO_SIZES = queue_loop.BySize(np.empty(0), np.empty(0), np.empty((0, 0, 0)), np.empty((0, 0)))
 _NO_TABLE = queue_loop.Overflow(np.empty(0), np.empty(0, dtype=np.int64))
 
 
@@ -70,12 +71,13 @@ class QueueRun:
             self._overflow = queue_loop.Overflow(np.array(overflow.policy.hold), np.array(overflow.policy.take, dtype=np.int64))
         function = deployment.service if overflow is None else overflow.service
         self._sized = sized
-        self._by_server, self._by_function = (_times(service, sized) for service in (deployment.service, function))
+        self._by_server, self._by_function = _times(deployment.service), _times(function)
+        self._padded = (_by_size(deployment.service, sized), _by_size(function, sized))
         # The rule is read at completions too, where requests grew too old meanwhile: a function that drops must know of them.
         drops = schedule.elastic and bool((schedule.drop_after < np.inf).any())
         self._environments = _environments(deployment.function_environments, drops)
         self._rng = rng
-        self._random = len(self._by_server.levels) > 1 or len(self._by_function.levels) > 1
+        self._random = not (deployment.service.deterministic and function.deterministic)
         self._uniforms = np.empty(0)
         none = np.empty(0)
         self._state = State(
@@ -105,7 +107,7 @@ class QueueRun:
             np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n), np.empty(n), np.empty(n, dtype=np.uint8)
         )
         given = (self._rules, self._overflow, self._by_server, self._by_function, self._environments)
-        n_batches = queue_loop.run(arrivals, last, *given, self._uniforms, request_sizes, state, records)
+        n_batches = queue_loop.run(arrivals, last, *given, self._uniforms, request_sizes, *self._padded, state, records)
         head = int(state.counts[0])
         state.counts[:2] -= head
         self._waiting, self._waiting_sizes = np.array(arrivals[head:]), np.array(request_sizes[head:])
@@ -117,7 +119,7 @@ class QueueRun:
     def _check_sizes(self, sizes: Array, n: int) -> None:
         require(len(sizes) == n * self._sized, "sizes", len(sizes), "one for each arrival, or none")
         if self._sized:
-            end = min(float(times.sizes[-1]) for times in (self._by_server, self._by_function))
+            end = min(float(of.sizes[-1]) for of in self._padded)
             largest = float(sizes.max(initial=0.0))
             require(0 <= largest <= end, "size", largest, f"at most {end:g}, the largest that the service times speak of")
 
@@ -156,15 +158,17 @@ def checked_times(arrival_times: Array) -> Array:
     return times
 
 
-def _times(service: ServiceTimes, sized: bool) -> queue_loop.Times:
+def _times(service: ServiceTimes) -> queue_loop.Times:
+    return queue_loop.Times(service.quantile_levels, np.ascontiguousarray(service.seconds), service.overhead)
+
+
+def _by_size(service: ServiceTimes, sized: bool) -> queue_loop.BySize:
     if not sized:
-        one = np.zeros(1)
-        return queue_loop.Times(service.quantile_levels, np.ascontiguousarray(service.seconds[None]), service.overhead[None], one)
+        return _NO_SIZES
     if not isinstance(service, MixedServiceTimes):
         raise InvalidInput("sizes", "given", "none, as the service times do not tell sizes apart")
-    by_size = service.by_size
-    seconds, overhead = by_size.seconds(by_size.sizes), by_size.overhead(by_size.sizes)
-    return queue_loop.Times(by_size.quantile_levels, np.ascontiguousarray(seconds), overhead, by_size.sizes)
+    of = service.by_size
+    return queue_loop.BySize(of.sizes, of.quantile_levels, np.ascontiguousarray(of.seconds(of.sizes)), of.overhead(of.sizes))
 
 
 def _longer(values: NDArray[Scalar], length: int) -> NDArray[Scalar]:

@@ -14,16 +14,19 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.recommend import FunctionSetting, Question, SizedAnswer, recommend_classes
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.last_moment import last_moment
 from sluice.optimizer.recommend.size_classes import simulate_answer, sized_deployment
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation import SizedQueue, SizedRun, simulate_sizes
-from sluice.optimizer.traces.trace import Trace, read_trace
+from sluice.optimizer.traces.trace import Trace, read_sizes, read_trace
 
 from ..publishing import TRACES
 from .class_table import ClassRun, simulate_class_table
-from .results import ALONE, CLASSES, ONE_QUEUE, PERCENTILE, SEEING, SHUFFLED, Row, profile
+from .results import ALONE, BATCHED, CLASSES, ONE_QUEUE, PERCENTILE, SEEING, SHUFFLED, Row, profile
 
-TRACE = TRACES / "azure_llm_code_tokens_excerpt.csv.gz"
+TOKENS = TRACES / "azure_llm_code_tokens.csv.gz"  # of an hour
+TRACE = TRACES / "azure_llm_code_tokens_excerpt.csv.gz"  # of a quarter of it, with the times
 LONGEST = 512  # tokens that the encoder takes
 MIXES = {f"cut at {LONGEST}": 1, "a sixteenth": 16}  # tokens of the trace to a token of the encoder
 RATES = (2.0, 20.0, 200.0)  # requests/s
@@ -39,11 +42,17 @@ def trace() -> Trace:
     return read_trace(TRACE, size_column="ContextTokens")
 
 
-def lengths(divisor: int) -> Array:
-    """Tokens of the requests as the encoder takes them, in order of arrival."""
-    tokens = trace().sizes
+@cache
+def hour() -> Array:
+    """Tokens of the requests of the hour, in order of arrival."""
+    return read_sizes(TOKENS)
+
+
+def lengths(mix: str, arrivals: str = POISSON) -> Array:
+    """Tokens of the requests as the encoder takes them, in order of arrival: of the hour, or of those whose times are run."""
+    tokens = trace().sizes if arrivals == OWN else hour()
     assert tokens is not None
-    return np.minimum(np.ceil(tokens / divisor), LONGEST)
+    return np.minimum(np.ceil(tokens / MIXES[mix]), LONGEST)
 
 
 def halves(values: Array) -> tuple[Array, Array]:
@@ -78,7 +87,7 @@ def fitted() -> ArrivalProcess:
 
 def requests(mix: str, arrivals: str, rate: float) -> tuple[Array, Array]:
     """Times (s) and sizes of those that a plan is run with: the sizes of the second half in their order, again and again."""
-    _, ahead = halves(lengths(MIXES[mix]))
+    _, ahead = halves(lengths(mix, arrivals))
     if arrivals == OWN:
         times = halves(trace().sped_up(SPEED).times)[1]
         return times - times[0], ahead
@@ -89,7 +98,7 @@ def requests(mix: str, arrivals: str, rate: float) -> tuple[Array, Array]:
 def rows_of(mix: str, arrivals: str, rate: float, latency: float) -> Iterable[Row]:
     """All ways in a cell; none where nothing keeps the SLO."""
     process = fitted() if arrivals == OWN else poisson(rate)
-    planned = SizeMix.of(halves(lengths(MIXES[mix]))[0])
+    planned = SizeMix.of(halves(lengths(mix, arrivals))[0])
     question = Question(process, profile(), (Slo(latency, PERCENTILE),), mix=planned)
     try:
         answer = recommend_classes(question)
@@ -97,7 +106,7 @@ def rows_of(mix: str, arrivals: str, rate: float, latency: float) -> Iterable[Ro
         return
     times, sizes = requests(mix, arrivals, rate)
     cell = (mix, arrivals, rate, latency)
-    for way, setting in ((ALONE, answer.no_batching), (ONE_QUEUE, answer.one_queue)):
+    for way, setting in ((ALONE, answer.no_batching), (ONE_QUEUE, answer.one_queue), (BATCHED, batched(question))):
         if setting is not None:
             yield _row_of_one(cell, way, question, setting, times, sizes)
     law = answer.latency.percentile(PERCENTILE)
@@ -112,13 +121,21 @@ def rows_of(mix: str, arrivals: str, rate: float, latency: float) -> Iterable[Ro
     yield _row(cell, SEEING, ends, (np.nan, np.nan), seen)
 
 
+def batched(question: Question) -> FunctionSetting | None:
+    """All batches that are in time, without regard to size: the table that waits to the last moment."""
+    settings = FunctionSettings(question)
+    service = settings.services[0].up_to(settings.search.max_batch_size)
+    table = last_moment(service, question.promised, question.longest_timeout)
+    return None if table is None or table.max_batch_size == 1 else settings.held(0, table)
+
+
 def _row_of_one(
     cell: tuple[str, str, float, float], way: str, question: Question, setting: FunctionSetting, times: Array, sizes: Array
 ) -> Row:
     """A setting without regard to size."""
     deployment = sized_deployment(question, setting, float(sizes.max()))
     run = simulate_sizes([SizedQueue(np.inf, deployment)], times, sizes, np.random.default_rng(2))
-    return _row(cell, way, "", (1e6 * setting.cost.per_request, setting.latency.percentile(PERCENTILE)), run)
+    return _row(cell, way, "all", (1e6 * setting.cost.per_request, setting.latency.percentile(PERCENTILE)), run)
 
 
 def _row(cell: tuple[str, str, float, float], way: str, ends: str, predicted: tuple[float, float], run: SizedRun | ClassRun) -> Row:
@@ -132,5 +149,5 @@ def _row(cell: tuple[str, str, float, float], way: str, ends: str, predicted: tu
 
 def answer_of(mix: str, rate: float, latency: float) -> SizedAnswer:
     """The classes of a cell of Poisson arrivals."""
-    planned = SizeMix.of(halves(lengths(MIXES[mix]))[0])
+    planned = SizeMix.of(halves(lengths(mix))[0])
     return recommend_classes(Question(poisson(rate), profile(), (Slo(latency, PERCENTILE),), mix=planned))

@@ -35,8 +35,8 @@ def draw_profile() -> Figure:
     left.set_xlabel("batch size")
     left.set_ylabel("time of a request / alone")
     left.legend(fontsize=6)
-    for name, divisor in MIXES.items():
-        for half, line, which in zip(halves(lengths(divisor)), ("-", ":"), ("first", "second"), strict=True):
+    for name in MIXES:
+        for half, line, which in zip(halves(lengths(name)), ("-", ":"), ("first", "second"), strict=True):
             mix = SizeMix.of(half)
             right.step(mix.values, np.cumsum(mix.shares), line, where="post", label=f"{name}, {which} half")
     right.set_xlabel("tokens")

@@ -15,9 +15,10 @@ from ..rows import read_rows, write_rows
 FILE = DATA / "request-sizes.csv"
 PROFILE = DATA / "request-sizes-profile.json"
 PERCENTILE = 95.0
-ALONE, ONE_QUEUE, CLASSES, SEEING = "no batching", "one queue", "size classes", "a table that sees classes"
+ALONE, ONE_QUEUE, BATCHED = "no batching", "one queue", "one queue that batches"
+CLASSES, SEEING = "size classes", "a table that sees classes"
 SHUFFLED = "size classes, sizes shuffled"
-WAYS = (ALONE, ONE_QUEUE, CLASSES, SEEING)
+WAYS = (ALONE, ONE_QUEUE, BATCHED, CLASSES, SEEING)
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Row:
 
     ``predicted_*`` are of the mix of the first half, nan where there is no prediction; the others of a run with the sizes of the
     second. ``late`` is the share of the requests beyond the SLO, ``late_in_class`` that of the worst class. ``ends`` are the
-    largest sizes of the classes.
+    largest sizes of the classes, ``all`` where size is not regarded.
     """
 
     mix: str
