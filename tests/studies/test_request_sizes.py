@@ -76,9 +76,9 @@ def test_a_table_that_sees_classes_and_fills_nothing_is_that_of_size_classes() -
 
 
 def test_filling_takes_smaller_requests_along_and_makes_nobody_of_the_class_late() -> None:
-    answer = answer_of(MIX, RATE, SLO)
-    times, sizes = (of[:20_000] for of in requests(MIX, POISSON, RATE))
+    answer = answer_of(MIX, 20.0, 0.3)
+    times, sizes = (of[:20_000] for of in requests(MIX, POISSON, 20.0))
     seeing = simulate_class_table(answer, times, sizes, np.random.default_rng(0))
     apart = simulate_class_table(answer, times, sizes, np.random.default_rng(0), fills=False)
     assert seeing.n_batches < apart.n_batches and (seeing.latency > 0).all()
-    assert (seeing.latency > SLO).mean() <= 0.05
+    assert (seeing.latency > 0.3).mean() <= 0.05
