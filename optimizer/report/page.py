@@ -25,7 +25,7 @@ from sluice.optimizer.report.evidence import Seen, simulate_setting
 from sluice.optimizer.report.svg import inline_svg
 from sluice.optimizer.report.trace_plot import plot_trace
 from sluice.optimizer.report.wording import named, named_part, per_million
-from sluice.optimizer.service.times import service_times
+from sluice.optimizer.service.by_size import service_times_under
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.traces.trace import Trace
 
@@ -126,7 +126,7 @@ class _Page:
         self.question = answer.question
         self.process = answer.question.arrivals
         best = answer.best
-        service = service_times(answer.question.profile, best.memory_mb, best.batch_size)
+        service = service_times_under(self.question.profile, best.memory_mb, best.batch_size, self.question.mix)
         self.workers = answer.workers[0] if answer.workers else None
         self.of_function = "" if answer.winner is best else "Of the function's best setting, which is not recommended here. "
         self.percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})

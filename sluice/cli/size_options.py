@@ -16,13 +16,13 @@ from sluice.optimizer.traces.trace import read_sizes
 
 
 def mix_options(command: Command) -> Command:
-    """The sizes of requests, perhaps of the ``--trace`` that the command has; it gets ``mix: SizeMix | None``.
+    """The sizes of requests, without ``--sizes`` those of the ``--trace`` that the command has; it gets ``mix: SizeMix | None``.
 
-    And ``size_column``, where that is a column of the trace.
+    And ``size_column``, that of the trace as well.
     """
 
     @click.option("--sizes", metavar="FILE", help="Sizes of requests, for a profile that tells them apart: CSV, Parquet or NPY.")
-    @click.option("--size-column", metavar="NAME", help="Their column in it, or without it in the trace  [default: the first]")
+    @click.option("--size-column", metavar="NAME", help="Their column in it, and in the trace  [default: the first of it]")
     @wraps(command)
     def with_mix(*, sizes: str | None, size_column: str | None, **others: Any) -> Any:
         path = sizes
@@ -31,7 +31,7 @@ def mix_options(command: Command) -> Command:
             if path is None:
                 raise InvalidInput("sizes", NOT_GIVEN, "the file, or the trace, whose column --size-column is")
         mix = None if path is None else SizeMix.of(read_sizes(path, size_column), path)
-        return command(mix=mix, size_column=None if sizes is not None else size_column, **others)
+        return command(mix=mix, size_column=size_column, **others)
 
     return with_mix
 

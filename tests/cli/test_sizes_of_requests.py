@@ -55,6 +55,20 @@ def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(
     assert answer["cost_by_number_of_classes"].keys() <= {"1", "2", "3", "4"}
 
 
+def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
+    ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document
+) -> None:
+    """Held out: the mix is that of one file, the run that of another."""
+    past = tmp_path / "past.csv"
+    past.write_text("tokens\n" + "\n".join(f"{size:.0f}" for size in long_tailed(4000, seed=11)))
+    answer = document_of(*ask, "--sizes", str(past), "--trace", trace, "--size-column", "tokens")
+    seen = document_of(*ask, "--trace", trace, "--size-column", "tokens")
+    assert answer["sizes"]["mean"] != seen["sizes"]["mean"] and answer["simulated"]["n_requests"] == 4000
+    predicted = answer["plan"]["predicted"]
+    assert answer["simulated"]["latency"]["p95"]["value"] == pytest.approx(predicted["latency"]["p95"], rel=0.05)
+    assert answer["simulated"]["cost_per_request"] == pytest.approx(predicted["cost_per_request"], rel=0.05)
+
+
 def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ...], trace: str, shown_by: Shown) -> None:
     text = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens").split())
     assert text.startswith("Batch by size, in ") and "% less than without regard to size (" in text
@@ -87,7 +101,7 @@ def test_predict_and_simulate_take_a_mix(sized: str, trace: str, document_of: Do
         ([], "sizes: none was given; needed: how large requests are (--sizes, --size-column), as the profile tells them apart"),
         (["--size-column", "tokens"], "sizes: none was given; needed: the file, or the trace, whose column --size-column is"),
         (["--sizes", "TRACE", "--size-column", "length"], "allowed: one of the columns of"),
-        (["--trace", "TRACE", "--sizes", "TRACE", "--size-column", "tokens"], "size_column: none was given; needed: the column of"),
+        (["--trace", "TRACE", "--sizes", "TRACE"], "size_column: none was given; needed: the column of the trace"),
         (["--sizes", "TRACE", "--size-column", "tokens", "--provisioned"], "none beside sizes: classes are made for the function"),
         (["--sizes", "TRACE", "--size-column", "tokens", "--size-classes", "0"], "size_classes: 0 is not allowed"),
         (["--sizes", "TRACE", "--size-column", "tokens", "--size-by", "cookie"], "size.by: 'cookie' is not allowed"),
