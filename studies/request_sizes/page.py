@@ -68,10 +68,10 @@ def what_is_compared() -> list[str]:
         f"""
         *Network.* A transformer encoder of 6 layers, width 384, that pads a batch to its longest request, on one core:
         {len(points)} settings, batches of 1 to {max(point.batch_size for point in points)} of {measured} tokens, measured on
-        {str(profile().measured_at)[:10]} with {min(point.service_time.n for point in points)} runs each. The times are
-        processor seconds of the one thread that computes, on a two-core Intel Xeon that other work shared; the billed duration
-        is rounded up to a millisecond, and nothing is added for the way to the function. Prices: {default_prices().region},
-        read {default_prices().read_on}, {profile().memory_sizes[0]} MB.""",
+        {str(profile().measured_at)[:10]} with {min(point.service_time.n for point in points)} runs each. The times, of `python
+        -m studies.request_sizes.measurement`, are processor seconds of the one thread that computes, on a two-core Intel Xeon
+        that other work shared; the billed duration is rounded up to a millisecond, and nothing is added for the way to the
+        function. Prices: {default_prices().region}, read {default_prices().read_on}, {profile().memory_sizes[0]} MB.""",
         "![the profile and the mixes](figures/request-sizes-profile.svg)",
         f"""
         *Ways*, for {spoken(RATES)} requests/s and {PERCENTILE:g} % within {spoken(LATENCIES)} s: {ALONE}; {ONE_QUEUE}, the best

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -21,6 +24,7 @@ from studies.request_sizes.computation import (
     rows_of,
 )
 from studies.request_sizes.drawings import draw
+from studies.request_sizes.measurement import measured
 from studies.request_sizes.page import page
 from studies.request_sizes.results import WAYS, Row, read
 from tests.studies.published import assert_published
@@ -82,3 +86,24 @@ def test_filling_takes_smaller_requests_along_and_makes_nobody_of_the_class_late
     apart = simulate_class_table(answer, times, sizes, np.random.default_rng(0), fills=False)
     assert seeing.n_batches < apart.n_batches and (seeing.latency > 0).all()
     assert (seeing.latency > 0.3).mean() <= 0.05
+
+
+class Spinning:
+    """A model whose time is known: half a millisecond of the processor for a token, padded."""
+
+    name = "spinning"
+
+    def predict(self, inputs: list[Any]) -> list[int]:
+        until = time.process_time() + 5e-4 * len(inputs) * max(len(one.tokens) for one in inputs)
+        while time.process_time() < until:
+            pass
+        return [0] * len(inputs)
+
+
+def test_a_model_is_measured_at_every_batch_and_size() -> None:
+    profile = measured(Spinning(), 0.0, np.random.default_rng(0), (1, 4), (2, 8))
+    assert profile.function == "spinning-{memory_mb}" and profile.sizes == [2, 8]
+    for point in profile.points:
+        assert point.size is not None and point.service_time.n == 2
+        assert point.service_time.mean >= 5e-4 * point.batch_size * point.size
+        assert point.billed_duration >= point.service_time.mean
