@@ -15,6 +15,7 @@ STUDIES = (
     "modulated_arrivals",
     "policy_zoo",
     "proteus",
+    "request_sizes",
     "search_scaling",
     "smdp_figures",
 )

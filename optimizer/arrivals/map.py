@@ -112,6 +112,11 @@ class ArrivalProcess:
         require(0 < factor < np.inf, "factor", factor, "a number > 0")
         return ArrivalProcess(self.D0 * factor, self.D1 * factor, self.model)
 
+    def thinned(self, share: float) -> ArrivalProcess:
+        """The arrivals of which each is kept with probability ``share``, independently: D0 + (1 - share) D1, share D1."""
+        require(0 < share <= 1, "share", share, "a part of the arrivals, 0 < share <= 1")
+        return self if share == 1 else ArrivalProcess(self.D0 + (1 - share) * self.D1, share * self.D1, self.model)
+
     def moment(self, order: int) -> float:
         """Raw moment of the inter-arrival time, in s^order."""
         vector: Array = np.ones(self.n_phases)

@@ -108,7 +108,8 @@ class Situation:
             limits = Limits(self.memory_sizes, function.max_batch_size, policies=policies)
             goal = Goal(headroom=headroom)
             environments = function.environments or Environments()
-            question = Question(self.process, function.profile, self.slos, function.billing, offers, limits, goal, environments)
+            of_function = function.profile, self.slos, function.billing
+            question = Question(self.process, *of_function, offers, limits, goal, environments, function.mix)
             self._answers[headroom, policies] = recommend(question)
         return self._answers[headroom, policies]
 
@@ -129,7 +130,9 @@ class Situation:
         if self.worker is not None:
             return self.worker
         function = self.function()
-        return provisioned_offers(function.profile, [function.memory_mb], function.billing, function.max_batch_size)[0]
+        return provisioned_offers(function.profile, [function.memory_mb], function.billing, function.max_batch_size, function.mix)[
+            0
+        ]
 
     def with_workers(self, make: Callable[[int], Deployment]) -> Deployment:
         """A policy for workers, with as many as there are or as it needs."""

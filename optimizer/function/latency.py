@@ -8,7 +8,7 @@ profile) and independent of the wait given the batch's size, as an elastic funct
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,20 @@ class LatencyPrediction:
     def probability_within(self, latency: float) -> float:
         """Fraction of the requests answered within ``latency`` seconds."""
         return float(self.cdf(np.array([latency]))[0])
+
+
+def mixture(of_parts: Sequence[LatencyPrediction], shares: Array) -> LatencyPrediction:
+    """The latency of all requests where a part ``shares``, (n_parts,), has each of these; batch sizes are those of all batches."""
+    largest = max(part.batch_size for part in of_parts)
+    pmf = np.zeros(largest)
+    for part, share in zip(of_parts, shares, strict=True):
+        pmf[: part.batch_size] += share / part.mean_batch_size * part.batch_size_pmf
+
+    def cdf(times: Array) -> Array:
+        return np.asarray(sum(share * part.cdf(times) for part, share in zip(of_parts, shares, strict=True)))
+
+    longest, timeout = max(part.longest for part in of_parts), max(part.timeout for part in of_parts)
+    return LatencyPrediction(of_parts[0].method, largest, timeout, pmf / pmf.sum(), cdf, longest)
 
 
 def predict_latency(

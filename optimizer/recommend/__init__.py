@@ -10,6 +10,7 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     comparisons     frontier, sensitivity, break-even              horizon            ... equilibrium takes to show
     recommendation  from the question to the answer                worker_number      the fewest
     answer          all of it together                             overflow_*         workers with the function beside them
+    size_classes    whether requests are batched by size class
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, simulate_overflow
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.recommendation import recommend
+from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer, recommend_classes
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
 
@@ -43,6 +45,8 @@ __all__ = [
     "Question",
     "Sensitivity",
     "ServiceProfile",
+    "SizeClass",
+    "SizedAnswer",
     "Slo",
     "WorkerOffer",
     "WorkerSetting",
@@ -53,6 +57,7 @@ __all__ = [
     "poisson",
     "provisioned_offers",
     "recommend",
+    "recommend_classes",
     "simulate_overflow",
     "simulate_workers",
 ]

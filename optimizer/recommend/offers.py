@@ -16,7 +16,9 @@ from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cost import BatchCost, Billing
-from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.service.by_size import service_times_under
+from sluice.optimizer.service.mix import SizeMix
+from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Overflow
 from sluice.optimizer.simulation.schedule import Schedule
 
@@ -129,8 +131,10 @@ class WorkerOffer:
         )
 
 
-def machine_offer(name: str, profile: ServiceProfile, price_per_hour: float, max_batch_size: int) -> WorkerOffer:
-    """Machines whose service times a profile of one memory size has.
+def machine_offer(
+    name: str, profile: ServiceProfile, price_per_hour: float, max_batch_size: int, mix: SizeMix | None = None
+) -> WorkerOffer:
+    """Machines whose service times a profile of one memory size has; ``mix`` as ``provisioned_offers`` has it.
 
     Raises
     ------
@@ -139,21 +143,24 @@ def machine_offer(name: str, profile: ServiceProfile, price_per_hour: float, max
     """
     sizes = profile.memory_sizes or [1]  # a linear law holds for all
     require(len(sizes) == 1, "worker", name, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
-    service = service_times_up_to(profile, sizes[0], max_batch_size)
+    service = service_times_under(profile, sizes[0], max_batch_size, mix)
     return WorkerOffer(name, service, price_per_hour, function=profile.function.replace(PLACEHOLDER, str(sizes[0])))
 
 
 def provisioned_offers(
-    profile: ServiceProfile, memory_sizes: Sequence[int], billing: Billing, max_batch_size: int
+    profile: ServiceProfile, memory_sizes: Sequence[int], billing: Billing, max_batch_size: int, mix: SizeMix | None = None
 ) -> list[WorkerOffer]:
-    """Provisioned concurrency of the function, by memory size (by default all the profile's): its environments as workers."""
+    """Provisioned concurrency of the function, by memory size (by default all the profile's): its environments as workers.
+
+    ``mix`` has the sizes of the requests, where the profile tells them apart.
+    """
     offers = []
     for memory_mb in sorted(set(memory_sizes)) or profile.memory_sizes:
         price = billing.prices.provisioned(memory_mb, billing.architecture)
         offers.append(
             WorkerOffer(
                 name=f"provisioned, {memory_mb} MB",
-                service=service_times_up_to(profile, memory_mb, max_batch_size),
+                service=service_times_under(profile, memory_mb, max_batch_size, mix),
                 price_per_hour=price.reserved_per_hour,
                 price_per_second=price.per_second,
                 price_per_request=billing.prices.function.request,

@@ -20,7 +20,9 @@ from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.offers import WorkerOffer
-from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.service.by_size import service_times_under
+from sluice.optimizer.service.mix import SizeMix
+from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import LAMBDA, Environments
 from sluice.optimizer.simulation.function import Function
 
@@ -126,6 +128,8 @@ class Question:
     goal : Goal
     environments : Environments
         How the platform runs the function beside workers; a cold start takes the INIT of the profile, where that was measured.
+    mix : SizeMix or None
+        The sizes of the requests, drawn independently, where the profile tells them apart.
 
     Raises
     ------
@@ -141,6 +145,7 @@ class Question:
     limits: Limits = Limits()
     goal: Goal = Goal()
     environments: Environments = LAMBDA
+    mix: SizeMix | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrivals, ArrivalProcess):
@@ -171,7 +176,7 @@ class Question:
         """The service times at every memory size considered, for batches that fit into one invocation."""
         largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
         most = min(self.limits.max_batch_size, largest)
-        return tuple(service_times_up_to(self.profile, memory_mb, most) for memory_mb in self.memory_sizes)
+        return tuple(service_times_under(self.profile, memory_mb, most, self.mix) for memory_mb in self.memory_sizes)
 
     def function_at(self, memory_mb: int) -> str:
         """The function with so much memory, as a plan names it."""

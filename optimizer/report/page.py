@@ -25,7 +25,7 @@ from sluice.optimizer.report.evidence import Seen, on_trace, simulate_setting
 from sluice.optimizer.report.svg import inline_svg
 from sluice.optimizer.report.trace_plot import plot_trace
 from sluice.optimizer.report.wording import named, named_part, per_million
-from sluice.optimizer.service.times import service_times
+from sluice.optimizer.service.by_size import service_times_under
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.traces.trace import Trace
 
@@ -102,8 +102,7 @@ class Section:
 def report_page(subject: Subject, rng: np.random.Generator) -> str:
     """The page as HTML; ``rng`` draws the arrivals and the service times of the simulation."""
     page = _Page(subject, rng)
-    environment = Environment(loader=PackageLoader("sluice.optimizer.report", "."), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("template.html").render(
+    return rendered(
         title=f"{subject.model}: {wording.promise(subject.answer.slos)}",
         headline=wording.headline(subject.answer),
         verdict=page.verdict(),
@@ -114,6 +113,12 @@ def report_page(subject: Subject, rng: np.random.Generator) -> str:
     )
 
 
+def rendered(**parts: object) -> str:
+    """The template with its title, headline, verdict, settings, sections, assumptions and command."""
+    environment = Environment(loader=PackageLoader("sluice.optimizer.report", "."), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("template.html").render(**parts)
+
+
 class _Page:
     def __init__(self, subject: Subject, rng: np.random.Generator) -> None:
         self.subject = subject
@@ -121,7 +126,7 @@ class _Page:
         self.question = answer.question
         self.process = answer.question.arrivals
         best = answer.best
-        service = service_times(answer.question.profile, best.memory_mb, best.batch_size)
+        service = service_times_under(self.question.profile, best.memory_mb, best.batch_size, self.question.mix)
         self.workers = answer.simulated
         self.of_function = "" if answer.winner is best else "Of the function's best setting, which is not recommended here. "
         self.percentiles = sorted({*PERCENTILES, *(slo.percentile for slo in answer.slos)})
@@ -151,9 +156,9 @@ class _Page:
                 [
                     Cell(of.runs_on),
                     Cell(of.leaves),
-                    *map(_latency, of.latency.values()),
+                    *map(latency_cell, of.latency.values()),
                     Cell(f"{of.mean_batch_size:.2f}", of.mean_batch_size),
-                    _usd(of.cost.per_request),
+                    usd_cell(of.cost.per_request),
                 ],
             )
             for of in alternatives(self.answer)
@@ -187,8 +192,8 @@ class _Page:
             f"{self.of_function}Share of the requests answered within a latency, from the arrival of the request to its answer; on "
             f"the right the last tenth on a scale that gives each nine the same room. Dotted: what is promised. {runs}.",
             [
-                _svg(whole, "cdf", "Latency distribution"),
-                _svg(tail, "tail", "Tail of the latency distribution"),
+                svg(whole, "cdf", "Latency distribution"),
+                svg(tail, "tail", "Tail of the latency distribution"),
             ],
             [Table(head, rows, folded="Latency percentiles; of simulations with 95 % confidence intervals")],
         )
@@ -199,7 +204,7 @@ class _Page:
             Row(
                 milliseconds(point.latency),
                 [
-                    _usd(point.cost_per_request),
+                    usd_cell(point.cost_per_request),
                     Cell(f"{point.memory_mb} MB", point.memory_mb),
                     Cell(str(point.batch_size), point.batch_size),
                     Cell("-") if point.batch_size == 1 else Cell(wording.timeout(point), point.timeout),
@@ -211,7 +216,7 @@ class _Page:
             "frontier",
             "What a latency costs",
             f"The least bill of the function at which {percentile} is at most so long. Dotted: what is promised.",
-            [_svg(figures.frontier(self.answer), "frontier", f"Least cost by {percentile} latency")],
+            [svg(figures.frontier(self.answer), "frontier", f"Least cost by {percentile} latency")],
             beside=Table([f"{percentile} at most", "USD per million", "memory", "batch size", "timeout"], rows),
         )
 
@@ -230,8 +235,8 @@ class _Page:
             f"{self.of_function}How many requests leave together: as a share of the batches, and as requests see it, most of whom "
             "are in large ones.",
             [
-                _svg(figures.batch_sizes(pmf, seen, "batches"), "sizes", "Batch sizes, by batches"),
-                _svg(figures.batch_sizes(pmf, seen, "requests"), "sizes-of-requests", "Batch sizes, by requests"),
+                svg(figures.batch_sizes(pmf, seen, "batches"), "sizes", "Batch sizes, by batches"),
+                svg(figures.batch_sizes(pmf, seen, "requests"), "sizes-of-requests", "Batch sizes, by requests"),
             ],
             [Table(head, rows, folded="Every batch size")],
         )
@@ -240,10 +245,10 @@ class _Page:
         rate = self.process.arrival_rate
         costs = {of.name: of.cost for of in alternatives(self.answer, workers=3, runners_up=1)}
         terms = [cost.terms() for cost in costs.values()]
-        rows = [Row(named(term), [_usd(by_term[term]) for by_term in terms]) for term in terms[0]]
-        rows.append(Row("bill of what serves", [_usd(cost.per_request) for cost in costs.values()]))
-        rows.append(Row("all by the request", [_usd(cost.per_request + cost.beside) for cost in costs.values()]))
-        rows.append(Row(f"everything, at {rate:.4g} requests/s", [_usd(cost.in_all(rate)) for cost in costs.values()]))
+        rows = [Row(named(term), [usd_cell(by_term[term]) for by_term in terms]) for term in terms[0]]
+        rows.append(Row("bill of what serves", [usd_cell(cost.per_request) for cost in costs.values()]))
+        rows.append(Row("all by the request", [usd_cell(cost.per_request + cost.beside) for cost in costs.values()]))
+        rows.append(Row(f"everything, at {rate:.4g} requests/s", [usd_cell(cost.in_all(rate)) for cost in costs.values()]))
         parts = dict.fromkeys(part for cost in costs.values() for part in cost.fixed_terms)
         fixed = [Row(named_part(part), [_dollars(cost.fixed_terms.get(part, 0.0)) for cost in costs.values()]) for part in parts]
         fixed.append(Row("in all", [_dollars(cost.fixed_per_month) for cost in costs.values()]))
@@ -253,8 +258,8 @@ class _Page:
             "Left: what a request costs, term by term. Right: a month at this arrival rate, with what is paid whether or not a "
             "request comes.",
             [
-                _svg(figures.cost_breakdown(costs), "terms", "Cost per million requests, by term"),
-                _svg(figures.monthly_bill(costs, rate), "month", "Cost of a month"),
+                svg(figures.cost_breakdown(costs), "terms", "Cost per million requests, by term"),
+                svg(figures.monthly_bill(costs, rate), "month", "Cost of a month"),
             ],
             [
                 Table(["USD per million requests", *costs], rows, strong=[len(terms[0])]),
@@ -274,9 +279,9 @@ class _Page:
         as_is = Row(
             f"{self.process.arrival_rate:.4g} (as it is)",
             [
-                *(_latency(best.latency.percentile(slo.percentile)) for slo in answer.slos),
+                *(latency_cell(best.latency.percentile(slo.percentile)) for slo in answer.slos),
                 Cell(f"{best.mean_batch_size:.2f}", best.mean_batch_size),
-                _usd(best.cost.per_request),
+                usd_cell(best.cost.per_request),
                 Cell("yes" if answer.feasible else "no"),
             ],
         )
@@ -284,9 +289,9 @@ class _Page:
             Row(
                 f"{case.arrival_rate:.4g} ({100 * (case.factor - 1):+.0f} %)",
                 [
-                    *(_latency(case.latency[slo.name]) for slo in answer.slos),
+                    *(latency_cell(case.latency[slo.name]) for slo in answer.slos),
                     Cell(f"{case.mean_batch_size:.2f}", case.mean_batch_size),
-                    _usd(case.cost_per_request),
+                    usd_cell(case.cost_per_request),
                     Cell("yes" if case.keeps_slos else "no"),
                 ],
             )
@@ -317,7 +322,7 @@ class _Page:
         panels = []
         if trace is not None:
             head.append(f"trace ({len(trace)} arrivals, {trace.duration:.4g} s)")
-            panels.append(_svg(plot_trace(trace, process), "trace", "The trace and its fit"))
+            panels.append(svg(plot_trace(trace, process), "trace", "The trace and its fit"))
         return Section("arrivals", "Arrivals", caption, panels, [Table(head, rows)], wide=True)
 
     def assumptions(self) -> list[tuple[str, str]]:
@@ -344,15 +349,18 @@ class _Page:
         return facts
 
 
-def _svg(figure: Figure, name: str, title: str) -> Markup:
+def svg(figure: Figure, name: str, title: str) -> Markup:
+    """A figure to stand in a page."""
     return Markup(inline_svg(figure, name, title))
 
 
-def _latency(seconds: float) -> Cell:
+def latency_cell(seconds: float) -> Cell:
+    """Seconds, as a table shows a latency."""
     return Cell(milliseconds(seconds), seconds)
 
 
-def _usd(per_request: float) -> Cell:
+def usd_cell(per_request: float) -> Cell:
+    """USD per request, as a table shows a cost."""
     return Cell(per_million(per_request) if per_request else "0", per_request)
 
 
@@ -365,7 +373,7 @@ def _percentile(law: LatencyPrediction | Seen, percentile: float) -> Cell:
     if seconds is None:
         return Cell("-")
     if not isinstance(law, Seen) or percentile not in law.estimates:
-        return _latency(seconds)
+        return latency_cell(seconds)
     return _estimate(law.estimates[percentile])
 
 

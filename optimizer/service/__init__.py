@@ -1,7 +1,8 @@
-"""How long a batch takes: service times from a profile, and laws of one server's."""
+"""How long a batch takes: service times from a profile, by size of its requests too, and laws of one server's."""
 
 from __future__ import annotations
 
+from sluice.optimizer.service.by_size import MixedServiceTimes, ServiceBySize, service_by_size, service_times_under
 from sluice.optimizer.service.law import (
     EmpiricalLaw,
     ScaledLaw,
@@ -13,14 +14,18 @@ from sluice.optimizer.service.law import (
     hyperexponential,
     law_named,
 )
+from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.smoothing import Smoothed, smooth, smoothed_profile
 from sluice.optimizer.service.times import ServiceTimes, service_times, service_times_up_to
 
 __all__ = [
     "EmpiricalLaw",
+    "MixedServiceTimes",
     "ScaledLaw",
+    "ServiceBySize",
     "ServiceLaw",
     "ServiceTimes",
+    "SizeMix",
     "Smoothed",
     "deterministic",
     "erlang",
@@ -28,7 +33,9 @@ __all__ = [
     "gamma",
     "hyperexponential",
     "law_named",
+    "service_by_size",
     "service_times",
+    "service_times_under",
     "service_times_up_to",
     "smooth",
     "smoothed_profile",

@@ -9,12 +9,13 @@ millisecond, which is what is billed, below the largest before it is taken for n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.optimizer.arrays import Array
 
 NOISE = 0.10  # the part by which a larger batch may measure quicker
@@ -81,13 +82,13 @@ class ServiceTimes:
         """
         if not 1 <= batch_size <= self.max_batch_size:
             raise InvalidInput("batch_size", batch_size, f"1 to {self.max_batch_size}, as the profile measured")
-        return ServiceTimes(
-            self.memory_mb,
-            self.seconds[:batch_size],
-            self.overhead[:batch_size],
-            self.billed_duration[:batch_size],
-            self.quantile_levels,
-        )
+        parts = (self.seconds[:batch_size], self.overhead[:batch_size], self.billed_duration[:batch_size])
+        return ServiceTimes(self.memory_mb, *parts, self.quantile_levels)
+
+    def at_levels(self, levels: Array) -> ServiceTimes:
+        """The same with its quantile functions at other ``levels``, (n_levels,), those that it has among them."""
+        seconds = np.array([np.interp(levels, self.quantile_levels, row) for row in self.seconds])
+        return replace(self, seconds=seconds, quantile_levels=levels)
 
     def mean_billed(self, granularity: float) -> Array:
         """Mean billed seconds by batch size, (max_batch_size,), each invocation rounded up to a multiple of ``granularity`` (s).
@@ -123,8 +124,13 @@ def service_times(profile: ServiceProfile, memory_mb: int, max_batch_size: int |
     ------
     InvalidInput
         A memory size that was not measured; a batch size beyond the measured; no measurement of a single request; a linear
-        profile without an end; a service time that falls with the batch size by more than noise.
+        profile without an end; a service time that falls with the batch size by more than noise; a profile with sizes, whose
+        requests are of a mix (``by_size``).
     """
+    if profile.sizes:
+        ends = f"{profile.sizes[0]:g} to {profile.sizes[-1]:g}"
+        needed = f"how large requests are (--sizes, --size-column), as the profile tells them apart ({ends})"
+        raise InvalidInput("sizes", NOT_GIVEN, needed)
     if memory_mb < 1:
         raise InvalidInput("memory_mb", memory_mb, "an integer >= 1")
     if profile.service_time is not None:
@@ -179,11 +185,16 @@ def _quantiles(point: ProfilePoint, levels: Array) -> Array:
     return np.asarray(np.interp(levels, q, seconds))
 
 
+def falls_beyond_noise(mean: Array | float, before: Array | float) -> NDArray[np.bool_]:
+    """Whether a mean (s) is quicker than that of less work by more than noise."""
+    return np.asarray(mean < before - np.maximum(NOISE * np.asarray(before), _MEASURED_GRANULARITY))
+
+
 def _refuse_falling(points: list[ProfilePoint]) -> None:
     slowest = points[0]
     for point in points:
         mean = slowest.service_time.mean
-        if point.service_time.mean < mean - max(NOISE * mean, _MEASURED_GRANULARITY):
+        if falls_beyond_noise(point.service_time.mean, mean):
             raise InvalidInput(
                 f"service_time.mean at memory_mb {point.memory_mb}, batch_size {point.batch_size}",
                 point.service_time.mean,

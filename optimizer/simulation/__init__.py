@@ -16,6 +16,7 @@ from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Envir
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate, simulate_deployment, simulate_schedule
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
+from sluice.optimizer.simulation.sized_run import SizedQueue, SizedRun, simulate_sizes
 from sluice.optimizer.simulation.statistics import RunStatistics, Series, cheapest_kept
 from sluice.optimizer.simulation.streaming import simulate_deployments
 
@@ -36,6 +37,8 @@ __all__ = [
     "Series",
     "ServiceTimes",
     "SimulationResult",
+    "SizedQueue",
+    "SizedRun",
     "TraceArrivals",
     "cheapest_kept",
     "mmpp2",
@@ -45,4 +48,5 @@ __all__ = [
     "simulate_deployment",
     "simulate_deployments",
     "simulate_schedule",
+    "simulate_sizes",
 ]

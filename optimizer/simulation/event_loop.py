@@ -154,10 +154,19 @@ def simulate_schedule(
     return simulate_deployment(Deployment(schedule, service), arrival_times, rng)
 
 
-def simulate_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.Generator) -> SimulationResult:
-    """As ``simulate``, with all that a deployment may have."""
+def simulate_deployment(
+    deployment: Deployment, arrival_times: Array, rng: np.random.Generator, sizes: Array | None = None
+) -> SimulationResult:
+    """As ``simulate``, with all that a deployment may have.
+
+    Parameters
+    ----------
+    sizes : array, shape (n_requests,), optional
+        Those of the requests: a batch takes as long as its largest member has it. Its service times must tell sizes apart
+        (``MixedServiceTimes``), and without ``sizes`` are those of their mix.
+    """
     schedule, times = deployment.schedule, checked_times(arrival_times)
-    progress = QueueRun(deployment, rng).feed(times, last=True)
+    progress = QueueRun(deployment, rng, sizes is not None).feed(times, True, sizes)
     batches = progress.batches
     servers = schedule.servers_in_force
     constant = servers is not None and bool((servers == servers[0]).all())

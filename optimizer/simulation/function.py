@@ -9,7 +9,9 @@ from sluice.batching.documents import ServiceProfile
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import Billing, invocation_costs
-from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.service.by_size import service_times_under
+from sluice.optimizer.service.mix import SizeMix
+from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Deployment, Environments
 from sluice.optimizer.simulation.schedule import Schedule
 
@@ -29,6 +31,8 @@ class Function:
         ``None``: one for every batch, warm. A cold start takes the INIT of the profile where that was measured at the memory size.
     max_batch_size : int
         Cut to what the profile speaks of.
+    mix : SizeMix or None
+        The sizes of the requests, drawn independently, where the profile tells them apart.
     """
 
     profile: ServiceProfile
@@ -36,11 +40,12 @@ class Function:
     billing: Billing = field(default_factory=Billing)
     environments: Environments | None = None
     max_batch_size: int = LARGEST_BATCH
+    mix: SizeMix | None = None
 
     @cached_property
     def service(self) -> ServiceTimes:
         """Its service times."""
-        return service_times_up_to(self.profile, self.memory_mb, self.max_batch_size)
+        return service_times_under(self.profile, self.memory_mb, self.max_batch_size, self.mix)
 
     @property
     def cost_by_batch(self) -> Array:

@@ -64,6 +64,15 @@ class Times(NamedTuple):
     overhead: Array
 
 
+class BySize(NamedTuple):
+    """The same by the size of the largest member, with the ``sizes`` in front, (n_sizes,); none: not told apart."""
+
+    sizes: Array
+    levels: Array
+    seconds: Array
+    overhead: Array
+
+
 class Environments(NamedTuple):
     """The environments of the function.
 
@@ -116,19 +125,22 @@ def run(
     by_function: Times,
     environments: Environments,
     uniforms: Array,
+    request_sizes: Array,
+    padded_by_server: BySize,
+    padded_by_function: BySize,
     state: State,
     records: Records,
 ) -> int:
     """Go on to the end of the chunk; the number of batches recorded.
 
     ``arrivals`` begin with those that wait since the last chunk. ``uniforms`` (empty: service times are deterministic): the k-th
-    batch to leave has the k-th.
+    batch to leave has the k-th. ``request_sizes`` are those of the ``arrivals`` (empty: not told apart).
     """
     counts, clock, busy, late, running, idle = state
     head, tail, rule, swap, n_busy, n_running, idle_from, idle_to = counts
     wake_at, tokens, counted_at = clock
     n, last_row, last_overflow = len(arrivals), rules.hold.shape[1] - 1, len(overflow.hold) - 1
-    overflows, adapts = last_overflow > 0, len(rules.up) > 0
+    overflows, adapts, sized = last_overflow > 0, len(rules.up) > 0, len(request_sizes) > 0
     drop_after, servers = rules.drop_after[rule], rules.servers[swap]
     unmarked = late[:0]
     swap_at = rules.swap_times[swap] if swap < len(rules.swap_times) else np.inf
@@ -216,7 +228,11 @@ def run(
                             wake_at = min(wake_at, max(now + (1.0 - tokens) / environments.scaling_rate, np.nextafter(now, np.inf)))
                         break
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
-            response = _response(by_function, size, level) if elastic else _response(by_server, size, level)
+            if sized:
+                largest = request_sizes[head : head + size].max()
+                response = _padded(padded_by_function if elastic else padded_by_server, size, level, largest)
+            else:
+                response = _response(by_function, size, level) if elastic else _response(by_server, size, level)
             if mark == FUNCTION + COLD:
                 response += environments.init_duration
             records.first[n_batches] = head
@@ -247,6 +263,19 @@ def _response(times: Times, size: int, level: float) -> float:
     below = above - 1
     slope = (seconds[row, above] - seconds[row, below]) / (levels[above] - levels[below])
     return float(slope * (level - levels[below]) + seconds[row, below] + times.overhead[row])
+
+
+@compiled
+def _padded(by_size: BySize, size: int, level: float, largest: float) -> float:
+    """The same of a batch whose largest member has the size ``largest``: linear between the sizes, constant below."""
+    sizes, seconds, overhead = by_size.sizes, by_size.seconds, by_size.overhead
+    above = np.searchsorted(sizes, largest)
+    at = Times(by_size.levels, seconds[above], overhead[above])
+    response = _response(at, size, level)
+    if above == 0 or largest == sizes[above]:
+        return response
+    smaller = _response(Times(by_size.levels, seconds[above - 1], overhead[above - 1]), size, level)
+    return float(smaller + (response - smaller) * (largest - sizes[above - 1]) / (sizes[above] - sizes[above - 1]))
 
 
 @compiled

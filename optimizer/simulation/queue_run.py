@@ -8,8 +8,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.by_size import MixedServiceTimes
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation import queue_loop
 from sluice.optimizer.simulation.deployment import Deployment, Environments
@@ -17,6 +18,7 @@ from sluice.optimizer.simulation.queue_loop import ELASTIC, Records, State
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
+_NO_SIZES = queue_loop.BySize(np.empty(0), np.empty(0), np.empty((0, 0, 0)), np.empty((0, 0)))
 _NO_TABLE = queue_loop.Overflow(np.empty(0), np.empty(0, dtype=np.int64))
 
 
@@ -43,9 +45,12 @@ class Progress:
 
 
 class QueueRun:
-    """A deployment under way. Uniform numbers for service times are taken from ``rng``: at most one for each request."""
+    """A deployment under way. Uniform numbers for service times are taken from ``rng``: at most one for each request.
 
-    def __init__(self, deployment: Deployment, rng: np.random.Generator) -> None:
+    Where the requests are ``sized`` a batch takes as long as its members' own sizes have it, and not as the mix of sizes.
+    """
+
+    def __init__(self, deployment: Deployment, rng: np.random.Generator, sized: bool = False) -> None:
         schedule, overflow, adaptation = deployment.schedule, deployment.overflow, deployment.adaptation
         n_swaps = len(schedule.swap_times)
         servers = schedule.servers_in_force
@@ -65,7 +70,9 @@ class QueueRun:
         if overflow is not None:
             self._overflow = queue_loop.Overflow(np.array(overflow.policy.hold), np.array(overflow.policy.take, dtype=np.int64))
         function = deployment.service if overflow is None else overflow.service
+        self._sized = sized
         self._by_server, self._by_function = _times(deployment.service), _times(function)
+        self._padded = (_by_size(deployment.service, sized), _by_size(function, sized))
         # The rule is read at completions too, where requests grew too old meanwhile: a function that drops must know of them.
         drops = (schedule.elastic or overflow is not None) and bool((schedule.drop_after < np.inf).any())
         self._environments = _environments(deployment.function_environments, drops)
@@ -81,11 +88,16 @@ class QueueRun:
             none,
             none,
         )
-        self._waiting = none
+        self._waiting = self._waiting_sizes = none
 
-    def feed(self, arrival_times: Array, last: bool) -> Progress:
-        """Go on with the arrivals at these times, s, ascending and not before those fed already; ``last``: there are no more."""
+    def feed(self, arrival_times: Array, last: bool, sizes: Array | None = None) -> Progress:
+        """Go on with the arrivals at these times, s, ascending and not before those fed already; ``last``: there are no more.
+
+        ``sizes`` are those of the arrivals, where requests are sized.
+        """
         arrivals = np.concatenate([self._waiting, arrival_times]) if len(self._waiting) else arrival_times
+        request_sizes = self._waiting_sizes if sizes is None else np.concatenate([self._waiting_sizes, sizes])
+        self._check_sizes(request_sizes, len(arrivals))
         n, n_waited = len(arrivals), len(self._waiting)
         if self._random and n > len(self._uniforms):
             self._uniforms = np.concatenate([self._uniforms, self._rng.random(n - len(self._uniforms))])
@@ -95,14 +107,21 @@ class QueueRun:
             np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n), np.empty(n), np.empty(n, dtype=np.uint8)
         )
         given = (self._rules, self._overflow, self._by_server, self._by_function, self._environments)
-        n_batches = queue_loop.run(arrivals, last, *given, self._uniforms, state, records)
+        n_batches = queue_loop.run(arrivals, last, *given, self._uniforms, request_sizes, *self._padded, state, records)
         head = int(state.counts[0])
         state.counts[:2] -= head
-        self._waiting = np.array(arrivals[head:])
+        self._waiting, self._waiting_sizes = np.array(arrivals[head:]), np.array(request_sizes[head:])
         self._uniforms = self._uniforms[n_batches:]
-        first, sizes, dispatched, responses, marks = records
-        batches = Records(first[:n_batches], sizes[:n_batches], dispatched[:n_batches], responses[:n_batches], marks[:n_batches])
+        first, members, dispatched, responses, marks = records
+        batches = Records(first[:n_batches], members[:n_batches], dispatched[:n_batches], responses[:n_batches], marks[:n_batches])
         return Progress(arrivals, n_waited, batches, head)
+
+    def _check_sizes(self, sizes: Array, n: int) -> None:
+        require(len(sizes) == n * self._sized, "sizes", len(sizes), "one for each arrival, or none")
+        if self._sized:
+            end = min(float(of.sizes[-1]) for of in self._padded)
+            largest = float(sizes.max(initial=0.0))
+            require(0 <= largest <= end, "size", largest, f"at most {end:g}, the largest that the service times speak of")
 
     def _with_room(self, n: int) -> State:
         """The state in arrays that ``n`` more batches fit into; no more are under way than there are servers."""
@@ -141,6 +160,15 @@ def checked_times(arrival_times: Array) -> Array:
 
 def _times(service: ServiceTimes) -> queue_loop.Times:
     return queue_loop.Times(service.quantile_levels, np.ascontiguousarray(service.seconds), service.overhead)
+
+
+def _by_size(service: ServiceTimes, sized: bool) -> queue_loop.BySize:
+    if not sized:
+        return _NO_SIZES
+    if not isinstance(service, MixedServiceTimes):
+        raise InvalidInput("sizes", "given", "none, as the service times do not tell sizes apart")
+    of = service.by_size
+    return queue_loop.BySize(of.sizes, of.quantile_levels, np.ascontiguousarray(of.seconds(of.sizes)), of.overhead(of.sizes))
 
 
 def _longer(values: NDArray[Scalar], length: int) -> NDArray[Scalar]:

@@ -8,8 +8,10 @@ from rich.table import Table
 from sluice.batching.documents import write
 from sluice.cli import output
 from sluice.cli.trace_options import TraceOptions, trace_options
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, dispersion_of_counts, mmpp2_rates
 from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals, require_model
+from sluice.optimizer.service import SizeMix
 from sluice.optimizer.traces import TraceStatistics, judge_stationarity
 
 
@@ -52,6 +54,19 @@ def command(trace: TraceOptions, model: str, plot: str | None, out: str | None, 
         output.print_json(document)
         return
     _show(fitted)
+    if observed.sizes is not None:
+        output.stdout.print(_sizes(observed.sizes, observed.size_correlations()))
+
+
+def _sizes(sizes: Array, correlations: tuple[float, float] | None) -> str:
+    """What is said of the sizes of the requests, and whether they are independent, as predictions take them to be."""
+    mix = SizeMix.of(sizes)
+    quantiles = ", ".join(f"p{100 * q:g} {mix.quantile(q):g}" for q in (0.5, 0.95, 0.99))
+    of_next, of_gap = correlations or (0.0, 0.0)
+    return (
+        f"sizes: mean {mix.mean:.4g}, {quantiles}, largest {mix.largest:g}; correlation of consecutive ones {of_next:.3f}, "
+        f"with the gap before {of_gap:.3f}"
+    )
 
 
 def _show(fitted: ArrivalFit) -> None:

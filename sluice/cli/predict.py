@@ -10,6 +10,7 @@ from sluice.cli import output
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
+from sluice.cli.size_options import mix_options
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, cold_start_probability_of
 from sluice.optimizer.function import METHODS, predict_latency
@@ -17,12 +18,13 @@ from sluice.optimizer.recommend import PERCENTILES
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
 from sluice.optimizer.report.wording import priced
-from sluice.optimizer.service import service_times
+from sluice.optimizer.service import SizeMix, service_times_under
 
 
 @click.command("predict")
 @arrival_options
 @profile_option
+@mix_options
 @click.option("--memory", "memory_mb", type=int, required=True, metavar="MB", help="Memory size.")
 @click.option("-b", "--batch-size", type=int, required=True, help="Largest batch; 1 is no batching.")
 @click.option("-t", "--timeout", type=float, required=True, metavar="SECONDS", help="Longest wait for a batch to fill.")
@@ -45,6 +47,8 @@ from sluice.optimizer.service import service_times
 def command(
     arrivals: ArrivalDocument,
     profile: ServiceProfile,
+    mix: SizeMix | None,
+    size_column: str | None,
     memory_mb: int,
     batch_size: int,
     timeout: float,
@@ -55,7 +59,7 @@ def command(
 ) -> None:
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
     process = ArrivalProcess.of(arrivals)
-    service = service_times(profile, memory_mb, batch_size)
+    service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)
     cold = cold_start_probability_of(process.arrival_rate, prediction.batch_size_pmf, service)
     cost = billing.cost(prediction.batch_size_pmf, service, profile)

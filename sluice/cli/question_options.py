@@ -8,22 +8,29 @@ from typing import Any
 import click
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
+from sluice.batching.errors import require
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
+from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
 from sluice.optimizer.recommend.question import MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.service import SizeMix
 
 
 def question_options(command: Command) -> Command:
-    """All of a question; the command gets ``question: Question``, and ``arrivals: ArrivalDocument`` as it was told."""
+    """All of a question; the command gets ``question: Question``, and ``arrivals: ArrivalDocument`` as it was told.
+
+    Of ``mix_options`` it gets ``size_column``, which is the trace's.
+    """
 
     @arrival_options
     @profile_option
+    @mix_options
     @slo_options()
     @goal_options
     @limit_options
@@ -42,6 +49,7 @@ def question_options(command: Command) -> Command:
         *,
         arrivals: ArrivalDocument,
         profile: ServiceProfile,
+        mix: SizeMix | None,
         slos: tuple[Slo, ...],
         goal: Goal,
         limits: Limits,
@@ -50,10 +58,13 @@ def question_options(command: Command) -> Command:
         billing: Billing,
         **others: Any,
     ) -> Any:
+        if mix is not None:
+            needless = "none beside sizes: classes are made for the function alone"
+            require(not worker_texts and not provisioned, "worker", [*worker_texts, "provisioned"], needless)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
-        question = Question(ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal)
+        question = Question(ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal, mix=mix)
         return command(question=question, arrivals=arrivals, **others)
 
     return with_question

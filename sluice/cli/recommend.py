@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 import numpy as np
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from sluice.batching.documents import ArrivalDocument, write
-from sluice.batching.errors import InvalidInput
+from sluice.batching.documents import ArrivalDocument, RequestSize
+from sluice.batching.errors import InvalidInput, require
 from sluice.cli import output
+from sluice.cli.answered import Answered
 from sluice.cli.command_line import command_line
 from sluice.cli.cost_table import cost_table
 from sluice.cli.measured import read_measured
 from sluice.cli.question_options import question_options
+from sluice.cli.recommend_sizes import answered_by_size
+from sluice.cli.size_options import class_options
 from sluice.optimizer.recommend import Answer, Question, recommend
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import wording
@@ -27,6 +31,7 @@ from sluice.optimizer.traces.trace import read_trace
 
 @click.command("recommend")
 @question_options
+@class_options
 @click.option(
     "--model",
     metavar="NAME",
@@ -34,7 +39,7 @@ from sluice.optimizer.traces.trace import read_trace
 )
 @click.option("--out", metavar="FILE", help="Write the plan here.")
 @click.option("--report", metavar="FILE", help="Write a page about the answer here: HTML, one file.")
-@click.option("--trace", metavar="FILE", help="For the report: a trace to run what is recommended on.")
+@click.option("--trace", metavar="FILE", help="For the report, or with sizes: a trace to run what is recommended on.")
 @click.option("--measured", metavar="FILE", help="For the report: latencies that `sluice replay --out` measured.")
 @output.json_option
 @click.pass_context
@@ -42,6 +47,9 @@ def command(
     context: click.Context,
     question: Question,
     arrivals: ArrivalDocument,
+    size_column: str | None,
+    most_classes: int,
+    size: RequestSize,
     model: str | None,
     out: str | None,
     report: str | None,
@@ -53,33 +61,36 @@ def command(
 
     Of the function memory size, batch size and holds; of workers their number and table; of both also when the function takes over.
     """
+    sized = question.mix is not None
     for name, path in (("trace", trace), ("measured", measured)):
-        if path is not None and report is None:
+        if path is not None and report is None and not (sized and name == "trace"):
             raise InvalidInput(name, path, "only with --report, which shows it")
+    require(measured is None or not sized, "measured", measured, "none beside sizes")
     model = question.profile.model if model is None else model
     seen = read_measured(measured) if measured is not None else None
-    observed = read_trace(trace) if trace is not None else None
+    observed = read_trace(trace, size_column=size_column) if trace is not None else None
+    made_at = datetime.now(UTC)
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("searching", total=1.0)
-        answer = recommend(question, lambda fraction: progress.update(task, completed=fraction))
-    made_at = datetime.now(UTC)
-    plan = answer.plan(model, arrivals, made_at)
-    if out is not None:
-        output.write_file(out, write(plan))
-    if report is not None:
-        from sluice.optimizer.report.page import (  # with matplotlib, which takes longer to import than the search
-            Subject,
-            report_page,
-        )
 
-        with output.stderr.status("drawing ..."):
-            subject = Subject(answer, arrivals, model, command_line(context), made_at, observed, seen)
-            page = report_page(subject, np.random.default_rng(0))
-        output.write_file(report, page.encode())
-    if as_json:
-        output.print_json(answer_document(answer, plan))
-    else:
-        _show(answer)
+        def on_progress(fraction: float) -> None:
+            progress.update(task, completed=fraction)
+
+        if sized:
+            titled = (model, command_line(context), made_at)
+            answered = answered_by_size(question, arrivals, most_classes, size, observed, titled, on_progress)
+        else:
+            answer = recommend(question, on_progress)
+            subject = (answer, arrivals, model, command_line(context), made_at, observed, seen)
+            plan = answer.plan(model, arrivals, made_at)
+            answered = Answered(plan, lambda: _page(*subject), lambda: answer_document(answer, plan), lambda: _show(answer))
+    answered.give(out, report, as_json)
+
+
+def _page(*subject: Any) -> str:
+    from sluice.optimizer.report.page import Subject, report_page  # with matplotlib, which takes longer to import than the search
+
+    return report_page(Subject(*subject), np.random.default_rng(0))
 
 
 def _show(answer: Answer) -> None:

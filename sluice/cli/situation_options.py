@@ -15,11 +15,13 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import perhaps_arrivals, profile_option
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
+from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload
 from sluice.optimizer.billing import Billing
+from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation import Environments, Function
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.function import LARGEST_BATCH
@@ -32,6 +34,7 @@ PAST = 0.5
 def situation_options(command: Command) -> Command:
     """All of a situation; the command gets ``situation: Situation``, and ``seed``."""
 
+    @mix_options
     @workload_options
     @function_options
     @click.option(
@@ -51,13 +54,14 @@ def situation_options(command: Command) -> Command:
         workload: Workload,
         any_function: Function,
         memory_mb: int | None,
+        size_column: str | None,
         worker_text: str | None,
         servers: int | None,
         slos: tuple[Slo, ...],
         **others: Any,
     ) -> Any:
         prices, largest = any_function.billing.prices, any_function.max_batch_size
-        worker = None if worker_text is None else read_worker(worker_text, prices, largest)
+        worker = None if worker_text is None else read_worker(worker_text, prices, largest, any_function.mix)
         return command(situation=Situation(workload, any_function, slos, memory_mb, worker, servers), **others)
 
     return with_situation
@@ -115,7 +119,10 @@ def workload_options(command: Command) -> Command:
 
 
 def function_options(command: Command) -> Command:
-    """A function and how its platform runs and bills it; the command gets ``any_function: Function``, and ``memory_mb``."""
+    """A function and how its platform runs and bills it; the command gets ``any_function: Function``, and ``memory_mb``.
+
+    The ``mix`` of ``mix_options`` is the function's.
+    """
 
     @profile_option
     @click.option(
@@ -128,6 +135,7 @@ def function_options(command: Command) -> Command:
     def with_function(
         *,
         profile: ServiceProfile,
+        mix: SizeMix | None,
         memory_mb: int | None,
         max_batch_size: int,
         environments: Environments,
@@ -141,7 +149,7 @@ def function_options(command: Command) -> Command:
             environments = replace(environments, init_duration=init_duration)
         sizes = profile.memory_sizes if memory_mb is None else [memory_mb]
         require(bool(sizes), "memory", None, "a memory size (MB), as a linear profile names none")
-        any_function = Function(profile, sizes[-1], billing, environments, max_batch_size)
+        any_function = Function(profile, sizes[-1], billing, environments, max_batch_size, mix)
         return command(any_function=any_function, memory_mb=memory_mb, **others)
 
     return with_function

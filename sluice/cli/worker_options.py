@@ -8,10 +8,11 @@ from sluice.batching.errors import InvalidInput
 from sluice.cli.arrival_options import read_profile
 from sluice.optimizer.billing import Prices
 from sluice.optimizer.recommend import WorkerOffer, machine_offer
+from sluice.optimizer.service import SizeMix
 
 
-def read_worker(text: str, prices: Prices, max_batch_size: int) -> WorkerOffer:
-    """The offer that is meant.
+def read_worker(text: str, prices: Prices, max_batch_size: int, mix: SizeMix | None = None) -> WorkerOffer:
+    """The offer that is meant; of a profile that tells sizes apart, for requests of a mix of sizes.
 
     Raises
     ------
@@ -25,4 +26,5 @@ def read_worker(text: str, prices: Prices, max_batch_size: int) -> WorkerOffer:
         per_hour = float(price)
     except ValueError:
         per_hour = prices.machine(price)
-    return machine_offer(f"{Path(path).stem}:{price}", read_profile(path, "--worker"), per_hour, max_batch_size)
+    profile = read_profile(path, "--worker")
+    return machine_offer(f"{Path(path).stem}:{price}", profile, per_hour, max_batch_size, mix if profile.sizes else None)

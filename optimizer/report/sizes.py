@@ -1,0 +1,160 @@
+"""What is told of an answer to requests of different size: sentences, rows of tables, the JSON document, the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluice.batching.documents import Plan, PolicyDocument
+from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.recommend import FunctionSetting, SizedAnswer
+from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
+from sluice.optimizer.recommend.size_classes import WORTH
+from sluice.optimizer.recommend.words import leaves, milliseconds
+from sluice.optimizer.report.documents import Document, cost_document, estimate_document, prices_document
+from sluice.optimizer.report.wording import per_million, promise
+from sluice.optimizer.simulation.sized_run import SizedRun
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A way to serve some of the requests, or all: its ``share`` of them, and seconds and USD per request.
+
+    ``latency`` has the percentiles of the SLOs by name, ``simulated`` the first of them on the trace, ``None`` where there is none.
+    """
+
+    name: str
+    share: float
+    runs_on: str
+    leaves: str
+    latency: dict[str, float]
+    simulated: float | None
+    mean_batch_size: float
+    cost: float
+
+
+def headline(answer: SizedAnswer) -> str:
+    """What to do and what it saves, in one sentence."""
+    usd = per_million(answer.cost.per_request)
+    if len(answer.classes) == 1:
+        return f"{answer.classes[0].best.instruction[:-1]}, without regard to size: {usd} USD per million requests."
+    named = [f"up to {of.up_to:g} {_setting(of.best)}" for of in answer.classes]
+    text = f"Batch by size, in {len(answer.classes)} queues: {', '.join(named)}: {usd} USD per million requests"
+    if answer.one_queue is None:
+        return f"{text}; without regard to size no setting keeps the SLO."
+    whole = per_million(answer.one_queue.cost.per_request)
+    return f"{text}, {100 * (answer.saving or 0.0):.3g} % less than without regard to size ({whole})."
+
+
+def verdict(answer: SizedAnswer, run: SizedRun | None) -> list[str]:
+    """Whether the SLOs are kept, what classes are worth, what was simulated."""
+    slos, law = answer.question.slos, answer.latency
+    reached = " and ".join(f"{slo.name} {milliseconds(law.percentile(slo.percentile))}" for slo in slos)
+    sentences = [f"{promise(slos)}: kept in every class; of all requests, by prediction {reached}."]
+    least = {k: usd for k, usd in answer.by_number.items() if usd < float("inf")}
+    counted = ", ".join(f"{k}: {per_million(usd)}" for k, usd in least.items())
+    sentences.append(
+        f"USD per million by number of classes: {counted}. Of those within {100 * WORTH:g} % of the least the fewest are taken"
+        + ("; size classes are worth nothing here." if len(answer.classes) == 1 else ".")
+    )
+    sentences += _buffer(answer)
+    if run is not None:
+        slo = slos[0]
+        value, low, high = run.percentile(slo.percentile)
+        sentences.append(
+            f"On the trace, every request with its own size: {slo.name} {milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} "
+            f"with 95 % confidence), {per_million(run.cost_per_request)} USD per million."
+        )
+    return sentences
+
+
+def _buffer(answer: SizedAnswer) -> list[str]:
+    """What a month costs with the buffer and without, all that is fixed and metered beside it included."""
+    fixed, rate = answer.cost.fixed_per_month, answer.question.arrivals.arrival_rate
+    if answer.no_batching is None or not fixed:
+        return []
+    with_it, without = (SECONDS_PER_MONTH * rate * cost.in_all(rate) for cost in (answer.cost, answer.no_batching.cost))
+    pays = "it pays" if with_it < without else "do not deploy one for this alone"
+    return [
+        f"With the buffer, {fixed:.2f} USD per month, a month costs {with_it:.2f} USD at {rate:.4g} requests/s; calling the "
+        f"function directly {without:.2f}: {pays}."
+    ]
+
+
+def rows(answer: SizedAnswer, run: SizedRun | None) -> list[ClassRow]:
+    """The classes by size, all of them together, and what they are compared with."""
+    slos = answer.question.slos
+    first = slos[0].percentile
+
+    def row(name: str, share: float, setting: FunctionSetting, simulated: float | None = None) -> ClassRow:
+        latency = {slo.name: setting.latency.percentile(slo.percentile) for slo in slos}
+        what = (setting.runs_on, leaves(setting.policy), latency, simulated, setting.mean_batch_size, setting.cost.per_request)
+        return ClassRow(name, share, *what)
+
+    found = [
+        row(f"up to {of.up_to:g}", of.share, of.best, None if run is None else run.percentile_of_class(k, first))
+        for k, of in enumerate(answer.classes)
+    ]
+    law, seen = answer.latency, None if run is None else run.percentile(first).value
+    latency = {slo.name: law.percentile(slo.percentile) for slo in slos}
+    found.append(ClassRow("recommended", 1.0, "", "", latency, seen, law.mean_batch_size, answer.cost.per_request))
+    others = (("without regard to size", answer.one_queue), ("no batching", answer.no_batching))
+    return found + [row(name, 1.0, setting) for name, setting in others if setting is not None]
+
+
+def compared(answer: SizedAnswer) -> dict[str, BatchCost]:
+    """The cost of what is recommended, and of what it is compared with, by name."""
+    others = {"without regard to size": answer.one_queue, "no batching": answer.no_batching}
+    return {"recommended": answer.cost} | {name: setting.cost for name, setting in others.items() if setting is not None}
+
+
+def sized_document(answer: SizedAnswer, plan: Plan, run: SizedRun | None) -> Document:
+    """An answer, with the plan made of it and what it did on a trace."""
+    question, rate = answer.question, answer.question.arrivals.arrival_rate
+    mix = question.mix
+    assert mix is not None
+
+    def setting(of: FunctionSetting | None) -> Document | None:
+        if of is None:
+            return None
+        return {
+            "memory_mb": of.memory_mb,
+            "batch_size": of.batch_size,
+            "policy": PolicyDocument.of(of.policy),
+            "latency": prediction_of(of, shown_percentiles(question.slos)).latency,
+            "mean_batch_size": of.mean_batch_size,
+            "cost": cost_document(of.cost, rate),
+        }
+
+    return {
+        "version": 1,
+        "plan": plan,
+        "slos": list(question.slos),
+        "arrival_rate": rate,
+        "sizes": {"mean": mix.mean, "largest": mix.largest, "different": len(mix.values)},
+        "classes": [{"above": of.above, "up_to": of.up_to, "share": of.share, **(setting(of.best) or {})} for of in answer.classes],
+        "cost": cost_document(answer.cost, rate),
+        "without_regard_to_size": setting(answer.one_queue),
+        "no_batching": setting(answer.no_batching),
+        "saving": answer.saving,
+        "cost_by_number_of_classes": {str(k): usd if usd < float("inf") else None for k, usd in answer.by_number.items()},
+        "boundaries": list(answer.boundaries),
+        "simulated": None if run is None else _run_document(answer, run),
+        "prices": prices_document(question.billing.prices),
+    }
+
+
+def _run_document(answer: SizedAnswer, run: SizedRun) -> Document:
+    slos = answer.question.slos
+    return {
+        "n_requests": len(run.latency),
+        "latency": {slo.name: estimate_document(run.percentile(slo.percentile)) for slo in slos},
+        "late": [float((run.latency > slo.latency).mean()) for slo in slos],
+        "of_class": [{slo.name: run.percentile_of_class(k, slo.percentile) for slo in slos} for k in range(len(answer.classes))],
+        "mean_batch_size": run.mean_batch_size,
+        "cost_per_request": run.cost_per_request,
+    }
+
+
+def _setting(setting: FunctionSetting) -> str:
+    return f"({leaves(setting.policy)}, {setting.runs_on})"

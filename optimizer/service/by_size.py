@@ -1,0 +1,285 @@
+"""Service times over batch and size, and those of batches whose members have the sizes of a mix (docs/model.md, section 9).
+
+A batch is padded to its largest member: it takes l(n, s), n its members and s the largest of their sizes. Of a profile with sizes
+each size is read by the rules of ``times``; between measured sizes every quantile, the overhead and the billed duration are
+interpolated linearly, nothing is extrapolated beyond the largest, and what is smaller than the smallest is padded to it. A larger
+size cannot be quicker: the rule of noise is the same.
+
+Where the sizes of the members are drawn independently, the largest of ``n`` has the law of ``SizeMix.of_the_largest``, and the time
+of a batch of ``n`` has the distribution function
+
+    P(S_n <= t) = sum_k P(largest = s_k) P(l(n, s_k) <= t),                                                                (9.2)
+
+a mixture of laws that are uniform between the quantile levels of the profile. It is summed exactly on a grid of ``_CELLS`` cells of
+its own range, and inverted at levels that all batch sizes share. The levels are found by halving: a cell is halved while, for some
+batch size, the quantile function strays from its chord by more than ``_STRAY`` of the mean in the cell's area, or by more than
+``_FAR`` of its value, or of the mean where that is more, unless the cell is narrow, as one with a jump becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sluice.batching.documents import ServiceProfile
+from sluice.batching.errors import InvalidInput, require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.service.mix import SizeMix
+from sluice.optimizer.service.times import ServiceTimes, falls_beyond_noise, service_times_up_to
+
+_CELLS = 2048
+_HALVINGS = 10  # of the levels; 1 - (1 - x)^2 at equally spaced x, so that they lie closer at the top
+_STRAY = 4e-5  # of the mean, in the area
+_FAR, _NARROW = 2e-3, 4e-3  # of the value, where the cell is wider than that
+_NO_WEIGHT = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class ServiceBySize:
+    """Service times of a function at one memory size, by the size of the largest member of a batch.
+
+    Parameters
+    ----------
+    sizes : array, shape (n_sizes,)
+        Measured sizes, ascending.
+    of_size : sequence of ServiceTimes
+        Of batches whose members all have that size, at common quantile levels and for as many members.
+    """
+
+    sizes: Array
+    of_size: Sequence[ServiceTimes]
+
+    @property
+    def memory_mb(self) -> int:
+        """MB."""
+        return self.of_size[0].memory_mb
+
+    @property
+    def max_batch_size(self) -> int:
+        """The largest batch that was measured at every size."""
+        return self.of_size[0].max_batch_size
+
+    @property
+    def quantile_levels(self) -> Array:
+        """Those of every size, (n_levels,)."""
+        return self.of_size[0].quantile_levels
+
+    def seconds(self, sizes: Array) -> Array:
+        """Seconds inside the function where the largest member has these sizes: (len(sizes), max_batch_size, n_levels)."""
+        return self._at(np.array([times.seconds for times in self.of_size]), sizes)
+
+    def overhead(self, sizes: Array) -> Array:
+        """Mean seconds beyond them: (len(sizes), max_batch_size)."""
+        return self._at(np.array([times.overhead for times in self.of_size]), sizes)
+
+    def mean_billed(self, sizes: Array, granularity: float) -> Array:
+        """Mean billed seconds, each invocation rounded up to a multiple of ``granularity`` (s): (len(sizes), max_batch_size)."""
+        billed = self._at(np.array([times.billed_duration for times in self.of_size]), sizes)
+        seconds, n = self.seconds(sizes), self.max_batch_size
+        each = ServiceTimes(
+            self.memory_mb, seconds.reshape(len(sizes) * n, -1), np.zeros(len(sizes) * n), billed.ravel(), self.quantile_levels
+        )
+        return each.mean_billed(granularity).reshape(len(sizes), n)
+
+    def under(self, mix: SizeMix) -> MixedServiceTimes:
+        """Of batches whose members' sizes are drawn independently from a mix.
+
+        Raises
+        ------
+        InvalidInput
+            A size beyond the largest measured: nothing is extrapolated.
+        """
+        end = float(self.sizes[-1])
+        require(mix.largest <= end, "size", mix.largest, f"at most {end:g}, the largest that the profile measured")
+        largest, overhead = mix.of_the_largest(self.max_batch_size), self.overhead(mix.values)
+        mean_overhead = np.einsum("nk,kn->n", largest, overhead)
+        levels, seconds = self.quantile_levels, self.seconds(mix.values) + (overhead - mean_overhead)[:, :, None]
+        if len(mix.values) == 1:
+            rows = seconds[0]
+        else:
+            levels, rows = _quantile_functions(largest, seconds, levels)
+        billed = self._at(np.array([times.billed_duration for times in self.of_size]), mix.values)
+        mean_billed = np.einsum("nk,kn->n", largest, billed)
+        return MixedServiceTimes(self.memory_mb, rows, mean_overhead, mean_billed, levels, by_size=self, mix=mix)
+
+    def up_to(self, batch_size: int) -> ServiceBySize:
+        """The same for batches of at most ``batch_size``."""
+        return ServiceBySize(self.sizes, tuple(times.up_to(batch_size) for times in self.of_size))
+
+    def _at(self, measured: Array, sizes: Array) -> Array:
+        """What was measured at ``self.sizes`` along the first axis, linear in between and constant below."""
+        above = np.clip(np.searchsorted(self.sizes, sizes), 1 if len(self.sizes) > 1 else 0, len(self.sizes) - 1)
+        below = np.maximum(above - 1, 0)
+        width = np.where(above > below, self.sizes[above] - self.sizes[below], 1.0)
+        part = np.clip((sizes - self.sizes[below]) / width, 0.0, 1.0).reshape(-1, *[1] * (measured.ndim - 1))
+        return np.asarray(measured[below] * (1 - part) + measured[above] * part)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedServiceTimes(ServiceTimes):
+    """Those of batches whose members' sizes are drawn independently from ``mix``; ``by_size`` has them size by size."""
+
+    by_size: ServiceBySize = field(kw_only=True)
+    mix: SizeMix = field(kw_only=True)
+
+    def up_to(self, batch_size: int) -> MixedServiceTimes:
+        """The same for batches of at most ``batch_size``; raises ``InvalidInput`` beyond what was measured."""
+        fewer = super().up_to(batch_size)
+        parts = (fewer.seconds, fewer.overhead, fewer.billed_duration, fewer.quantile_levels)
+        return MixedServiceTimes(self.memory_mb, *parts, by_size=self.by_size.up_to(batch_size), mix=self.mix)
+
+    def mean_billed(self, granularity: float) -> Array:
+        """Mean billed seconds by batch size, (max_batch_size,), every size of the largest member rounded on its own."""
+        weights = self.mix.of_the_largest(self.max_batch_size)
+        return np.asarray(np.einsum("nk,kn->n", weights, self.by_size.mean_billed(self.mix.values, granularity)))
+
+
+def service_by_size(profile: ServiceProfile, memory_mb: int, batch_size: int, largest: float | None = None) -> ServiceBySize:
+    """Service times of a profile with sizes for batches as large as it speaks of at these sizes, and at most ``batch_size``.
+
+    Parameters
+    ----------
+    largest : float, optional
+        The largest size that is asked of it; by default all that it measured.
+
+    Raises
+    ------
+    InvalidInput
+        As ``service_times``; a profile without sizes; a size beyond the largest measured; a larger size that is quicker by more
+        than noise.
+    """
+    measured = sorted({float(point.size) for point in profile.points if point.memory_mb == memory_mb and point.size is not None})
+    told = "one that tells sizes apart (sluice profile --size), as sizes of requests are given"
+    require(bool(profile.sizes), "profile", profile.function, told)
+    profile.points_at(memory_mb)  # refuses a memory size that was not measured
+    if largest is not None:
+        end = f"at most {measured[-1]:g}, the largest that the profile measured at {memory_mb} MB"
+        require(largest <= measured[-1], "size", largest, end)
+        measured = measured[: int(np.searchsorted(measured, largest)) + 1]
+    each = [service_times_up_to(profile.of_size(size), memory_mb, batch_size) for size in measured]
+    most = min(times.max_batch_size for times in each)
+    levels = np.unique(np.concatenate([times.quantile_levels for times in each]))
+    common = [times.up_to(most).at_levels(levels) for times in each]
+    _refuse_falling(measured, common)
+    raised = np.maximum.accumulate([times.seconds for times in common], axis=0)
+    billed = np.maximum.accumulate([times.billed_duration for times in common], axis=0)
+    sizes = tuple(
+        ServiceTimes(memory_mb, seconds, times.overhead, paid, levels)
+        for times, seconds, paid in zip(common, raised, billed, strict=True)
+    )
+    return ServiceBySize(np.array(measured), sizes)
+
+
+def service_times_under(profile: ServiceProfile, memory_mb: int, batch_size: int, mix: SizeMix | None) -> ServiceTimes:
+    """Service times of a profile for batches as large as it speaks of, and at most ``batch_size``, of requests of a mix of sizes.
+
+    Raises
+    ------
+    InvalidInput
+        As ``service_times_up_to`` and ``service_by_size``; a profile with sizes and no mix, or a mix and no sizes.
+    """
+    if mix is None:
+        return service_times_up_to(profile, memory_mb, batch_size)
+    return service_by_size(profile, memory_mb, batch_size, mix.largest).under(mix)
+
+
+def _refuse_falling(sizes: Sequence[float], each: Sequence[ServiceTimes]) -> None:
+    slowest = each[0].mean_response
+    for size, times in zip(sizes, each, strict=True):
+        mean = times.mean_response
+        for n in np.flatnonzero(falls_beyond_noise(mean, slowest))[:1]:
+            raise InvalidInput(
+                f"mean of service time and overhead at memory_mb {times.memory_mb}, batch_size {n + 1}, size {size:g}",
+                float(mean[n]),
+                f"at most 10 %, or 0.001 s, below that of a smaller size ({slowest[n]:g} s); measuring again for longer, or on a "
+                "quieter machine, may help",
+            )
+        slowest = np.maximum(slowest, mean)
+
+
+def _quantile_functions(largest: Array, response: Array, levels: Array) -> tuple[Array, Array]:
+    """Levels, and the quantile functions there, (max_batch_size, n_levels), of the mixtures of ``response``.
+
+    ``largest`` has the weights, (max_batch_size, n_values); ``response`` the quantile functions, (n_values, max_batch_size,
+    n_levels), at ``levels``.
+    """
+    x = np.linspace(0.0, 1.0, 2**_HALVINGS + 1)
+    candidates = 1 - (1 - x) ** 2
+    edges, cdf = _distribution_functions(largest, np.ascontiguousarray(response.transpose(1, 0, 2)), np.diff(levels))
+    rows = np.array([_inverted(candidates, *of) for of in zip(edges, cdf, strict=True)])
+    kept = _bends(candidates, rows, np.trapezoid(rows, candidates, axis=1))
+    return candidates[kept], rows[:, kept]
+
+
+def _inverted(levels: Array, edges: Array, cdf: Array) -> Array:
+    """The quantile function at ``levels`` of a distribution function that is linear between ``edges``."""
+    first = max(int(np.searchsorted(cdf, 0.0, side="right")) - 1, 0)
+    last = int(np.searchsorted(cdf, 1.0 - 1e-13))
+    return np.asarray(np.interp(levels, cdf[first : last + 1], edges[first : last + 1]))
+
+
+@compiled
+def _distribution_functions(largest: Array, response: Array, shares: Array) -> tuple[Array, Array]:
+    """By batch size the ends of its cells (s) and the distribution function there, (max_batch_size, _CELLS + 1) each.
+
+    ``response`` is (max_batch_size, n_values, n_levels), ``shares`` the probabilities between its levels; none: a value for each.
+    """
+    n_sizes, n_values, n_levels = response.shape
+    edges = np.empty((n_sizes, _CELLS + 1))
+    cdf = np.empty((n_sizes, _CELLS + 1))
+    for n in range(n_sizes):
+        first, last = 0, n_values - 1
+        while largest[n, first] < _NO_WEIGHT:
+            first += 1
+        while largest[n, last] < _NO_WEIGHT:
+            last -= 1
+        low, high = response[n, first, 0], response[n, last, n_levels - 1]
+        step = max((high - low) / _CELLS, 1e-12)
+        level = np.zeros(_CELLS + 2)  # of what lies to the left, and of ramps: value and slope, as differences
+        slope = np.zeros(_CELLS + 2)
+        for k in range(first, last + 1):
+            for j in range(max(len(shares), 1)):
+                weight = largest[n, k] * (shares[j] if len(shares) else 1.0)
+                a, b = response[n, k, j], response[n, k, min(j + 1, n_levels - 1)]
+                begin = min(_CELLS, max(0, int(np.ceil((a - low) / step - 1e-9))))
+                end = min(_CELLS, max(0, int(np.ceil((b - low) / step - 1e-9))))
+                if end > begin:
+                    rise = weight / (b - a)
+                    slope[begin] += rise
+                    slope[end] -= rise
+                    level[begin] += rise * (low - a)
+                    level[end] -= rise * (low - a)
+                level[end] += weight
+        total, rate = 0.0, 0.0
+        for i in range(_CELLS + 1):
+            total += level[i]
+            rate += slope[i]
+            edges[n, i] = low + i * step
+            cdf[n, i] = min(1.0, max(total + rate * i * step, cdf[n, i - 1] if i else 0.0))
+        cdf[n, _CELLS] = 1.0
+    return edges, cdf
+
+
+def _bends(levels: Array, rows: Array, mean: Array) -> NDArray[np.intp]:
+    """The places of the levels between which every row is its chord, but for ``_STRAY`` of its mean in the area."""
+    kept = {0, len(levels) - 1}
+    open_cells = [(0, len(levels) - 1)]
+    relative = rows / np.maximum(mean, 1e-12)[:, None]
+    while open_cells:
+        start, end = open_cells.pop()
+        if end - start < 2:
+            continue
+        inside = levels[start : end + 1]
+        part = (inside - inside[0]) / (inside[-1] - inside[0])
+        chord = relative[:, [start]] * (1 - part) + relative[:, [end]] * part
+        off = np.abs(relative[:, start : end + 1] - chord)
+        far = inside[-1] - inside[0] > _NARROW and bool((off > _FAR * np.maximum(chord, 1.0)).any())
+        if far or np.trapezoid(off, inside, axis=1).max() > _STRAY:
+            middle = (start + end) // 2
+            kept.add(middle)
+            open_cells += [(start, middle), (middle, end)]
+    return np.array(sorted(kept))

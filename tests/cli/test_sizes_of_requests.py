@@ -1,0 +1,120 @@
+"""How commands are told of requests of different size, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sluice.batching.documents import Plan, RequestSize, read, write
+from tests.optimizer.sized_profiles import long_tailed, sized_profile
+
+Run = Callable[..., tuple[int, str, str]]
+Shown = Callable[..., str]
+Document = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("sized") / "profile.json"
+    path.write_bytes(write(sized_profile(spread=True)))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
+    sizes = long_tailed(4000)
+    times = np.cumsum(np.random.default_rng(7).exponential(0.02, len(sizes)))
+    path = tmp_path_factory.mktemp("sized") / "trace.csv"
+    path.write_text("time,tokens\n" + "\n".join(f"{t:.6f},{s:.0f}" for t, s in zip(times, sizes, strict=True)))
+    return str(path)
+
+
+@pytest.fixture
+def ask(sized: str) -> tuple[str, ...]:
+    return ("recommend", "--poisson", "50", "--profile", sized, "--slo", "0.3")
+
+
+def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(
+    ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document
+) -> None:
+    out = tmp_path / "plan.json"
+    answer = document_of(*ask, "--trace", trace, "--size-column", "tokens", "--size-by", "json:inputs.0.shape.1", "--out", str(out))
+    plan = read(Plan, out.read_bytes())
+    assert plan.size == RequestSize("json", "inputs.0.shape.1")
+    assert [route.up_to for route in plan.routes] == [*(of["up_to"] for of in answer["classes"][:-1]), None]
+    assert [route.share for route in plan.routes] == [of["share"] for of in answer["classes"]]
+    assert answer["saving"] > 0.05 and answer["cost"]["per_request"] < answer["without_regard_to_size"]["cost"]["per_request"]
+    assert plan.predicted is not None
+    predicted, simulated = plan.predicted.latency["p95"], answer["simulated"]["latency"]["p95"]["value"]
+    assert simulated == pytest.approx(predicted, rel=0.05)
+    assert answer["simulated"]["cost_per_request"] == pytest.approx(answer["cost"]["per_request"], rel=0.05)
+    assert answer["cost_by_number_of_classes"].keys() <= {"1", "2", "3", "4"}
+
+
+def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
+    ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document
+) -> None:
+    """Held out: the mix is that of one file, the run that of another."""
+    past = tmp_path / "past.csv"
+    past.write_text("tokens\n" + "\n".join(f"{size:.0f}" for size in long_tailed(4000, seed=11)))
+    answer = document_of(*ask, "--sizes", str(past), "--trace", trace, "--size-column", "tokens")
+    seen = document_of(*ask, "--trace", trace, "--size-column", "tokens")
+    assert answer["sizes"]["mean"] != seen["sizes"]["mean"] and answer["simulated"]["n_requests"] == 4000
+    predicted = answer["plan"]["predicted"]
+    assert answer["simulated"]["latency"]["p95"]["value"] == pytest.approx(predicted["latency"]["p95"], rel=0.05)
+    assert answer["simulated"]["cost_per_request"] == pytest.approx(predicted["cost_per_request"], rel=0.05)
+
+
+def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ...], trace: str, shown_by: Shown) -> None:
+    text = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens").split())
+    assert text.startswith("Batch by size, in ") and "% less than without regard to size (" in text
+    assert "kept in every class" in text and "USD per million by number of classes: 1: " in text
+    one = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens", "--size-classes", "1").split())
+    assert "without regard to size: " in one and "Batch by size" not in one
+
+
+def test_the_page_tells_of_the_classes(ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document) -> None:
+    page = tmp_path / "page.html"
+    answer = document_of(*ask, "--trace", trace, "--size-column", "tokens", "--report", str(page))
+    html = page.read_text()
+    for of in answer["classes"]:
+        assert f"up to {of['up_to']:g}" in html and f'value="{of["cost"]["per_request"]}"' in html
+    assert "simulated on the trace" in html and "drawn independently" in html
+
+
+def test_predict_and_simulate_take_a_mix(sized: str, trace: str, document_of: Document) -> None:
+    told = ("--profile", sized, "--memory", "1769", "--sizes", trace, "--size-column", "tokens")
+    predicted = document_of("predict", "--poisson", "50", *told, "-b", "8", "-t", "0.1")
+    run = document_of("simulate", "--poisson", "50", *told, "--policy", "size-or-timeout:8,0.1", "--requests", "100000")
+    simulated = run["policies"]["size-or-timeout:8,0.1"]
+    assert simulated["latency"]["p95"]["value"] == pytest.approx(predicted["latency"]["p95"], rel=0.01)
+    assert simulated["cost"]["per_request"] == pytest.approx(predicted["cost"]["per_request"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ([], "sizes: none was given; needed: how large requests are (--sizes, --size-column), as the profile tells them apart"),
+        (["--size-column", "tokens"], "sizes: none was given; needed: the file, or the trace, whose column --size-column is"),
+        (["--sizes", "TRACE", "--size-column", "length"], "allowed: one of the columns of"),
+        (["--trace", "TRACE", "--sizes", "TRACE"], "size_column: none was given; needed: the column of the trace"),
+        (["--sizes", "TRACE", "--size-column", "tokens", "--provisioned"], "none beside sizes: classes are made for the function"),
+        (["--sizes", "TRACE", "--size-column", "tokens", "--size-classes", "0"], "size_classes: 0 is not allowed"),
+        (["--sizes", "TRACE", "--size-column", "tokens", "--size-by", "cookie"], "size.by: 'cookie' is not allowed"),
+        (["--sizes", "TRACE", "--size-column", "tokens", "--objective", "latency", "--max-cost", "1"], "cost, where requests have"),
+    ],
+)
+def test_what_does_not_go_together_is_named(ask: tuple[str, ...], trace: str, told: list[str], message: str, exit_of: Run) -> None:
+    code, out, err = exit_of(*ask, *(trace if word == "TRACE" else word for word in told))
+    assert (code, out) == (2, "") and message in " ".join(err.split())
+
+
+def test_a_mix_for_a_profile_without_sizes_is_refused(profile: str, trace: str, exit_of: Run) -> None:
+    code, _, err = exit_of(
+        "recommend", "--poisson", "5", "--profile", profile, "--slo", "1", "--sizes", trace, "--size-column", "tokens"
+    )
+    assert code == 2 and "one that tells sizes apart" in err

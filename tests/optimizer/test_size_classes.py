@@ -1,0 +1,222 @@
+"""Batching by size class: the partition of least cost, its prediction against runs with every request's own size, its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from sluice.batching import policy as policies
+from sluice.batching.documents import Plan, ProfilePoint, RequestSize, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrivals import mmpp2, poisson
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes
+from sluice.optimizer.recommend.function_choice import choose_setting
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.size_classes import candidate_boundaries, cheapest_partitions, simulate_answer
+from sluice.optimizer.service import SizeMix, service_by_size
+from sluice.optimizer.simulation import Deployment, SizedQueue, simulate_deployment, simulate_sizes
+from tests.optimizer.sized_profiles import MIXES, long_tailed, sized_profile
+
+MIX = MIXES["long-tailed"]
+
+
+def question(arrivals: ArrivalProcess | float = 50.0, mix: SizeMix = MIX, slo: float = 0.3, **others: object) -> Question:
+    process = poisson(arrivals) if isinstance(arrivals, float) else arrivals
+    return Question(process, sized_profile(spread=True), (Slo(slo, 95.0),), mix=mix, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_partition_found_is_the_cheapest_of_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    last = int(rng.integers(1, 7))
+    cost = np.triu(rng.random((last + 1, last + 1)), 1) + np.tril(np.full((last + 1, last + 1), np.inf))
+    cost[rng.random(cost.shape) < 0.2] = np.inf
+    totals, parts = cheapest_partitions(cost, 4)
+    assert list(totals) == list(range(1, min(4, last) + 1))
+    for k, total in totals.items():
+        every = [[0, *inside, last] for inside in combinations(range(1, last), k - 1)]
+        assert total == min(sum(cost[pair] for pair in pairwise(ends)) for ends in every)
+        if np.isfinite(total):
+            assert len(parts[k]) == k and sum(cost[pair] for pair in parts[k]) == pytest.approx(total)
+
+
+def test_the_classes_found_are_the_best_of_every_partition_of_the_boundaries() -> None:
+    """Each class asked as a question of its own, whatever the search of partitions does."""
+    whole = question(limits=Limits(max_batch_size=8))
+    ends = [16.0, 48.0, 160.0, MIX.largest]
+    answer = recommend_classes(whole, 3, ends)
+    costs = {}
+    for k in (1, 2, 3):
+        for inside in combinations(ends[:-1], k - 1):
+            edges = [-1.0, *inside, ends[-1]]
+            costs[inside] = sum(class_cost(whole, above, up_to) for above, up_to in pairwise(edges))
+        assert answer.by_number[k] == pytest.approx(min(usd for inside, usd in costs.items() if len(inside) == k - 1), rel=1e-12)
+    assert answer.cost.per_request == pytest.approx(answer.by_number[len(answer.classes)], rel=1e-9)
+    assert answer.saving == pytest.approx(1 - answer.cost.per_request / answer.by_number[1])
+
+
+def class_cost(whole: Question, above: float, up_to: float) -> float:
+    share = MIX.share(above, up_to)
+    part = replace(whole, arrivals=whole.arrivals.thinned(share), mix=MIX.between(above, up_to))
+    return share * choose_setting(FunctionSettings(part), lambda done: None).settings[0].cost.per_request
+
+
+@pytest.fixture(scope="module")
+def answer() -> SizedAnswer:
+    return recommend_classes(question(mmpp2(120, 20, 1.0, 0.5)))
+
+
+def test_latency_and_cost_of_a_class_are_those_of_a_run_with_every_size_its_own(answer: SizedAnswer) -> None:
+    """Independent marks: percentiles within 1 %, and shares within the SLO and cost within four standard errors of many runs."""
+    assert len(answer.classes) > 1 and answer.saving is not None and answer.saving > 0.05
+    runs, n = [], 60_000
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        times = np.cumsum(answer.question.arrivals.sample(n, rng))
+        runs.append(simulate_answer(answer, times, MIX.draw(n, rng), rng))
+    for percentile in (50, 95, 99):
+        seen = np.mean([run.percentile(percentile).value for run in runs])
+        assert answer.latency.percentile(percentile) == pytest.approx(seen, rel=0.01)
+    at = answer.latency.percentile(90)
+    for predicted, seen_in in (
+        (answer.cost.per_request, [run.cost_per_request for run in runs]),
+        (answer.latency.probability_within(at), [float((run.latency <= at).mean()) for run in runs]),
+        (answer.latency.mean_batch_size, [run.mean_batch_size for run in runs]),
+    ):
+        error = np.std(seen_in, ddof=1) / np.sqrt(len(seen_in))
+        assert abs(predicted - np.mean(seen_in)) < 4 * error
+    for k, of in enumerate(answer.classes):
+        seen = np.mean([run.percentile_of_class(k, 95) for run in runs])
+        assert of.best.latency.percentile(95) == pytest.approx(seen, rel=0.01)
+        assert of.best.keeps(answer.question.slos)
+
+
+def test_one_queue_regardless_of_size_is_predicted_as_well() -> None:
+    """Size-or-timeout, where most batches are of several sizes."""
+    times = service_by_size(sized_profile(True), 1769, 8).under(MIX)
+    rng, n = np.random.default_rng(5), 400_000
+    deployment = Deployment(policies.size_or_timeout(8, 0.1), times)
+    run = simulate_sizes(
+        [SizedQueue(np.inf, deployment)], np.cumsum(rng.exponential(1 / 40, n)), MIX.draw(n, rng), np.random.default_rng(6)
+    )
+    mixed = simulate_deployment(deployment, np.cumsum(rng.exponential(1 / 40, n)), np.random.default_rng(6))
+    for percentile in (50, 95, 99):
+        assert run.percentile(percentile).value == pytest.approx(mixed.percentile(percentile).value, rel=0.01)
+
+
+def test_sizes_that_follow_each_other_pad_less_than_independent_ones() -> None:
+    """What the assumption costs, and which way: runs of fifty requests of one size each."""
+    times = service_by_size(sized_profile(True), 1769, 8).under(MIX)
+    rng, n = np.random.default_rng(5), 100_000
+    arrivals, drawn = np.cumsum(rng.exponential(1 / 40, n)), np.repeat(MIX.draw(n // 50, rng), 50)
+    queue = [SizedQueue(np.inf, Deployment(policies.size_or_timeout(8, 0.1), times))]
+    in_runs = simulate_sizes(queue, arrivals, drawn, np.random.default_rng(6))
+    shuffled = simulate_sizes(queue, arrivals, rng.permutation(drawn), np.random.default_rng(6))
+    assert in_runs.cost_per_request < 0.9 * shuffled.cost_per_request
+    assert in_runs.percentile(50).value < shuffled.percentile(50).value
+
+
+def test_a_batch_takes_as_long_as_its_largest_member_has_it() -> None:
+    times = service_by_size(sized_profile(), 1769, 4).under(MIX)
+    arrivals, sizes = np.array([0.0, 0.01, 0.02, 1.0, 1.5]), np.array([5.0, 80.0, 9.0, 512.0, 8.0])
+    deployment = Deployment(policies.size_or_timeout(3, 0.2), times)
+    run = simulate_deployment(deployment, arrivals, np.random.default_rng(0), sizes)
+    expected = [times.by_size.seconds(np.array([s]))[0, n - 1, 0] + 0.001 + 1e-6 * s for n, s in ((3, 80.0), (1, 512.0), (1, 8.0))]
+    assert run.batch_sizes.tolist() == [3, 1, 1] and run.response_times == pytest.approx(expected)
+
+
+def test_sizes_are_carried_from_chunk_to_chunk() -> None:
+    from sluice.optimizer.simulation.queue_run import QueueRun
+
+    times = service_by_size(sized_profile(), 1769, 8).under(MIX)
+    rng, n = np.random.default_rng(2), 500
+    arrivals, sizes = np.cumsum(rng.exponential(0.02, n)), MIX.draw(n, rng)
+    deployment = Deployment(policies.greedy(8, 1), times)
+    whole = QueueRun(deployment, np.random.default_rng(0), sized=True).feed(arrivals, True, sizes).batches
+    run = QueueRun(deployment, np.random.default_rng(0), sized=True)
+    parts = [run.feed(arrivals[i : i + 50], i + 50 == n, sizes[i : i + 50]).batches.responses for i in range(0, n, 50)]
+    assert np.concatenate(parts).tolist() == whole.responses.tolist()
+
+
+def test_sizes_and_service_times_that_do_not_go_together_are_refused() -> None:
+    times = service_by_size(sized_profile(), 1769, 4).under(MIX)
+    arrivals = np.array([0.0, 1.0])
+    with pytest.raises(InvalidInput, match="sizes: 1 is not allowed; allowed: one for each arrival"):
+        simulate_deployment(Deployment(policies.no_batching(), times), arrivals, np.random.default_rng(0), np.array([5.0]))
+    with pytest.raises(InvalidInput, match="size: 600.0 is not allowed; allowed: at most 512"):
+        simulate_deployment(Deployment(policies.no_batching(), times), arrivals, np.random.default_rng(0), np.array([5.0, 600.0]))
+    plain = FunctionSettings(Question(poisson(1.0), sized_profile().of_size(8), (Slo(1.0),))).services[0]
+    with pytest.raises(InvalidInput, match="as the service times do not tell sizes apart"):
+        simulate_deployment(Deployment(policies.no_batching(), plain), arrivals, np.random.default_rng(0), np.array([5.0, 6.0]))
+
+
+def test_thinned_arrivals_are_those_that_a_coin_keeps() -> None:
+    process = mmpp2(120, 20, 1.0, 0.5)
+    thinned, rng = process.thinned(0.3), np.random.default_rng(1)
+    assert thinned.arrival_rate == pytest.approx(0.3 * process.arrival_rate)
+    assert pytest.approx(process.D0 + process.D1) == (thinned.D0 + thinned.D1)
+    times = np.cumsum(process.sample(400_000, rng))
+    gaps = np.diff(times[rng.random(len(times)) < 0.3])
+    assert gaps.var() / gaps.mean() ** 2 == pytest.approx(thinned.scv, rel=0.03)
+    assert np.corrcoef(gaps[:-1], gaps[1:])[0, 1] == pytest.approx(thinned.autocorrelation([1])[0], abs=0.01)
+    with pytest.raises(InvalidInput, match="share: 0 is not allowed"):
+        process.thinned(0)
+
+
+def test_classes_that_are_worth_nothing_are_not_made() -> None:
+    points = [
+        ProfilePoint(1769, b, ServiceTime(0.01 + 0.001 * b), 0.01 + 0.001 * b, size=size) for b in (1, 8) for size in (8.0, 512.0)
+    ]
+    same = ServiceProfile(function="f", points=points)
+    answer = recommend_classes(replace(question(), profile=same))
+    assert len(answer.classes) == 1 and answer.saving == pytest.approx(0.0)
+    plan = answer.plan("m", RequestSize("header"))
+    assert plan.policy is not None and not plan.routes and plan.size is not None
+
+
+def test_the_plan_has_a_route_for_each_class(answer: SizedAnswer) -> None:
+    plan = answer.plan("encoder", RequestSize("json", "inputs.0.shape.1"))
+    assert read(Plan, write(plan)) == plan
+    assert [route.up_to for route in plan.routes] == [*(of.up_to for of in answer.classes[:-1]), None]
+    assert sum(route.share for route in plan.routes) == pytest.approx(1)
+    assert plan.predicted is not None and plan.predicted.latency["p95"] == answer.latency.percentile(95)
+    assert plan.predicted.cost_per_request == answer.cost.per_request
+    for route, of in zip(plan.routes, answer.classes, strict=True):
+        assert route.policy.policy() == of.best.policy and route.function == f"encoder-{of.best.memory_mb}:live"
+
+
+def test_a_class_that_alone_misses_the_slo_goes_with_others_or_the_question_is_infeasible() -> None:
+    """Of 512 tokens takes 17 ms and more at best; one request in a hundred may, as five may be late."""
+    mix = SizeMix(np.array([8.0, 100.0, 512.0]), np.array([0.59, 0.4, 0.01]))
+    slo = 0.0115
+    answer = recommend_classes(question(mix=mix, slo=slo), boundaries=[8, 100])
+    assert answer.classes[-1].above < 100 and answer.classes[-1].up_to == 512
+    with pytest.raises(Infeasible, match="no setting keeps p95 within 0.004 s: the best reachable is"):
+        recommend_classes(question(mix=mix, slo=0.004), boundaries=[8, 100])
+
+
+def test_candidates_are_few_and_part_requests_and_work() -> None:
+    candidates = candidate_boundaries(MIX, [8, 16, 32, 64, 128, 256, 512], most=6)
+    assert len(candidates) == 6 and candidates[-1] == MIX.largest and candidates == sorted(candidates)
+    one = MIXES["one size"]
+    assert candidate_boundaries(one, [8, 512]) == [100.0]
+    cut = SizeMix.of(np.minimum(long_tailed(largest=1e9), 16))
+    assert candidate_boundaries(cut, [8, 512])[-1] == 16
+
+
+def test_what_classes_are_not_made_for_is_refused() -> None:
+    offer = machine_offer("worker", sized_profile().of_size(8), 0.5, 8)
+    for asked, message in (
+        (question(offers=(offer,)), "offers: .'worker'. is not allowed; allowed: none beside sizes"),
+        (question(goal=Goal("latency", 1e-5)), "objective: 'latency' is not allowed; allowed: cost, where requests have sizes"),
+        (question(goal=Goal(max_cost=1e-5)), "max_cost: 1e-05 is not allowed; allowed: none, where requests have sizes"),
+        (Question(poisson(1.0), sized_profile().of_size(8), (Slo(1.0),)), "sizes: none was given; needed: the mix of the sizes"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            recommend_classes(asked)
+    with pytest.raises(InvalidInput, match="size_classes: 0 is not allowed"):
+        recommend_classes(question(), most=0)
