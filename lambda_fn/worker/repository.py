@@ -61,8 +61,7 @@ class Repository:
 
     def dead(self) -> str:
         """Why this process should be started anew; empty: it need not."""
-        stuck = [model.name for model in self.models.values() if model.stuck]
-        return f"model {stuck[0]!r}: every execution runs for longer than anybody waits" if stuck else ""
+        return next((f"model {model.name!r}: {reason}" for model in self.models.values() if (reason := model.dead)), "")
 
     def index(self, only_ready: bool) -> list[dict[str, Any]]:
         """The index of the model repository extension."""

@@ -113,7 +113,7 @@ class Routes:
                 if not get:
                     return "GET"
                 if (model := self._model(request, name)) is not None:
-                    _tell_state(request, "ready", "" if model.life is Life.READY else model.reason, name=name)
+                    _tell_state(request, "ready", model.dead if model.life is Life.READY else model.reason, name=name)
             case ["v2"]:
                 if not get:
                     return "GET"

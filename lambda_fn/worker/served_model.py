@@ -211,11 +211,13 @@ class ServedModel:
         return self._turns.running
 
     @property
-    def stuck(self) -> bool:
-        """Whether every execution has been computing for longer than anybody waits."""
+    def dead(self) -> str:
+        """Why only another process would serve it again; empty: this one does."""
         late = self._clock() - self._serving.timeout
         overdue = sum(since < late for since in self._running.values())
-        return overdue >= self._serving.executions
+        if overdue >= self._serving.executions:
+            return "every execution runs for longer than anybody waits"
+        return self._model.broken if self._model is not None else ""
 
     @property
     def largest_batch(self) -> int | None:

@@ -25,12 +25,21 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import greedy, size_or_timeout
 from sluice.lambda_fn.contract import Answer, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.lambda_fn.models.onnx import OnnxModel
+from sluice.lambda_fn.models.python_model import PythonModel
 from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.pipeline import Pipeline, Stage
 from sluice.lambda_fn.worker import program
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
 from tests.lambda_fn.worker_sockets import Gated, Scripted, detail, running, served
 
 BATCH = Batch("echo", [Item("a", "application/json", b'{"x": 1}'), Item("b", "application/octet-stream", b"\0\1")])
+
+
+class Echo:
+    """A stage."""
+
+    def predict(self, value: bytes) -> bytes:
+        return value
 
 
 async def post(client: aiohttp.ClientSession, url: str, data: bytes = b"", **more: Any) -> tuple[int, bytes, Any]:
@@ -304,6 +313,31 @@ async def test_a_batch_that_exhausts_the_memory_is_halved_and_the_metadata_tell_
         assert described["parameters"] == {"largest_batch": 2}
         profile = read(ServiceProfile, (await get(client, f"{url}/profile"))[1])
         assert (profile.max_batch_size, [(p.batch_size, p.service_time.n) for p in profile.points]) == (2, [(8, 1)])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_pipeline_that_ended_by_its_own_defect_is_neither_ready_nor_live_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = Pipeline(Stage(Echo, processes=False)).start()
+    try:
+        async with running(served(PythonModel("echo", pipeline))) as (_, url), aiohttp.ClientSession() as client:
+            assert (await post(client, f"{url}/models/echo", b"0"))[:2] == (200, b"0")
+            assert (await get(client, url + "/health"))[0] == 200
+            monkeypatch.delattr(type(pipeline._state), "returned")
+            status, body, _ = await post(client, f"{url}/models/echo", b"0")
+            assert (status, detail(body)) == (503, "the pipeline was stopped before this item was answered")
+            reason = "the pipeline has ended by a defect: AttributeError: 'PipelineState' object has no attribute 'returned'"
+            for path in ("/health", "/ping", "/v2/health/ready", "/v2/health/live", "/v2/models/echo/ready"):
+                async with asyncio.timeout(10):
+                    while (answer := await get(client, url + path))[0] == 200:
+                        await asyncio.sleep(0.005)
+                assert answer[0] == 503
+                assert reason in msgspec.json.decode(answer[1])["reason"]
+            status, body, _ = await post(client, f"{url}/models/echo", b"0")
+            assert (status, detail(body)) == (503, reason)
+    finally:
+        pipeline.stop(0)
 
 
 # -- who has gone
