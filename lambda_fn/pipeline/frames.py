@@ -48,7 +48,7 @@ class Frame(NamedTuple):
     payloads: list[tuple[int, bool, Encoded]]
 
 
-def pack(kind: Kind, payloads: list[tuple[int, bool, Encoded]], seconds: float = 0.0) -> tuple[bytes, list[MemoryFile]]:
+def pack(kind: int, payloads: list[tuple[int, bool, Encoded]], seconds: float = 0.0) -> tuple[bytes, list[MemoryFile]]:
     """A frame as bytes, and the files to send beside its first."""
     numbers: list[int] = []
     heads: list[bytes] = []
