@@ -98,7 +98,7 @@ def first_words(fd: int) -> tuple[FrameSocket, Any] | None:
     os.set_inheritable(fd, False)
     stream = FrameSocket(socket.socket(fileno=fd))
     threading.Thread(target=_end_with, args=(fd,), daemon=True).start()
-    while not (frames := stream.frames()):
+    while not (frames := stream.frames(1)):  # what comes behind it is for who reads it next
         if not stream.read():
             return None
     return stream, pickle.loads(frames[0].payloads[0][2].head)

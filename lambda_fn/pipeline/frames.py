@@ -14,6 +14,7 @@ import contextlib
 import os
 import socket
 import struct
+import sys
 from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
@@ -126,11 +127,11 @@ class FrameSocket:
         self._data += data
         return bool(data)
 
-    def frames(self) -> list[Frame]:
-        """Those that are complete."""
+    def frames(self, most: int = sys.maxsize) -> list[Frame]:
+        """Those that are complete, and no more than so many of them."""
         frames: list[Frame] = []
         start, held = 0, len(self._data)
-        while held - start >= _HEADER.size:
+        while held - start >= _HEADER.size and len(frames) < most:
             body, count, kind, seconds = _HEADER.unpack_from(self._data, start)
             end = start + _HEADER.size + body
             if held < end:

@@ -96,6 +96,11 @@ class Request:
         problem = contract.problem(failure.status, failure.title, failure.detail)
         self.reply(failure.status, contract.PROBLEM, problem, headers)
 
+    def defect(self) -> None:
+        """Answer that the exception which is handled now is not the client's."""
+        _log.exception("request failed: %s %s", self.method, self.path)
+        self.fail(Failure(500, "Internal server error", "an error inside the worker; its log has the details"))
+
 
 class HttpServer:
     """Serves one socket.
@@ -391,8 +396,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._server.handle(request)
         except Exception:
-            _log.exception("request failed: %s %s", request.method, request.path)
-            request.fail(Failure(500, "Internal server error", "an error inside the worker; its log has the details"))
+            request.defect()
 
     def _refuse_size(self, size: int, counted: int = 0) -> Failure | None:
         """Why a body of this size is not taken, of which so much is counted already."""

@@ -71,7 +71,7 @@ class Repository:
             if model.life is Life.READY or not only_ready
         ]
 
-    def describe(self, name: str) -> dict[str, Any]:
+    async def describe(self, name: str) -> dict[str, Any]:
         """Metadata for a batch document that asks for them.
 
         A worker of one model describes that, whatever it was called; one of several that is asked for another tells their names:
@@ -81,7 +81,7 @@ class Repository:
         if model is None and len(self.models) == 1:
             model = next(iter(self.models.values()))
         if model is not None:
-            return model.metadata()
+            return await model.metadata()
         return {"name": ", ".join(self.models), "versions": [], "platform": "", "inputs": [], "outputs": []}
 
     async def drain(self, grace: float) -> None:

@@ -26,11 +26,13 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from .. import contract
-from ..contract import INFERENCE_HEADER, JSON, Answer, Item
+from ..contract import INFERENCE_HEADER, JSON, Item
+from .execution import Answered
 from .http_server import Failure, Headers, HttpServer, Request
+from .link import LoadFailed
 from .metrics import METRICS_TYPE, WorkerMetrics
 from .repository import Repository
-from .served_model import Answered, Life, ServedModel
+from .served_model import Life, ServedModel
 
 SERVICE_TIME = "sluice-service-time"
 MEMORY = "sluice-memory-mb"
@@ -108,7 +110,7 @@ class Routes:
                 if not get:
                     return "GET"
                 if (model := self._model(request, name)) is not None:
-                    _send(request, model.metadata())
+                    self._do(_tell_metadata(request, model))
             case ["v2", "models", name, "ready"] | ["v2", "models", name, "versions", "1", "ready"]:
                 if not get:
                     return "GET"
@@ -147,8 +149,7 @@ class Routes:
             request.fail(Failure(400, "Bad request", str(error)))
             return
         if batch.describe:
-            headers = ((MEMORY, str(self._memory_mb)),)
-            request.reply(200, JSON, contract.encode_metadata(self._repository.describe(batch.model)), headers)
+            self._do(self._describe(request, batch.model))
             return
         model = self._repository.find(batch.model)
         if model is None:
@@ -164,7 +165,7 @@ class Routes:
                 request.fail(result)
                 return
             headers = ((SERVICE_TIME, f"{result.seconds:.9f}"), (MEMORY, str(self._memory_mb)))
-            request.reply(200, JSON, result.document, headers)
+            request.reply(200, result.content_type, result.body, headers)
 
         _submit(request, model, batch.items, False, answered)
 
@@ -185,10 +186,20 @@ class Routes:
             if isinstance(result, Failure):
                 request.fail(result)
                 return
-            answer = result.answers[0]
-            request.reply(answer.status, answer.content_type, _body(answer), answer.headers.items())
+            status = result.statuses[0]
+            # Such statuses have no body; it would be taken for the next answer.
+            body = b"" if status in (204, 304) else result.body
+            request.reply(status, result.content_type, body, result.headers.items())
 
         _submit(request, model, [item], True, answered)
+
+    async def _describe(self, request: Request, name: str) -> None:
+        try:
+            metadata = contract.encode_metadata(await self._repository.describe(name))
+        except Exception:
+            request.defect()
+            return
+        request.reply(200, JSON, metadata, ((MEMORY, str(self._memory_mb)),))
 
     def _model(self, request: Request, name: str) -> ServedModel | None:
         """The model of that name, or the request is answered that there is none."""
@@ -245,10 +256,19 @@ async def _change(request: Request, model: ServedModel, what: str) -> None:
     try:
         await (model.load() if what == "load" else model.unload())
     except BaseException as error:
-        detail = f"model {model.name!r} could not be {what}ed: {type(error).__name__}: {error}"
+        said = error.said if isinstance(error, LoadFailed) else f"{type(error).__name__}: {error}"
+        detail = f"model {model.name!r} could not be {what}ed: {said}"
         request.fail(Failure(500, "Model failed", detail))
         return
     request.reply(200, JSON, b"{}")
+
+
+async def _tell_metadata(request: Request, model: ServedModel) -> None:
+    try:
+        metadata = await model.metadata()
+        _send(request, metadata)
+    except Exception:
+        request.defect()
 
 
 def _tell_state(request: Request, state: str, reason: str, **more: str) -> None:
@@ -260,8 +280,3 @@ def _tell_state(request: Request, state: str, reason: str, **more: str) -> None:
 
 def _send(request: Request, document: object, status: int = 200, headers: Headers = ()) -> None:
     request.reply(status, JSON, _encode(document), headers)
-
-
-def _body(answer: Answer) -> bytes:
-    """Such statuses have none; it would be taken for the next answer."""
-    return b"" if answer.status in (204, 304) else answer.body

@@ -457,7 +457,7 @@ def test_retries_wait_a_random_part_of_a_span_that_doubles():
 @asynccontextmanager
 async def sleeping_worker():
     """A worker that serves a no-op called nap, on a port of its own."""
-    served = HttpWorker([ServedModel("nap", lambda: Sleeper("nap", 0, 0), Serving(constructors.greedy(1)))])
+    served = HttpWorker([served(Sleeper("nap", 0, 0), constructors.greedy(1))])
     listener = listen("127.0.0.1", 0)
     await served.start(listener)
     try:

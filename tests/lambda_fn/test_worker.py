@@ -30,7 +30,7 @@ from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.pipeline import Pipeline, Stage
 from sluice.lambda_fn.worker import program
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
-from tests.lambda_fn.worker_sockets import Gated, Scripted, detail, running, served
+from tests.lambda_fn.worker_sockets import Gated, Scripted, detail, in_thread, running, served
 
 BATCH = Batch("echo", [Item("a", "application/json", b'{"x": 1}'), Item("b", "application/octet-stream", b"\0\1")])
 
@@ -151,7 +151,7 @@ async def test_a_single_request_waits_for_others_where_it_is_told_to() -> None:
 
 
 async def test_the_open_inference_protocol_is_spoken_in_json_and_in_binary(network: Path, infer: Any) -> None:
-    model = ServedModel("small", lambda: OnnxModel("small", str(network)), Serving(greedy(8)))
+    model = ServedModel("small", in_thread(lambda: OnnxModel("small", str(network))), Serving(greedy(8)))
     async with running(model) as (_, url), aiohttp.ClientSession() as client:
         rows = np.arange(8, dtype=np.float32).reshape(2, 4)
         item = infer("r", rows, id="mine")
@@ -185,7 +185,7 @@ def test_the_client_library_of_the_protocol_is_served(network: Path) -> None:
     import tritonclient.http
 
     async def serve(ready: threading.Event, told: list[str], ended: threading.Event) -> None:
-        model = ServedModel("small", lambda: OnnxModel("small", str(network)), Serving(greedy(8)))
+        model = ServedModel("small", in_thread(lambda: OnnxModel("small", str(network))), Serving(greedy(8)))
         async with running(model) as (_, url):
             told.append(url)
             ready.set()
@@ -402,7 +402,7 @@ async def test_a_model_that_is_being_loaded_is_not_ready_and_one_that_cannot_be_
             raise error
         return Sleeper("late")
 
-    late = ServedModel("late", load, Serving(greedy(1)))
+    late = ServedModel("late", in_thread(load), Serving(greedy(1)))
     async with running(served(Sleeper("echo"))) as (worker, url), aiohttp.ClientSession() as client:
         worker.repository.models["late"] = late
         late.wanted = False
@@ -501,7 +501,9 @@ async def test_energy_is_asked_for_while_nothing_else_is_computed_and_told_in_th
     gated = Gated("gated")
     models: list[ServedModel] = []
     both = [
-        ServedModel(model.name, lambda model=model: model, Serving(greedy(1)), lambda: next(counter), lambda: _alone(models))
+        ServedModel(
+            model.name, in_thread(lambda model=model: model, lambda: next(counter)), Serving(greedy(1)), lambda: _alone(models)
+        )
         for model in (Sleeper("echo"), gated)
     ]
     models += both
@@ -515,6 +517,10 @@ async def test_energy_is_asked_for_while_nothing_else_is_computed_and_told_in_th
         profile = read(ServiceProfile, (await get(client, f"{url}/profile?model=echo"))[1])
     (point,) = profile.points
     assert (point.service_time.n, point.energy) == (2, 3.0)
+
+
+def _itself(model: Sleeper) -> Sleeper:
+    return model
 
 
 def _alone(models: list[ServedModel]) -> bool:
@@ -622,9 +628,14 @@ def test_a_setting_that_is_not_allowed_is_named(variable: str, value: str, said:
 def test_models_are_named_once_each() -> None:
     settings = program.WorkerSettings()
     environment = {"SLUICE_MODEL_NAME": "nap", "SLUICE_SLEEPER_INTERCEPT": "0"}
-    (model,) = program.open_models([], settings, environment)
+    link = program.open_link([], settings, environment)
+    try:
+        (model,) = program.open_models([], settings, link)
+    finally:
+        link.close()
     assert model.name == "nap"
+    two = [program.Named.parse("a=x.onnx"), program.Named.parse("a=y.onnx")]
     with pytest.raises(InvalidInput, match="model: 'a' is not allowed; allowed: each name once; NAME=SPEC gives another"):
-        program.open_models([program.Named.parse("a=x.onnx"), program.Named.parse("a=y.onnx")], settings, {})
+        program.open_models(two, settings, program.open_link(two, settings, {}))
     with pytest.raises(InvalidInput, match="host, port"):
         program.listen("127.0.0.1", 70000)
