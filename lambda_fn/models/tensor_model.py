@@ -15,7 +15,7 @@ from ..contract import ONE_BY_ONE, Answer, Item, failed
 from ..interface import TensorSpec
 from .base import BadRequest
 from .memory import exhausts_memory
-from .tensors import Array, TensorRequest, count_rows, read_request, write_answer
+from .tensors import Array, TensorReader, TensorRequest, count_rows, write_answer
 
 LONGEST_REASON = 500
 """Characters of an error that the metadata repeat."""
@@ -46,6 +46,7 @@ class TensorModel(ABC):
         fixed = [spec for spec in takes if spec.shape[0] != -1]
         self._one_by_one = f"the batch dimension of input {fixed[0].name!r} is fixed: {fixed[0].shape[0]}" if fixed else ""
         self._fixed = bool(fixed)
+        self._read = TensorReader(takes, gives)
         self._failed_together = 0  # requests of the smallest batch that failed though each of them alone did not
 
     @abstractmethod
@@ -62,7 +63,7 @@ class TensorModel(ABC):
         alike: dict[tuple[tuple[int, ...], ...], list[tuple[int, TensorRequest, int]]] = {}
         for index, item in enumerate(items):
             try:
-                request = read_request(item, self.takes, self.gives)
+                request = self._read(item)
                 rows = count_rows(request.inputs)
             except BadRequest as error:
                 answers[index] = failed(item.id, 400, "Bad request", str(error))
