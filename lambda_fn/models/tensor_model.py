@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ class TensorModel(ABC):
 
     def answer(self, items: Sequence[Item]) -> list[Answer]:
         answers: dict[int, Answer] = {}
-        alike: dict[tuple[tuple[int, ...], ...], list[tuple[int, TensorRequest, int]]] = {}
+        alike: dict[tuple[object, ...], list[tuple[int, TensorRequest, int]]] = {}
+        names = [spec.name for spec in self.takes]
         for index, item in enumerate(items):
             try:
                 request = self._read(item)
@@ -68,8 +70,14 @@ class TensorModel(ABC):
             except BadRequest as error:
                 answers[index] = failed(item.id, 400, "Bad request", str(error))
                 continue
-            shapes = tuple([request.inputs[spec.name].shape[1:] for spec in self.takes])
-            alike.setdefault(shapes, []).append((index, request, rows))
+            if len(names) == 1:
+                shapes: tuple[object, ...] = request.inputs[names[0]].shape[1:]
+            else:
+                shapes = tuple([request.inputs[name].shape[1:] for name in names])
+            members = alike.get(shapes)
+            if members is None:
+                members = alike[shapes] = []
+            members.append((index, request, rows))
         for members in alike.values():
             results = self._compute_all([request.inputs for _, request, _ in members], [rows for *_, rows in members])
             for (index, request, _), result in zip(members, results, strict=True):
@@ -117,7 +125,7 @@ class TensorModel(ABC):
     def _compute_together(self, inputs: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[dict[str, Array]]:
         stacked = {spec.name: np.concatenate([one[spec.name] for one in inputs]) for spec in self.takes}
         outputs = self.compute(stacked)
-        ends = np.cumsum(rows)
+        ends = list(accumulate(rows))
         for name, array in outputs.items():
             if array.ndim == 0 or len(array) != ends[-1]:
                 raise ValueError(f"output {name}: shape {array.shape} cannot be split among {ends[-1]} rows")

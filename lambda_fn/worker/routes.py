@@ -37,11 +37,14 @@ from .served_model import Life, ServedModel
 SERVICE_TIME = "sluice-service-time"
 MEMORY = "sluice-memory-mb"
 BINARY = "application/octet-stream"
+MAX_PATHS = 1024
+"""Paths of single requests whose model is known again."""
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
 
 _encode = msgspec.json.Encoder().encode
 
 
+_NO_HEADERS: dict[str, str] = {}
 _Told = Callable[[Answered | Failure], None]
 
 
@@ -65,6 +68,7 @@ class Routes:
         self._ids = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics: WorkerMetrics | None = None
+        self._inference: dict[str, ServedModel] = {}
 
     def measure(self, server: HttpServer) -> None:
         """Tell of this server too."""
@@ -80,6 +84,10 @@ class Routes:
         return None
 
     def __call__(self, request: Request) -> None:
+        model = self._inference.get(request.path) if request.method == "POST" else None
+        if model is not None:
+            self._answer_one(request, model)
+            return
         allowed = self._route(request)
         if allowed:
             detail = f"method: {request.method!r} is not allowed; allowed: {allowed}"
@@ -93,7 +101,10 @@ class Routes:
             case ["v2", "models", name, "infer"] | ["models", name] | ["v2", "models", name, "versions", "1", "infer"]:
                 if not post:
                     return "POST"
-                self._answer_one(request, name)
+                if (model := self._model(request, name)) is not None:
+                    if len(self._inference) < MAX_PATHS:
+                        self._inference[request.path] = model
+                    self._answer_one(request, model)
             case [""] | ["invocations"]:
                 if not post:
                     return "POST"
@@ -169,14 +180,9 @@ class Routes:
 
         _submit(request, model, batch.items, False, answered)
 
-    def _answer_one(self, request: Request, name: str) -> None:
-        model = self._model(request, name)
-        if model is None:
-            return
-        headers = {}
+    def _answer_one(self, request: Request, model: ServedModel) -> None:
         length = request.headers.get(INFERENCE_HEADER)
-        if length is not None:
-            headers[INFERENCE_HEADER] = length
+        headers = _NO_HEADERS if length is None else {INFERENCE_HEADER: length}
         content_type = request.headers.get("content-type", "")
         if not content_type:
             content_type = JSON if request.path.endswith("/infer") and length is None else BINARY

@@ -269,7 +269,8 @@ class ServedModel:
             detail = f"{self._turns.waiting} requests wait for {self.name!r} already; allowed: {self._serving.queue}"
             self._refuse(answered, 429, "Too many requests", detail, self._wait(), "queue_full")
             return None
-        self._turn()
+        if self._turns.running < self._serving.executions:
+            self._turn()
         return work
 
     def withdraw(self, work: Work) -> None:

@@ -143,5 +143,5 @@ class Turns:
 
     def _begin(self, batch: tuple[Work, ...]) -> Step:
         self.running += 1
-        self.waiting -= sum(len(work.items) for work in batch)
+        self.waiting -= sum([len(work.items) for work in batch])
         return Step(batch)
