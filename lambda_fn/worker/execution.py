@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,23 +26,19 @@ class Asked(NamedTuple):
     items: list[Item]
 
 
-class Answered(NamedTuple):
-    """What one caller is answered; ``statuses`` of his items, and the seconds that the batch took to compute."""
-
-    statuses: tuple[int, ...]
-    content_type: str
-    body: bytes
-    headers: dict[str, str]
-    seconds: float
+Answered = tuple[int, str, bytes, dict[str, str], float]
+"""What one caller is answered: status, content type, body, headers; and the seconds that the batch took to compute."""
 
 
 class Outcome(NamedTuple):
     """What an execution came to: for each caller an answer, or why there is none; the time it took (s) where it counts.
 
-    ``largest`` batch that the memory takes, where that is known; ``failure`` is the kind of error, where the batch failed.
+    ``largest`` batch that the memory takes, where that is known; ``failure`` is the kind of error, where the batch failed;
+    ``statuses`` of all requests that have an answer, and how many have it.
     """
 
     results: list[Answered | str]
+    statuses: dict[int, int]
     size: int
     seconds: float
     overhead: float
@@ -51,30 +48,34 @@ class Outcome(NamedTuple):
 
 
 def encode_asked(callers: Sequence[Asked]) -> Encoded:
-    """What an execution is asked."""
-    return encode(
-        [(single, [(item.id, item.content_type, _apart(item.body), item.headers) for item in items]) for single, items in callers],
-        True,
-    )
+    """What an execution is asked: a single request is a tuple, a batch a list of them."""
+    asked: list[Any] = []
+    for single, items in callers:
+        tuples = [(item.id, item.content_type, _apart(item.body), item.headers) for item in items]
+        asked.append(tuples[0] if single else tuples)
+    return encode(asked, True)
 
 
 def decode_asked(payload: Encoded) -> list[Asked]:
     """The inverse of ``encode_asked``."""
-    return [Asked(single, [Item(*item) for item in items]) for single, items in decode(payload)]
+    return [
+        Asked(True, [Item(*asked)]) if type(asked) is tuple else Asked(False, [Item(*item) for item in asked])
+        for asked in decode(payload)
+    ]
 
 
 def encode_outcome(outcome: Outcome) -> Encoded:
     """What an execution answers."""
     results: list[Any] = [
-        result if isinstance(result, str) else (result[0], result[1], _apart(result[2]), *result[3:]) for result in outcome.results
+        result if isinstance(result, str) or len(result[2]) < OUT_OF_BAND else (*result[:2], _apart(result[2]), *result[3:])
+        for result in outcome.results
     ]
     return encode((results, *outcome[1:]), True)
 
 
 def decode_outcome(payload: Encoded) -> Outcome:
     """The inverse of ``encode_outcome``."""
-    results, *rest = decode(payload)
-    return Outcome([result if isinstance(result, str) else Answered._make(result) for result in results], *rest)
+    return Outcome._make(decode(payload))
 
 
 def compute(model: WithinMemory, callers: Sequence[Asked], energy: Energy | None) -> Outcome:
@@ -89,23 +90,24 @@ def compute(model: WithinMemory, callers: Sequence[Asked], energy: Energy | None
         if len(callers) > 1:
             return _compute_apart(model, callers)
         failure = type(error).__name__
-        return Outcome([f"{failure}: {error}"], len(items), 0.0, 0.0, None, failure, model.largest)
+        return Outcome([f"{failure}: {error}"], {}, len(items), 0.0, 0.0, None, failure, model.largest)
     seconds = time.perf_counter() - begun
     if energy is not None:
         joules = energy() - before
     encoding = time.perf_counter()
     results: list[Answered | str] = []
+    statuses: dict[int, int] = {}
     first = 0
     for single, own in callers:
         try:
-            results.append(_told(single, answers[first : first + len(own)], seconds))
+            results.append(_told(single, answers[first : first + len(own)], seconds, statuses))
         except Exception as error:  # an answer that is no answer: of a type that cannot be written, or with a header of two lines
             failure = type(error).__name__
             results.append(f"an answer cannot be sent: {error}")
         first += len(own)
     if model.largest is not largest and not failure:  # time and energy of what failed are in it
-        return Outcome(results, len(items), 0.0, 0.0, None, "OutOfMemory", model.largest)
-    return Outcome(results, len(items), seconds, time.perf_counter() - encoding, joules, failure, model.largest)
+        return Outcome(results, statuses, len(items), 0.0, 0.0, None, "OutOfMemory", model.largest)
+    return Outcome(results, statuses, len(items), seconds, time.perf_counter() - encoding, joules, failure, model.largest)
 
 
 def _compute_apart(model: WithinMemory, callers: Sequence[Asked]) -> Outcome:
@@ -113,7 +115,10 @@ def _compute_apart(model: WithinMemory, callers: Sequence[Asked]) -> Outcome:
     outcomes = [compute(model, (caller,), None) for caller in callers]
     failure = next((outcome.failure for outcome in outcomes if outcome.failure), "TogetherOnly")
     results = [result for outcome in outcomes for result in outcome.results]
-    return Outcome(results, len(results), 0.0, 0.0, None, failure, model.largest)
+    statuses: Counter[int] = Counter()
+    for outcome in outcomes:
+        statuses.update(outcome.statuses)
+    return Outcome(results, dict(statuses), len(results), 0.0, 0.0, None, failure, model.largest)
 
 
 def _checked(answers: object, items: Sequence[Item]) -> list[Answer]:
@@ -125,31 +130,24 @@ def _checked(answers: object, items: Sequence[Item]) -> list[Answer]:
     return answers
 
 
-def _told(single: bool, answers: list[Answer], seconds: float) -> Answered:
-    if (
-        single
-        and type(answer := answers[0]) is Answer
-        and answer.status == 200
-        and answer.content_type == JSON
-        and not answer.headers
-        and type(answer.body) is bytes
-    ):
-        return Answered(_FINE, JSON, answer.body, answer.headers, seconds)  # as most are
+def _told(single: bool, answers: list[Answer], seconds: float, statuses: dict[int, int]) -> Answered:
     for answer in answers:
         if not 200 <= answer.status <= 599:
             raise ValueError(f"status: {answer.status!r} is not allowed; allowed: 200 to 599")
+    # Plain values, whatever a model made them of: who reads them has none of its classes.
     if not single:
-        return Answered(tuple([int(answer.status) for answer in answers]), JSON, contract.encode_answers(answers), {}, seconds)
-    (answer,) = answers
-    contract.check_sendable(answer)
-    if not isinstance(answer.body, bytes):
-        raise TypeError(f"the body is {type(answer.body).__name__}; allowed: bytes")
-    # Plain, whatever a model made them of: who reads them has none of its classes.
-    headers = {str(name): str(value) for name, value in answer.headers.items()} if answer.headers else {}
-    return Answered((int(answer.status),), str(answer.content_type), bytes(answer.body), headers, seconds)
-
-
-_FINE = (200,)
+        told: Answered = (200, JSON, contract.encode_answers(answers), {}, seconds)
+    elif type(answer.body) is bytes and answer.content_type == JSON and not answer.headers:  # as most are
+        told = (int(answer.status), JSON, answer.body, {}, seconds)
+    else:
+        contract.check_sendable(answer)
+        if not isinstance(answer.body, bytes):
+            raise TypeError(f"the body is {type(answer.body).__name__}; allowed: bytes")
+        headers = {str(name): str(value) for name, value in answer.headers.items()}
+        told = (int(answer.status), str(answer.content_type), bytes(answer.body), headers, seconds)
+    for answer in answers:
+        statuses[int(answer.status)] = statuses.get(answer.status, 0) + 1
+    return told
 
 
 def _apart(body: bytes) -> Any:

@@ -143,6 +143,8 @@ class HttpServer:
         self.leaving = False
         self.date = b""
         self.known: dict[bytes, _Head] = {}
+        self.knows = True
+        """Whether a head that was let through once is let through again, unscreened."""
         self._listener: asyncio.Server | None = None
         self._look: asyncio.TimerHandle | None = None
 
@@ -361,7 +363,7 @@ class _Connection(asyncio.Protocol):
             self.transport.writelines((head, body))
         if not request.keep_alive:
             self._close()
-        elif not self._replying:
+        elif not self._replying and (self._turn or self._paused or self._closing):
             self._go_on()
 
     def leave(self) -> None:
@@ -391,16 +393,16 @@ class _Connection(asyncio.Protocol):
     def _take(self, head: _Head, body: bytes) -> bool:
         """A request whose head is known, whole and alone; whether it is taken, and not refused."""
         server = self._server
-        request = Request(self, head.method, head.path, head.query, head.headers)
-        if server.screen(request) is not None or self._refuse_size(head.length) is not None:
+        if not server.knows or server.held + head.length > self._limits.max_held:
             return False
         server.held += head.length
+        request = Request(self, head.method, head.path, head.query, head.headers)
         request.body = body
         self._active = request
         self._replying = True
         self._handle(request)
         self._replying = False
-        if self._active is None:
+        if self._active is None and (self._paused or self._closing):
             self._go_on()
         return True
 

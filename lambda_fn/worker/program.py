@@ -176,6 +176,7 @@ class HttpWorker:
 
     async def stop(self, grace: float) -> None:
         """Answer what was accepted, for ``grace`` s at the most, and refuse what comes; then end."""
+        self.server.knows = False
         await self.repository.drain(grace)
         self.server.stop_listening()
         self.server.leave()

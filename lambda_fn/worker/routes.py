@@ -18,7 +18,6 @@ Single requests are computed together with those that wait (turns.py). An answer
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from urllib.parse import parse_qs, unquote
@@ -65,7 +64,6 @@ class Routes:
         self._repository = repository
         self._version = version
         self._memory_mb = memory_mb
-        self._ids = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics: WorkerMetrics | None = None
         self._inference: dict[str, ServedModel] = {}
@@ -175,8 +173,8 @@ class Routes:
             if isinstance(result, Failure):
                 request.fail(result)
                 return
-            headers = ((SERVICE_TIME, f"{result.seconds:.9f}"), (MEMORY, str(self._memory_mb)))
-            request.reply(200, result.content_type, result.body, headers)
+            status, content_type, body, _, seconds = result
+            request.reply(status, content_type, body, ((SERVICE_TIME, f"{seconds:.9f}"), (MEMORY, str(self._memory_mb))))
 
         _submit(request, model, batch.items, False, answered)
 
@@ -186,16 +184,15 @@ class Routes:
         content_type = request.headers.get("content-type", "")
         if not content_type:
             content_type = JSON if request.path.endswith("/infer") and length is None else BINARY
-        item = Item(str(next(self._ids)), content_type, request.body, headers)
+        item = Item("request", content_type, request.body, headers)
 
         def answered(result: Answered | Failure) -> None:
             if isinstance(result, Failure):
                 request.fail(result)
                 return
-            status = result.statuses[0]
+            status, content_type, body, headers, _ = result
             # Such statuses have no body; it would be taken for the next answer.
-            body = b"" if status in (204, 304) else result.body
-            request.reply(status, result.content_type, body, result.headers.items())
+            request.reply(status, content_type, b"" if status in (204, 304) else body, headers.items())
 
         _submit(request, model, [item], True, answered)
 

@@ -117,6 +117,7 @@ class ServedModel:
         self._wake: asyncio.TimerHandle | None = None
         self._loading: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
+        self._due = False  # a turn is taken soon
 
     # -- life
 
@@ -153,12 +154,11 @@ class ServedModel:
         running, self._running = self._running, {}
         for batch in running:
             self.tallies.failures["ProcessDied"] += 1
-            waiting = [work for work in batch if work.waits]
-            self._turns.lost(work for work in waiting if not work.again)
-            for work in waiting:
-                if work.again:  # once more already
-                    work.waits = False
-                    work.answered(Failure(500, "Model failed", f"the process that computed it has ended twice: {cause}"))
+            given_up = [work for work in batch if work.waits and work.again]
+            self._turns.lost([work for work in batch if work.waits and not work.again])
+            for work in given_up:
+                work.waits = False
+                work.answered(Failure(500, "Model failed", f"the process that computed it has ended twice: {cause}"))
         if self.life is Life.READY:
             self._load_again(f"loaded again, as the process that computes has ended: {cause}")
         else:
@@ -265,12 +265,16 @@ class ServedModel:
             self._refuse(answered, 503, "Service unavailable", f"model {self.name!r} is {self.reason}", again, "not_ready")
             return None
         work = Work(items, single, answered)
-        if not self._turns.came(self._clock(), work):
+        came = self._turns.came(self._clock(), work)
+        if not came and self._due:  # what takes the room may begin now
+            self._turn()
+            came = self._turns.came(self._clock(), work)
+        if not came:
             detail = f"{self._turns.waiting} requests wait for {self.name!r} already; allowed: {self._serving.queue}"
             self._refuse(answered, 429, "Too many requests", detail, self._wait(), "queue_full")
             return None
         if self._turns.running < self._serving.executions:
-            self._turn()
+            self._turn_soon()
         return work
 
     def withdraw(self, work: Work) -> None:
@@ -313,8 +317,15 @@ class ServedModel:
         work = self.measurements.seconds_per_request * self._turns.waiting / self._serving.executions
         return min(max(1.0, work), LONGEST_RETRY)
 
+    def _turn_soon(self) -> None:
+        """Once a turn of the loop, so that all that has come goes together."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
     def _turn(self) -> None:
         """Begin whatever may begin."""
+        self._due = False
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
@@ -349,16 +360,13 @@ class ServedModel:
             self._note_failure(outcome)
         else:
             self.measurements.add(outcome.size, outcome.seconds, outcome.overhead, joules)
-        self._turn()  # first, so that the next is computed while these are answered
+        self._turn_soon()
+        for status, count in outcome.statuses.items():
+            self.tallies.requests[status] += count
         for work, result in zip(batch, outcome.results, strict=True):
             if work.waits:
                 work.waits = False
-                if isinstance(result, str):
-                    work.answered(Failure(500, "Model failed", result))
-                    continue
-                for status in result.statuses:
-                    self.tallies.requests[status] += 1
-                work.answered(result)
+                work.answered(Failure(500, "Model failed", result) if isinstance(result, str) else result)
         self._note_idle()
 
     def _note_failure(self, outcome: Outcome) -> None:
