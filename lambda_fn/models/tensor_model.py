@@ -81,18 +81,16 @@ class TensorModel(ABC):
         for members in alike.values():
             results = self._compute_all([request.inputs for _, request, _ in members], [rows for *_, rows in members])
             for (index, request, _), result in zip(members, results, strict=True):
-                answers[index] = self._answer_one(items[index].id, request, result)
+                item_id = items[index].id
+                try:
+                    if isinstance(result, Exception):
+                        raise result
+                    answers[index] = write_answer(item_id, self.name, request, result)
+                except BadRequest as error:
+                    answers[index] = failed(item_id, 400, "Bad request", str(error))
+                except Exception as error:
+                    answers[index] = failed(item_id, 500, "Model failed", f"{type(error).__name__}: {error}")
         return [answers[index] for index in range(len(items))]
-
-    def _answer_one(self, item_id: str, request: TensorRequest, result: Mapping[str, Array] | Exception) -> Answer:
-        try:
-            if isinstance(result, Exception):
-                raise result
-            return write_answer(item_id, self.name, request, result)
-        except BadRequest as error:
-            return failed(item_id, 400, "Bad request", str(error))
-        except Exception as error:
-            return failed(item_id, 500, "Model failed", f"{type(error).__name__}: {error}")
 
     def _compute_all(self, inputs: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[Mapping[str, Array] | Exception]:
         """The outputs of each request, or why it has none."""

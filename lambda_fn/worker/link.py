@@ -21,7 +21,7 @@ from .execution import Asked, Outcome, decode_outcome, encode_asked
 
 END_WITHIN = 5.0
 """Seconds that the process has to end once it is told to."""
-PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+PAUSES = (0.0, 0.3, 0.6, 1.2, 2.5, 5.0)
 """Seconds before it is started for the next time, where it did not last for ``LASTING`` s; the last stays."""
 LASTING = 30.0
 
