@@ -97,3 +97,22 @@ def test_every_request_leaves_once_and_no_more_run_or_wait_than_may(events: list
         assert turns.waiting == waiting <= max(8, 6)
     assert len(begun) == len(set(map(id, begun)))
     assert all(one in accepted for one in begun)
+
+
+def test_what_an_execution_had_that_was_lost_goes_again_before_all_others_and_each_alone() -> None:
+    turns = Turns(greedy(4), executions=1, limit=10)
+    first, second, third = works = [work() for _ in range(3)]
+    for one in works[:2]:
+        turns.came(0.0, one)
+    assert turns.next(0.0).batch == (first, second)
+    turns.came(1.0, third)
+    turns.lost([first, second])
+    assert (turns.waiting, turns.running, first.again) == (3, 0, True)
+    assert turns.withdraw(second)
+    assert turns.next(2.0).batch == (first,)
+    assert not turns.withdraw(first)
+    turns.ended()
+    assert turns.next(3.0).batch == (third,)
+    turns.lost([third])
+    assert turns.expire(came_before=2.0) == [third]
+    assert turns.idle
