@@ -130,11 +130,12 @@ async def test_a_queue_that_is_full_is_told_with_when_to_come_again_by_what_was_
 
 async def test_single_requests_that_wait_are_computed_together_and_each_gets_its_own() -> None:
     model = Gated()
-    async with running(served(model, greedy(4))) as (_, url), aiohttp.ClientSession() as client:
-        sending = [asyncio.create_task(post(client, f"{url}/models/echo", str(i).encode())) for i in range(9)]
+    one = served(model, greedy(4))
+    async with running(one) as (_, url), aiohttp.ClientSession() as client:
+        sending = [asyncio.create_task(post(client, f"{url}/models/echo", b"0"))]
         await asyncio.to_thread(model.entered.acquire)
-        await until(lambda: len(model.sizes) == 1)
-        await asyncio.sleep(0.05)
+        sending += [asyncio.create_task(post(client, f"{url}/models/echo", str(i).encode())) for i in range(1, 9)]
+        await until(lambda: one.waiting == 8)
         model.gate.set()
         assert sorted(int(body) for _, body, _ in await asyncio.gather(*sending)) == list(range(9))
         assert [body for _, body, _ in [task.result() for task in sending]] == [str(i).encode() for i in range(9)]

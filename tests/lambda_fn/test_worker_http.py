@@ -228,7 +228,7 @@ async def test_trailers_are_not_kept() -> None:
 
 
 async def test_a_client_that_leaves_its_answers_untaken_is_cut_off() -> None:
-    async with running(served(Sleeper("echo")), body_timeout=0.2) as (worker, url):
+    async with running(served(Sleeper("echo")), body_timeout=1.0) as (worker, url):
         raw = await Raw.to(url)
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
         big = b"x" * (32 * 1024 * 1024)
