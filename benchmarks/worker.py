@@ -36,8 +36,8 @@ from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.request_load import WARM
 from sluice.local.networks import make_mlp
 
-ROUNDS = 15
-SECONDS = 1.5
+ROUNDS = 9
+SECONDS = 1.0
 CONNECTIONS = 64
 BATCH_SIZE = 32
 WAIT_MS = 1
