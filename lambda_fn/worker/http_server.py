@@ -244,7 +244,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        end = data.find(_HEAD_ENDS) + len(_HEAD_ENDS) if self._stage is _IDLE else 0
+        begins = self._stage is _IDLE or (self._stage is _HEAD and not self._head_bytes)
+        end = data.find(_HEAD_ENDS) + len(_HEAD_ENDS) if begins else 0
         if end >= MIN_HEAD and self._active is None and not self._turn and not self._stalled:
             head = self._server.known.get(data[:end])
             if head is not None and len(data) - end == head.length and self._take(head, data[end:]):
@@ -399,6 +400,7 @@ class _Connection(asyncio.Protocol):
         if not server.knows or server.held + head.length > self._limits.max_held:
             return False
         server.held += head.length
+        self._stage = _IDLE
         request = Request(self, head.method, head.path, head.query, head.headers)
         request.body = body
         self._active = request

@@ -387,3 +387,17 @@ async def test_from_sigterm_on_a_head_that_is_known_is_screened_again() -> None:
         raw.close()
         other.close()
         await stopping
+
+
+async def test_a_connection_that_begins_with_a_known_head_may_be_idle_afterwards_as_any() -> None:
+    async with running(served(Sleeper("echo")), header_timeout=0.1) as (worker, url):
+        head = b"POST /models/echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n"
+        for _ in range(2):
+            raw = await Raw.to(url)
+            raw.send(head + b"1")
+            assert (await raw.answer())[0] == 200
+            assert head in worker.server.known
+            await asyncio.sleep(0.3)
+            raw.send(head + b"2")
+            assert (await raw.answer())[2] == b"2"
+            raw.close()

@@ -141,6 +141,7 @@ async def test_a_request_that_kills_its_process_again_fails_and_those_beside_it_
         assert (die[0], detail(die[1])) == (500, "the process that computed it has ended twice: it was killed by SIGKILL")
         await until(lambda: model.life is Life.READY)
         assert (await post(client, f"{url}/models/m", b"three")) == (200, b"three")
+        assert model.tallies.failures == {"ProcessDied": 2}
 
 
 async def test_a_process_killed_from_outside_is_started_again_and_meanwhile_the_worker_is_not_ready(folder: Path) -> None:
