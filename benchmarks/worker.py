@@ -1,13 +1,16 @@
 """The worker beside mosec and LitServe: the same ONNX network, the same JSON, single requests over HTTP, alternately in one run.
 
-Each serves with one execution at a time, one thread of ONNX Runtime and batches of at most 32; mosec and LitServe wait for a batch
-for 1 ms, the worker takes what waits. First each is loaded by 64 connections that never rest, then by Poisson arrivals at 30 % and
-80 % of the throughput of the slowest of the fast two (the worker and mosec; LitServe, where it cannot keep up, at its own); a
-latency counts from when the request came. ``closed 1`` is one connection; CPU is a request's, of all processes of the server, in
-the closed loop of 64. Load and server share the machine.
+Each serves with one process that computes, one thread of ONNX Runtime and batches of at most 32, and one process before it that
+holds the sockets (mosec's has several threads, and a third process only watches). mosec and LitServe wait for a batch for 1 ms, the
+worker takes what waits. All run from the start; a round loads one after the other. First each is loaded by 64 connections that
+never rest, and by one, then by Poisson arrivals at 30 % and 80 % of the throughput of the slower of worker and mosec (LitServe,
+where it cannot keep up, at its own); a latency counts from when the request came. CPU is a request's, of all processes of the
+server, in the closed loop of 64. Load and server share the machine, and so may others: what is compared are therefore the worker
+and a peer in the same round, and the median of these ratios over all rounds is printed, with the quartiles.
 
 The peers live in an environment of their own, ``.venv-peers``: ``python3 -m venv .venv-peers && .venv-peers/bin/pip install mosec
-litserve onnxruntime msgspec``; ``SLUICE_PEERS`` names another. Which of them is not there is said, and the others are measured.
+litserve onnxruntime msgspec``, with the ONNX Runtime of this one; ``SLUICE_PEERS`` names another. Which of them is not there is
+said, and the others are measured.
 """
 
 from __future__ import annotations
@@ -33,13 +36,15 @@ from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.request_load import WARM
 from sluice.local.networks import make_mlp
 
-ROUNDS = 3
-SECONDS = 4.0
+ROUNDS = 9
+SECONDS = 1.0
 CONNECTIONS = 64
 BATCH_SIZE = 32
 WAIT_MS = 1
 NETWORKS = {"small": (64, 256, 256, 10), "large": (64, 2048, 2048, 2048, 10)}
 """Widths of perceptrons: one whose cost is the server's, one whose cost is its own."""
+OURS = "sluice worker"
+PARTS = (0.3, 0.8)
 PEERS = Path(__file__).parent / "worker_peers"
 ROOT = Path(__file__).parent.parent
 
@@ -47,7 +52,7 @@ Result = dict[str, float]
 
 
 def main() -> None:
-    """Measure every server ``ROUNDS`` times, interleaved, and print medians."""
+    """Measure every server ``ROUNDS`` times, interleaved, and print medians, and medians of ratios."""
     with tempfile.TemporaryDirectory() as folder:
         body = Path(folder) / "request.json"
         numbers = np.random.default_rng(0).standard_normal(64).round(4).tolist()
@@ -60,26 +65,25 @@ def main() -> None:
 
 def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> None:
     """All servers on one network."""
-    servers = ["sluice worker", *(peer for peer in ("mosec", "LitServe") if is_installed(peer))]
+    servers = [OURS, *(peer for peer in ("mosec", "LitServe") if is_installed(peer))]
     closed: dict[str, list[Result]] = {server: [] for server in servers}
     alone: dict[str, list[Result]] = {server: [] for server in servers}
-    for _ in range(ROUNDS):
-        for server in servers:
-            with started(server, network) as (url, pid):
+    opened: dict[tuple[str, float], list[Result]] = {(server, part): [] for server in servers for part in PARTS}
+    with contextlib.ExitStack() as running:
+        at = {server: running.enter_context(started(server, network)) for server in servers}
+        for _ in range(ROUNDS):
+            for server, (url, pid) in at.items():
                 before = cpu_of_tree(pid)
                 result = load(url, body)
                 result["cpu_us"] = 1e6 * (cpu_of_tree(pid) - before) / (result["requests_per_second"] * (SECONDS + WARM))
                 closed[server].append(result)
                 alone[server].append(load(url, body, connections=1))
-    throughput = {server: median(closed[server])["requests_per_second"] for server in servers}
-    capacity = min(throughput[server] for server in servers if server != "LitServe")
-    opened: dict[tuple[str, float], list[Result]] = {(server, part): [] for server in servers for part in (0.3, 0.8)}
-    for _ in range(ROUNDS):
-        for server in servers:
-            with started(server, network) as (url, _):
-                for part in (0.3, 0.8):
-                    rate = part * min(capacity, throughput[server])
-                    opened[server, part].append(load(url, body, rate=rate))
+        throughput = {server: median(closed[server])["requests_per_second"] for server in servers}
+        capacity = min(throughput[server] for server in servers if server != "LitServe")
+        for _ in range(ROUNDS):
+            for part in PARTS:
+                for server, (url, _) in at.items():
+                    opened[server, part].append(load(url, body, rate=part * min(capacity, throughput[server])))
     table = Table(title=f"{name} network, {'-'.join(map(str, widths))}; medians of {ROUNDS}")
     for column in (
         "",
@@ -111,6 +115,33 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
             f"{failures:.0f}",
         )
     Console(width=140).print(table)
+    for peer in servers[1:]:
+        ratios = Table(title=f"{name} network: worker / {peer} in the same round; median of {ROUNDS} [quartiles]")
+        for column in (
+            "requests/s",
+            "CPU",
+            "closed 1: p50",
+            *(f"{100 * part:.0f} %: {key}" for part in PARTS for key in ("p50", "p95")),
+        ):
+            ratios.add_column(column, justify="right")
+        ratios.add_row(
+            ratio(closed, peer, "requests_per_second"),
+            ratio(closed, peer, "cpu_us"),
+            ratio(alone, peer, "p50_ms"),
+            *(
+                ratio({server: opened[server, part] for server in servers}, peer, key)
+                for part in PARTS
+                for key in ("p50_ms", "p95_ms")
+            ),
+        )
+        Console(width=140).print(ratios)
+
+
+def ratio(runs: dict[str, list[Result]], peer: str, key: str) -> str:
+    """Of the worker to a peer, round by round."""
+    ratios = [ours[key] / theirs[key] for ours, theirs in zip(runs[OURS], runs[peer], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def median(runs: list[Result]) -> Result:
@@ -136,7 +167,7 @@ def started(server: str, network: Path) -> Iterator[tuple[str, int]]:
         port = str(listener.getsockname()[1])
     limits = {"NETWORK": str(network), "BATCH_SIZE": str(BATCH_SIZE), "WAIT_MS": str(WAIT_MS), "OMP_NUM_THREADS": "1"}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | limits
-    if server == "sluice worker":
+    if server == OURS:
         command = [sys.executable, "-m", "sluice.lambda_fn.worker", f"mlp={network}", "--port", port]
         environment |= {"SLUICE_THREADS": "1", "SLUICE_BATCH_SIZE": str(BATCH_SIZE), "PYTHONPATH": str(ROOT)}
         path = "/v2/models/mlp/infer"

@@ -133,10 +133,12 @@ def _is_tensors(kind: Any) -> bool:
 
 
 def _tensor_reader(takes: Sequence[TensorSpec] | None, gives: Sequence[TensorSpec] | None) -> Reader:
-    from .tensors import read_request
+    from .tensors import TensorReader
+
+    read_request = TensorReader(takes, gives)
 
     def read(item: Item) -> Input:
-        request = read_request(item, takes, gives)
+        request = read_request(item)
         return Input(request.inputs, request)
 
     return read

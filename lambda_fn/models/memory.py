@@ -56,6 +56,11 @@ class WithinMemory:
         self.largest: int | None = None
         self._split = 0
 
+    @property
+    def broken(self) -> str:
+        """Why the model cannot serve any more, where it says so; empty: it can."""
+        return getattr(self.model, "broken", "")
+
     def metadata(self) -> dict[str, Any]:
         described = self.model.metadata()
         if self.largest is None:

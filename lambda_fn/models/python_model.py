@@ -65,6 +65,12 @@ class PythonModel:
             answers.append(write_output(item, read, output, self.name, self._gives))
         return answers
 
+    @property
+    def broken(self) -> str:
+        """Why the object cannot serve any more, where it says so in ``broken``, as a pipeline does; empty: it can."""
+        reason = getattr(self._served, "broken", "")
+        return reason if isinstance(reason, str) else ""
+
     def close(self) -> None:
         """Give back what the object holds beyond memory, where it says how: ``close``, or a pipeline's ``stop``."""
         for name in ("close", "stop"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..contract import ONE_BY_ONE, Answer, Item, failed
 from ..interface import TensorSpec
 from .base import BadRequest
 from .memory import exhausts_memory
-from .tensors import Array, TensorRequest, count_rows, read_request, write_answer
+from .tensors import Array, TensorReader, TensorRequest, count_rows, write_answer
 
 LONGEST_REASON = 500
 """Characters of an error that the metadata repeat."""
@@ -46,6 +47,7 @@ class TensorModel(ABC):
         fixed = [spec for spec in takes if spec.shape[0] != -1]
         self._one_by_one = f"the batch dimension of input {fixed[0].name!r} is fixed: {fixed[0].shape[0]}" if fixed else ""
         self._fixed = bool(fixed)
+        self._read = TensorReader(takes, gives)
         self._failed_together = 0  # requests of the smallest batch that failed though each of them alone did not
 
     @abstractmethod
@@ -59,31 +61,36 @@ class TensorModel(ABC):
 
     def answer(self, items: Sequence[Item]) -> list[Answer]:
         answers: dict[int, Answer] = {}
-        alike: dict[tuple[tuple[int, ...], ...], list[tuple[int, TensorRequest, int]]] = {}
+        alike: dict[tuple[object, ...], list[tuple[int, TensorRequest, int]]] = {}
+        names = [spec.name for spec in self.takes]
         for index, item in enumerate(items):
             try:
-                request = read_request(item, self.takes, self.gives)
+                request = self._read(item)
                 rows = count_rows(request.inputs)
             except BadRequest as error:
                 answers[index] = failed(item.id, 400, "Bad request", str(error))
                 continue
-            shapes = tuple([request.inputs[spec.name].shape[1:] for spec in self.takes])
-            alike.setdefault(shapes, []).append((index, request, rows))
+            if len(names) == 1:
+                shapes: tuple[object, ...] = request.inputs[names[0]].shape[1:]
+            else:
+                shapes = tuple([request.inputs[name].shape[1:] for name in names])
+            members = alike.get(shapes)
+            if members is None:
+                members = alike[shapes] = []
+            members.append((index, request, rows))
         for members in alike.values():
             results = self._compute_all([request.inputs for _, request, _ in members], [rows for *_, rows in members])
             for (index, request, _), result in zip(members, results, strict=True):
-                answers[index] = self._answer_one(items[index].id, request, result)
+                item_id = items[index].id
+                try:
+                    if isinstance(result, Exception):
+                        raise result
+                    answers[index] = write_answer(item_id, self.name, request, result)
+                except BadRequest as error:
+                    answers[index] = failed(item_id, 400, "Bad request", str(error))
+                except Exception as error:
+                    answers[index] = failed(item_id, 500, "Model failed", f"{type(error).__name__}: {error}")
         return [answers[index] for index in range(len(items))]
-
-    def _answer_one(self, item_id: str, request: TensorRequest, result: Mapping[str, Array] | Exception) -> Answer:
-        try:
-            if isinstance(result, Exception):
-                raise result
-            return write_answer(item_id, self.name, request, result)
-        except BadRequest as error:
-            return failed(item_id, 400, "Bad request", str(error))
-        except Exception as error:
-            return failed(item_id, 500, "Model failed", f"{type(error).__name__}: {error}")
 
     def _compute_all(self, inputs: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[Mapping[str, Array] | Exception]:
         """The outputs of each request, or why it has none."""
@@ -116,7 +123,7 @@ class TensorModel(ABC):
     def _compute_together(self, inputs: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[dict[str, Array]]:
         stacked = {spec.name: np.concatenate([one[spec.name] for one in inputs]) for spec in self.takes}
         outputs = self.compute(stacked)
-        ends = np.cumsum(rows)
+        ends = list(accumulate(rows))
         for name, array in outputs.items():
             if array.ndim == 0 or len(array) != ends[-1]:
                 raise ValueError(f"output {name}: shape {array.shape} cannot be split among {ends[-1]} rows")

@@ -7,6 +7,8 @@ import time
 
 from .errors import DeadlinePassed, PipelineFull, PipelineStopped
 
+NOT_RUNNING = "the pipeline is not running; start it before, or use it in a with statement"
+
 
 class Admission:
     """At most ``max_items`` items, which hold at most ``max_bytes`` when one enters; used by any thread."""
@@ -17,6 +19,7 @@ class Admission:
         self.items = 0
         self.bytes = 0
         self.open = False
+        self._closed_because = NOT_RUNNING
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0
 
@@ -39,7 +42,7 @@ class Admission:
                 self._changed.wait(left)
                 self._waiting -= 1
             if not self.open:
-                raise PipelineStopped("the pipeline is not running; start it before, or use it in a with statement")
+                raise PipelineStopped(self._closed_because)
             self.items += 1
             self.bytes += size
 
@@ -55,11 +58,12 @@ class Admission:
         """Nothing is in it."""
         self.change(-self.items, -self.bytes)
 
-    def set_open(self, is_open: bool) -> bool:
-        """Let items enter, or no more; whether that was a change."""
+    def set_open(self, is_open: bool, because: str = NOT_RUNNING) -> bool:
+        """Let items enter, or no more, and tell who comes why; whether that was a change."""
         with self._changed:
             changed = self.open != is_open
             self.open = is_open
+            self._closed_because = because
             self._changed.notify_all()
             return changed
 

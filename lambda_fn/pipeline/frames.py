@@ -14,6 +14,7 @@ import contextlib
 import os
 import socket
 import struct
+import sys
 from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
@@ -25,7 +26,7 @@ _HEADER = struct.Struct("<QIId")
 _IN_FILE, _FLAG = 1, 2
 MAX_FILES = 64  # in one frame; the kernel takes 253
 _ANCILLARY = socket.CMSG_SPACE(2 * MAX_FILES * array.array("i").itemsize)
-READ = 256 * 1024  # bytes
+READ = 64 * 1024  # bytes that are read at once, but of a frame that is known to be larger
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # Linux has it
 
 
@@ -48,7 +49,7 @@ class Frame(NamedTuple):
     payloads: list[tuple[int, bool, Encoded]]
 
 
-def pack(kind: Kind, payloads: list[tuple[int, bool, Encoded]], seconds: float = 0.0) -> tuple[bytes, list[MemoryFile]]:
+def pack(kind: int, payloads: list[tuple[int, bool, Encoded]], seconds: float = 0.0) -> tuple[bytes, list[MemoryFile]]:
     """A frame as bytes, and the files to send beside its first."""
     numbers: list[int] = []
     heads: list[bytes] = []
@@ -90,6 +91,7 @@ class FrameSocket:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self._data = bytearray()
+        self._buffer = bytearray(READ)  # for a new one of this size the system would have to be asked each time
         self._files: deque[int] = deque()
         self._unsent: deque[tuple[memoryview, list[MemoryFile]]] = deque()
         self._lost = False  # files that were sent to it
@@ -109,8 +111,10 @@ class FrameSocket:
         """
         if self._lost:
             return False
+        missing = self._missing() if self._data else 0
+        buffer = self._buffer if missing <= READ else bytearray(missing)
         try:
-            data, ancillary, flags, _ = self.connection.recvmsg(max(READ, self._missing()), _ANCILLARY, _CLOSE_ON_EXEC)
+            size, ancillary, flags, _ = self.connection.recvmsg_into([buffer], _ANCILLARY, _CLOSE_ON_EXEC)
         except BlockingIOError:
             raise
         except OSError:
@@ -123,14 +127,15 @@ class FrameSocket:
         if flags & socket.MSG_CTRUNC:
             self._lost = True
             return False
-        self._data += data
-        return bool(data)
+        with memoryview(buffer) as view:
+            self._data += view[:size]
+        return bool(size)
 
-    def frames(self) -> list[Frame]:
-        """Those that are complete."""
+    def frames(self, most: int = sys.maxsize) -> list[Frame]:
+        """Those that are complete, and no more than so many of them."""
         frames: list[Frame] = []
         start, held = 0, len(self._data)
-        while held - start >= _HEADER.size:
+        while held - start >= _HEADER.size and len(frames) < most:
             body, count, kind, seconds = _HEADER.unpack_from(self._data, start)
             end = start + _HEADER.size + body
             if held < end:
@@ -153,7 +158,15 @@ class FrameSocket:
 
     def send(self, data: bytes, files: list[MemoryFile]) -> bool:
         """Send, or keep what does not go out now; whether all went."""
-        self._unsent.append((memoryview(data), files))
+        sent = 0
+        if not (self._unsent or files):
+            try:
+                sent = self.connection.send(data)
+            except OSError:  # there is no room now; or it is gone, which is seen below
+                sent = 0
+            if sent == len(data):
+                return True
+        self._unsent.append((memoryview(data)[sent:], files))
         return len(self._unsent) == 1 and self.flush()
 
     def flush(self) -> bool:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import math
 import os
 import pickle
 import resource
 import select
 import selectors
+import sys
 import threading
 import time
 import traceback
@@ -42,6 +44,8 @@ from .workers import Plain, ProcessWorker, ThreadWorker, open_payload
 MiB = 1024 * 1024
 END_WITHIN = 2.0  # s for a worker to end by itself when the pipeline stops
 LONGEST_SLEEP = 3600.0  # s; the kernel takes no number as large as a deadline may be
+
+_log = logging.getLogger(__name__)
 
 
 class Ticketed(Future[Any]):
@@ -132,6 +136,7 @@ class Pipeline:
         self._files = 0  # items that may have files
         self._thread: threading.Thread | None = None
         self._life = threading.Lock()  # held by who starts or stops it
+        self._broken = ""
 
     # Its life
 
@@ -152,6 +157,7 @@ class Pipeline:
             self._failure: StartupFailed | None = None
             self._closing = False
             self._ended = False
+            self._broken = ""
             self._came: deque[tuple[Caller, Any, int, float | None, bool]] = deque()
             self._gone: deque[Caller] = deque()
             self._posted: deque[tuple[int, ThreadWorker, str, Any, float]] = deque()
@@ -198,6 +204,11 @@ class Pipeline:
             self._admission.set_open(False)
             self._admission.wait_empty(timeout)
             self._close()
+
+    @property
+    def broken(self) -> str:
+        """Why it has ended by itself, which only another start mends; empty: it has not."""
+        return self._broken
 
     def __enter__(self) -> Pipeline:
         return self.start()
@@ -346,7 +357,11 @@ class Pipeline:
     def _break(self) -> None:
         """A defect: nobody must wait for ever because of it."""
         self._failure = StartupFailed(f"the pipeline has a defect: {traceback.format_exc()}")
-        self._admission.set_open(False)
+        if self._admission.open:
+            _log.critical("the pipeline has a defect, and has ended", exc_info=True)
+        error = sys.exception()
+        self._broken = f"the pipeline has ended by a defect: {type(error).__name__}: {error}"
+        self._admission.set_open(False, self._broken)
         self._closing = True
         self._wake()
 

@@ -1,19 +1,11 @@
-"""A worker in a process of its own: what runs in it, from its first line to its last.
-
-It is started with a socket, is told over it what to run, and ends when the other end of the socket is closed, also by the death of
-who held it; a thread sees to that while ``predict`` runs.
-"""
+"""A worker in a process of its own (child.py): what runs in it, from its first line to its last."""
 
 from __future__ import annotations
 
 import multiprocessing.spawn
 import os
 import pickle
-import select
-import signal
-import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -21,11 +13,11 @@ from typing import Any, NamedTuple
 
 from ..halving import said
 from .calls import Raised, call_batch, call_one, encode_output
+from .child import first_words
 from .errors import StageError
 from .frames import FrameSocket, Kind, pack, split
 from .payloads import Encoded, decode
 
-LEAVE_WITHIN = 1.0  # s for a call to end after the other end has gone
 RETURN_WITHIN = 0.001  # s for which results of single items are kept to be sent together
 
 starting = False
@@ -41,13 +33,6 @@ class Setup(NamedTuple):
     single: bool
     cpus: list[int] | None
     max_payload: int
-
-
-def command(fd: int) -> list[str]:
-    """The command line of a worker whose socket is ``fd``."""
-    path = [entry or os.getcwd() for entry in sys.path]
-    code = f"import sys; sys.path[:] = {path!r}; from {__name__} import main; main({fd})"
-    return [sys.executable, "-c", code]
 
 
 def main_module() -> dict[str, Any]:
@@ -66,16 +51,11 @@ def main_module() -> dict[str, Any]:
 def main(fd: int) -> None:
     """Run a worker until the other end of ``fd`` is closed."""
     global starting
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Whoever started this process decides when it ends. A handler, for what is ignored stays so in what a stage itself starts.
-        signal.signal(number, lambda *_: None)
-    os.set_inheritable(fd, False)
-    stream = FrameSocket(socket.socket(fileno=fd))
-    threading.Thread(target=_end_with, args=(fd,), daemon=True).start()
-    while not (frames := stream.frames()):
-        if not stream.read():
-            return
-    setup: Setup = pickle.loads(frames[0].payloads[0][2].head)
+    told = first_words(fd)
+    if told is None:
+        return
+    stream: FrameSocket = told[0]
+    setup: Setup = told[1]
     starting = True
     sys.argv = setup.main["sys_argv"]
     try:
@@ -161,11 +141,3 @@ class _Loop:
 
 def _import_main(data: dict[str, Any]) -> None:
     multiprocessing.spawn.prepare(data)
-
-
-def _end_with(fd: int) -> None:
-    poll = select.poll()
-    poll.register(fd, getattr(select, "POLLRDHUP", select.POLLHUP))
-    poll.poll()
-    time.sleep(LEAVE_WITHIN)
-    os._exit(1)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pickle
 import queue
-import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -19,10 +14,11 @@ from typing import Any
 from ..halving import said
 from . import worker_process
 from .calls import Raised, call_batch, call_one, encode_output
+from .child import ChildProcess
 from .errors import ItemTooLarge, StageError, StageTraceback
 from .flow import Stage
-from .frames import MAX_FILES, Frame, FrameSocket, Kind, pack
-from .payloads import Encoded, decode
+from .frames import MAX_FILES, Kind, pack
+from .payloads import decode
 from .pipeline_state import Outcome, Ticket
 
 
@@ -49,22 +45,11 @@ def open_payload(payload: Any) -> Any:
     return payload.value if type(payload) is Plain else decode(payload)
 
 
-class ProcessWorker:
-    """A process that runs a stage; it is running from the start."""
+class ProcessWorker(ChildProcess):
+    """A process that runs a stage."""
 
     def __init__(self, setup: worker_process.Setup) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            ours.setblocking(False)
-            command = worker_process.command(theirs.fileno())
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
-        self.stream = FrameSocket(ours)
-        # The death of a process is told by its descriptor; the end of its socket too, but for what it forked and left.
-        try:
-            self.pidfd: int | None = os.pidfd_open(self.process.pid)
-        except (AttributeError, OSError):
-            self.pidfd = None
-        self.stream.send(*pack(Kind.SETUP, [(0, False, Encoded(pickle.dumps(setup, 5)))]))
+        super().__init__(worker_process.__name__, setup)
 
     def give(self, tickets: list[Ticket]) -> bool:
         """Work, to be called together; whether all was sent."""
@@ -73,51 +58,6 @@ class ProcessWorker:
             self.stream.send(*pack(Kind.PART, payloads[:MAX_FILES]))
             payloads = payloads[MAX_FILES:]
         return self.stream.send(*pack(Kind.WORK, payloads))
-
-    def read(self) -> tuple[list[Frame], bool]:
-        """What has come, and whether the process can still say more."""
-        try:
-            is_open = self.stream.read()
-        except BlockingIOError:
-            return [], True
-        return self.stream.frames(), is_open
-
-    def read_rest(self) -> list[Frame]:
-        """All that a process said before it died."""
-        frames: list[Frame] = []
-        with contextlib.suppress(BlockingIOError):
-            while self.stream.read():
-                frames += self.stream.frames()
-        return frames + self.stream.frames()
-
-    def kill(self) -> None:
-        """It dies; that is heard of as any death is."""
-        self.process.kill()
-
-    def wait(self, until: float) -> None:
-        """It ends by itself, or is killed at ``until`` (s, monotonic); nothing of it is left."""
-        try:
-            self.process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def close(self) -> None:
-        """Let go of it: the process is told to end."""
-        self.stream.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-
-    def cause_of_death(self) -> str:
-        """How a process that is dead died."""
-        code = self.process.wait()
-        if code >= 0:
-            return f"it ended with exit code {code}"
-        try:
-            return f"it was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"it was killed by signal {-code}"
 
 
 class ThreadWorker:

@@ -5,6 +5,8 @@ by ``Request.reply``, at once or later; the answers of a connection leave in the
 read to its end all the same, up to ``MAX_DISCARDED`` bytes, for a client that is cut off while it sends sees no answer.
 
 There is no task and no timer for a request: once a second all connections are looked at, and those that are overdue are given up.
+A client says the same of every request that it sends: a head that was parsed once is known again, byte for byte, where a request
+comes whole and alone, and then nothing is parsed.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ MAX_DISCARDED = 64 * 1024 * 1024
 """Bytes of the body of a refused request that are read."""
 MAX_PIPELINED = 64
 """Requests of one connection that wait for the answer to the one before."""
+MAX_KNOWN = 256
+"""Heads that are known again, of at most ``MAX_KNOWN_BYTES`` bytes each."""
+MAX_KNOWN_BYTES = 4096
 LOOK = 1.0
 """Seconds between two looks at the connections."""
 
@@ -96,6 +101,21 @@ class Request:
         problem = contract.problem(failure.status, failure.title, failure.detail)
         self.reply(failure.status, contract.PROBLEM, problem, headers)
 
+    def defect(self) -> None:
+        """Answer that the exception which is handled now is not the client's."""
+        _log.exception("request failed: %s %s", self.method, self.path)
+        self.fail(Failure(500, "Internal server error", "an error inside the worker; its log has the details"))
+
+
+class _Head(NamedTuple):
+    """A head that came before: what was parsed of it, and the bytes of the body behind it."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    length: int
+
 
 class HttpServer:
     """Serves one socket.
@@ -122,6 +142,9 @@ class HttpServer:
         self.untaken: dict[_Connection, int] = {}  # bytes of answers, by who has not taken them for the longest
         self.leaving = False
         self.date = b""
+        self.known: dict[bytes, _Head] = {}
+        self.knows = True
+        """Whether a head that was let through once is let through again, unscreened."""
         self._listener: asyncio.Server | None = None
         self._look: asyncio.TimerHandle | None = None
 
@@ -168,12 +191,15 @@ class _Stage(Enum):
     BODY = auto()
 
 
+_IDLE, _HEAD, _BODY = _Stage  # a member of a class of Enum takes ten times as long to look up
+
+
 class _Connection(asyncio.Protocol):
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._limits = server.limits
         self._parser = httptools.HttpRequestParser(self)
-        self._stage = _Stage.HEAD  # who connects has something to say
+        self._stage = _HEAD  # who connects has something to say
         self._since = server.loop.time()  # when the stage began
         self._head_bytes = 0
         self._url = b""
@@ -182,10 +208,12 @@ class _Connection(asyncio.Protocol):
         self._size = 0  # bytes of the body so far
         self._held = 0  # of which, or of those that were declared, the server keeps account
         self._request: Request | None = None  # whose body comes
+        self._completed = 0  # requests in what was parsed last
         self._turn: deque[Request] = deque()  # complete, and not begun
         self._active: Request | None = None  # being answered
         self._replying = False
         self._closing = False  # when the answers due are written
+        self._paused = False  # nothing is read
         self._stalled = 0.0  # since when the client takes nothing of its answer; 0: it does
         self._left = 0  # bytes that it had not taken then
 
@@ -216,6 +244,13 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
+        begins = self._stage is _IDLE or (self._stage is _HEAD and not self._head_bytes)
+        end = data.find(_HEAD_ENDS) + len(_HEAD_ENDS) if begins else 0
+        if end >= MIN_HEAD and self._active is None and not self._turn and not self._stalled:
+            head = self._server.known.get(data[:end])
+            if head is not None and len(data) - end == head.length and self._take(head, data[end:]):
+                return
+        self._completed = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -224,7 +259,9 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._end_with(HTTPStatus.BAD_REQUEST)
             return
-        if self._stage is _Stage.HEAD:
+        if self._completed == 1 and MIN_HEAD <= end <= MAX_KNOWN_BYTES and self._stage is _IDLE:
+            self._know(data[:end], len(data) - end)
+        elif self._stage is _HEAD:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.max_headers:
                 self._end_with(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -247,7 +284,7 @@ class _Connection(asyncio.Protocol):
     # -- the parser's calls
 
     def on_message_begin(self) -> None:
-        self._enter(_Stage.HEAD)
+        self._enter(_HEAD)
         self._head_bytes = 0
         self._url = b""
         self._headers = {}
@@ -256,12 +293,12 @@ class _Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._stage is _Stage.BODY:
+        if self._stage is _BODY:
             return  # a trailer, which nobody reads
         self._headers[_header_name(name)] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self._stage = _Stage.BODY  # since the request began: a small body comes with its head
+        self._stage = _BODY  # since the request began: a small body comes with its head
         path, query, invalid = _target(self._url)
         request = self._request = Request(self, self._parser.get_method().decode("latin-1"), path, query, self._headers)
         self._chunks = []
@@ -318,7 +355,10 @@ class _Connection(asyncio.Protocol):
         self._release(len(request.body))
         if (self._server.leaving or self._closing) and not self._turn:
             request.keep_alive = False
-        head = _head(status, content_type, len(body), self._server.date, request.keep_alive, headers)
+        if headers or not request.keep_alive:
+            head = _head(status, content_type, len(body), self._server.date, request.keep_alive, headers)
+        else:
+            head = b"%b%d\r\n\r\n" % (_start_of_head(status, content_type, self._server.date), len(body))
         if request.method == "HEAD":
             body = b""
         if len(body) < 65536:
@@ -327,12 +367,12 @@ class _Connection(asyncio.Protocol):
             self.transport.writelines((head, body))
         if not request.keep_alive:
             self._close()
-        elif not self._replying:
+        elif not self._replying and (self._turn or self._paused or self._closing):
             self._go_on()
 
     def leave(self) -> None:
         """The server is being shut down."""
-        if self._active is None and not self._turn and self._stage is not _Stage.BODY:
+        if self._active is None and not self._turn and self._stage is not _BODY:
             self._close()
 
     def check(self, now: float) -> None:
@@ -347,16 +387,45 @@ class _Connection(asyncio.Protocol):
         if self._active is not None or self._turn:
             return  # the server is to blame, if anybody
         waited = now - self._since
-        if self._stage is _Stage.IDLE and waited > self._limits.keep_alive:
+        if self._stage is _IDLE and waited > self._limits.keep_alive:
             self._close()
-        elif self._stage is not _Stage.IDLE:
-            in_head = self._stage is _Stage.HEAD
+        elif self._stage is not _IDLE:
+            in_head = self._stage is _HEAD
             if waited > (self._limits.header_timeout if in_head else self._limits.body_timeout):
                 self._end_with(HTTPStatus.REQUEST_TIMEOUT)
 
+    def _take(self, head: _Head, body: bytes) -> bool:
+        """A request whose head is known, whole and alone; whether it is taken, and not refused."""
+        server = self._server
+        if not server.knows or server.held + head.length > self._limits.max_held:
+            return False
+        server.held += head.length
+        self._stage = _IDLE
+        request = Request(self, head.method, head.path, head.query, head.headers)
+        request.body = body
+        self._active = request
+        self._replying = True
+        self._handle(request)
+        self._replying = False
+        if self._active is None and (self._paused or self._closing):
+            self._go_on()
+        return True
+
+    def _know(self, head: bytes, length: int) -> None:
+        """Remember what was parsed of a request that came whole and alone, if nothing of it was out of the ordinary."""
+        request, known = self._last, self._server.known
+        if request.refusal is not None or not request.keep_alive or not _UNUSUAL.isdisjoint(request.headers):
+            return
+        if request.headers.get("content-length", "0") == str(length):
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+            known[head] = _Head(request.method, request.path, request.query, request.headers, length)
+
     def _complete(self, request: Request) -> None:
         self._request = None
-        self._enter(_Stage.IDLE)
+        self._last = request
+        self._completed += 1
+        self._enter(_IDLE)
         if request.refusal is None:
             request.body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
@@ -367,7 +436,8 @@ class _Connection(asyncio.Protocol):
             self._release(len(request.body))
             return
         self._turn.append(request)
-        if len(self._turn) > 1 and self.transport.is_reading():
+        if len(self._turn) > 1 and not self._paused:
+            self._paused = True
             self.transport.pause_reading()
         self._go_on()
 
@@ -384,15 +454,15 @@ class _Connection(asyncio.Protocol):
         if self._active is None and not self._turn:
             if self._closing:
                 self._close()
-            elif not self.transport.is_closing() and not self.transport.is_reading():
+            elif self._paused and not self.transport.is_closing():
+                self._paused = False
                 self.transport.resume_reading()
 
     def _handle(self, request: Request) -> None:
         try:
             self._server.handle(request)
         except Exception:
-            _log.exception("request failed: %s %s", request.method, request.path)
-            request.fail(Failure(500, "Internal server error", "an error inside the worker; its log has the details"))
+            request.defect()
 
     def _refuse_size(self, size: int, counted: int = 0) -> Failure | None:
         """Why a body of this size is not taken, of which so much is counted already."""
@@ -434,6 +504,9 @@ class _Connection(asyncio.Protocol):
         self.transport.close()
 
 
+_HEAD_ENDS = b"\r\n\r\n"
+MIN_HEAD = len(b"GET / HTTP/1.1\r\n\r\n")
+_UNUSUAL = frozenset(("connection", "expect", "transfer-encoding", "upgrade"))
 _CUT_OFF = {
     HTTPStatus.BAD_REQUEST: "not a request of HTTP/1.1",
     HTTPStatus.REQUEST_TIMEOUT: "the rest of the request did not come in time",
@@ -458,13 +531,15 @@ def _target(url: bytes) -> tuple[str, str, Failure | None]:
     return (target.path or b"/").decode("latin-1"), (target.query or b"").decode("latin-1"), None
 
 
+@lru_cache(maxsize=64)
+def _start_of_head(status: int, content_type: str, date: bytes) -> bytes:
+    """Up to the length of the body."""
+    line = _LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+    return b"%bdate: %b\r\ncontent-type: %b\r\ncontent-length: " % (line, date, content_type.encode("latin-1"))
+
+
 def _head(status: int, content_type: str, length: int, date: bytes, keep_alive: bool, headers: Headers) -> bytes:
-    head = b"%bdate: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n" % (
-        _LINES.get(status) or b"HTTP/1.1 %d \r\n" % status,
-        date,
-        content_type.encode("latin-1"),
-        length,
-    )
+    head = b"%b%d\r\n" % (_start_of_head(status, content_type, date), length)
     for name, value in headers:
         head += f"{name}: {value}\r\n".encode("latin-1")
     return head + (b"\r\n" if keep_alive else b"connection: close\r\n\r\n")

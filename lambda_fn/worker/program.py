@@ -27,23 +27,24 @@ import re
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import get_type_hints
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import Policy, greedy, size_or_timeout
 
-from ..loading import SLEEPER, LoadingError, load_model
-from ..models.base import Model
-from .energy import open_energy
+from ..loading import SLEEPER
+from ..pipeline.child import ChildProcess
+from . import computer
 from .http_server import HttpLimits, HttpServer
+from .link import Link, LoadFailed, Source
 from .machine import cpus, memory_mb
 from .repository import Repository
 from .routes import Routes
-from .served_model import Load, ServedModel, Serving
+from .served_model import ServedModel, Serving
 
 PREFIX = "SLUICE_"
 FLUSH = 5.0
@@ -51,8 +52,6 @@ FLUSH = 5.0
 
 MAX_MODELS = 256
 SAGEMAKER_PORT = 8080
-SWITCH = 0.0005
-"""Seconds that a thread may keep others from going on: Python's 5 ms are a batch's, and at 0.1 ms the switches cost a third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,32 +120,37 @@ class Named:
         return cls(found[1] or "", found[2])
 
 
-def open_models(named: Sequence[Named], settings: WorkerSettings, environment: Mapping[str, str] = os.environ) -> list[ServedModel]:
-    """The models that are named, else the one that the environment describes.
+UNNAMED = (Named("", ""),)
+"""What is served where nothing is named: what the environment says."""
 
-    One that brings its own name is loaded here; raises what loading raises, and ``InvalidInput`` where two have one name.
-    """
+
+def open_link(named: Sequence[Named], settings: WorkerSettings, environment: Mapping[str, str] = os.environ) -> Link:
+    """The way to the process that computes these models, else the one that the environment describes."""
     require(len(named) <= MAX_MODELS, "model", len(named), f"at most {MAX_MODELS} models")
+    environments = [_environment(one, settings, environment) for one in named or UNNAMED]
+    return Link(partial(ChildProcess, computer.__name__, environments))
+
+
+def open_models(named: Sequence[Named], settings: WorkerSettings, link: Link) -> list[ServedModel]:
+    """The models of a link.
+
+    One that brings its own name is made here; raises what loading raises, and ``InvalidInput`` where two have one name.
+    """
     serving = Serving(settings.policy, settings.executions, settings.queue, settings.timeout)
-    energy = open_energy()
     models: list[ServedModel] = []
 
     def alone() -> bool:
         return sum(model.running for model in models) == 1
 
-    for one in named or [Named("", "")]:
-        load = _loader(one, settings, environment)
-        name = one.name
-        if not name:
-            first = load()
-            name, load = first.name, _first_then(first, load)
+    for key, one in enumerate(named or UNNAMED):
+        name = one.name or link.make(key)
         require(all(model.name != name for model in models), "model", name, "each name once; NAME=SPEC gives another")
-        models.append(ServedModel(name, load, serving, energy, alone))
+        models.append(ServedModel(name, Source(link, key), serving, alone))
     return models
 
 
-def _loader(named: Named, settings: WorkerSettings, environment: Mapping[str, str]) -> Load:
-    """All that the worker knows of ``loading``."""
+def _environment(named: Named, settings: WorkerSettings, environment: Mapping[str, str]) -> dict[str, str]:
+    """What ``loading`` makes the model of: all that the worker knows of that."""
     wanted = {**environment, "SLUICE_THREADS": str(settings.execution_threads)}
     if named.spec:
         for variable in (*SLEEPER, "SLUICE_MODEL_NAME"):
@@ -154,19 +158,14 @@ def _loader(named: Named, settings: WorkerSettings, environment: Mapping[str, st
         wanted["SLUICE_MODEL"] = named.spec
         if named.name:
             wanted["SLUICE_MODEL_NAME"] = named.name
-    return lambda: load_model(wanted)
-
-
-def _first_then(first: Model, load: Load) -> Load:
-    """The one that is loaded already, once; then others."""
-    loaded = [first]
-    return lambda: loaded.pop() if loaded else load()
+    return wanted
 
 
 class HttpWorker:
-    """Models behind a socket, in this process."""
+    """Models behind a socket."""
 
     def __init__(self, models: Sequence[ServedModel], limits: HttpLimits | None = None) -> None:
+        self._links = {model.link for model in models}
         self.repository = Repository(models)
         routes = Routes(self.repository, _version(), memory_mb())
         self.server = HttpServer(routes, limits, routes.screen)
@@ -179,6 +178,7 @@ class HttpWorker:
 
     async def stop(self, grace: float) -> None:
         """Answer what was accepted, for ``grace`` s at the most, and refuse what comes; then end."""
+        self.server.knows = False
         await self.repository.drain(grace)
         self.server.stop_listening()
         self.server.leave()
@@ -187,6 +187,7 @@ class HttpWorker:
                 while self.server.connections:
                     await asyncio.sleep(0.01)
         self.server.close()
+        await asyncio.gather(*(link.end() for link in self._links))
 
 
 async def serve(worker: HttpWorker, listener: socket.socket, unloaded: Sequence[str], drain_timeout: float) -> None:
@@ -221,19 +222,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def start(named: Sequence[Named], settings: WorkerSettings, host: str, port: int, unloaded: Sequence[str] = ()) -> None:
-    """The whole program; raises ``InvalidInput``, or ``LoadingError`` where a model cannot be loaded."""
+    """The whole program; raises ``InvalidInput``, or ``LoadFailed`` where a model cannot be loaded."""
     listener = listen(host, port)
+    link = open_link(named, settings)
     try:
-        models = open_models(named, settings)
+        models = open_models(named, settings, link)
         names = [model.name for model in models]
         for name in unloaded:
             require(name in names, "unloaded", name, "one of " + ", ".join(names))
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         _run(serve(HttpWorker(models), listener, unloaded, settings.drain_timeout))
-    except (InvalidInput, LoadingError):
-        raise
-    except Exception as error:
-        raise LoadingError(f"a model cannot be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        link.close()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -251,9 +251,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         named = [] if in_sagemaker else [Named.parse(text) for text in given.models]
         start(named, WorkerSettings.from_environment(), host, port)
-    except (InvalidInput, LoadingError) as error:
-        if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
+    except (InvalidInput, LoadFailed) as error:
+        print(getattr(error, "cause", ""), end="", file=sys.stderr)
         print(f"sluice.lambda_fn.worker: {error}", file=sys.stderr)
         return 2
     return 0
@@ -261,7 +260,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _run(work: Coroutine[None, None, None]) -> None:
     """With uvloop where it is installed, which takes half the CPU."""
-    sys.setswitchinterval(SWITCH)
     try:
         import uvloop
     except ImportError:

@@ -60,8 +60,7 @@ class Repository:
 
     def dead(self) -> str:
         """Why this process should be started anew; empty: it need not."""
-        stuck = [model.name for model in self.models.values() if model.stuck]
-        return f"model {stuck[0]!r}: every execution runs for longer than anybody waits" if stuck else ""
+        return next((f"model {model.name!r}: {reason}" for model in self.models.values() if (reason := model.dead)), "")
 
     def index(self, only_ready: bool) -> list[dict[str, Any]]:
         """The index of the model repository extension."""
@@ -71,7 +70,7 @@ class Repository:
             if model.life is Life.READY or not only_ready
         ]
 
-    def describe(self, name: str) -> dict[str, Any]:
+    async def describe(self, name: str) -> dict[str, Any]:
         """Metadata for a batch document that asks for them.
 
         A worker of one model describes that, whatever it was called; one of several that is asked for another tells their names:
@@ -81,7 +80,7 @@ class Repository:
         if model is None and len(self.models) == 1:
             model = next(iter(self.models.values()))
         if model is not None:
-            return model.metadata()
+            return await model.metadata()
         return {"name": ", ".join(self.models), "versions": [], "platform": "", "inputs": [], "outputs": []}
 
     async def drain(self, grace: float) -> None:

@@ -18,7 +18,6 @@ Single requests are computed together with those that wait (turns.py). An answer
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from urllib.parse import parse_qs, unquote
@@ -26,20 +25,25 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from .. import contract
-from ..contract import INFERENCE_HEADER, JSON, Answer, Item
+from ..contract import INFERENCE_HEADER, JSON, Item
+from .execution import Answered
 from .http_server import Failure, Headers, HttpServer, Request
+from .link import LoadFailed
 from .metrics import METRICS_TYPE, WorkerMetrics
 from .repository import Repository
-from .served_model import Answered, Life, ServedModel
+from .served_model import Life, ServedModel
 
 SERVICE_TIME = "sluice-service-time"
 MEMORY = "sluice-memory-mb"
 BINARY = "application/octet-stream"
+MAX_PATHS = 1024
+"""Paths of single requests whose model is known again."""
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
 
 _encode = msgspec.json.Encoder().encode
 
 
+_NO_HEADERS: dict[str, str] = {}
 _Told = Callable[[Answered | Failure], None]
 
 
@@ -60,9 +64,9 @@ class Routes:
         self._repository = repository
         self._version = version
         self._memory_mb = memory_mb
-        self._ids = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics: WorkerMetrics | None = None
+        self._inference: dict[str, ServedModel] = {}
 
     def measure(self, server: HttpServer) -> None:
         """Tell of this server too."""
@@ -78,6 +82,10 @@ class Routes:
         return None
 
     def __call__(self, request: Request) -> None:
+        model = self._inference.get(request.path) if request.method == "POST" else None
+        if model is not None:
+            self._answer_one(request, model)
+            return
         allowed = self._route(request)
         if allowed:
             detail = f"method: {request.method!r} is not allowed; allowed: {allowed}"
@@ -91,7 +99,10 @@ class Routes:
             case ["v2", "models", name, "infer"] | ["models", name] | ["v2", "models", name, "versions", "1", "infer"]:
                 if not post:
                     return "POST"
-                self._answer_one(request, name)
+                if (model := self._model(request, name)) is not None:
+                    if len(self._inference) < MAX_PATHS:
+                        self._inference[request.path] = model
+                    self._answer_one(request, model)
             case [""] | ["invocations"]:
                 if not post:
                     return "POST"
@@ -108,12 +119,12 @@ class Routes:
                 if not get:
                     return "GET"
                 if (model := self._model(request, name)) is not None:
-                    _send(request, model.metadata())
+                    self._do(_tell_metadata(request, model))
             case ["v2", "models", name, "ready"] | ["v2", "models", name, "versions", "1", "ready"]:
                 if not get:
                     return "GET"
                 if (model := self._model(request, name)) is not None:
-                    _tell_state(request, "ready", "" if model.life is Life.READY else model.reason, name=name)
+                    _tell_state(request, "ready", model.dead if model.life is Life.READY else model.reason, name=name)
             case ["v2"]:
                 if not get:
                     return "GET"
@@ -147,8 +158,7 @@ class Routes:
             request.fail(Failure(400, "Bad request", str(error)))
             return
         if batch.describe:
-            headers = ((MEMORY, str(self._memory_mb)),)
-            request.reply(200, JSON, contract.encode_metadata(self._repository.describe(batch.model)), headers)
+            self._do(self._describe(request, batch.model))
             return
         model = self._repository.find(batch.model)
         if model is None:
@@ -163,32 +173,36 @@ class Routes:
             if isinstance(result, Failure):
                 request.fail(result)
                 return
-            headers = ((SERVICE_TIME, f"{result.seconds:.9f}"), (MEMORY, str(self._memory_mb)))
-            request.reply(200, JSON, result.document, headers)
+            status, content_type, body, _, seconds = result
+            request.reply(status, content_type, body, ((SERVICE_TIME, f"{seconds:.9f}"), (MEMORY, str(self._memory_mb))))
 
         _submit(request, model, batch.items, False, answered)
 
-    def _answer_one(self, request: Request, name: str) -> None:
-        model = self._model(request, name)
-        if model is None:
-            return
-        headers = {}
+    def _answer_one(self, request: Request, model: ServedModel) -> None:
         length = request.headers.get(INFERENCE_HEADER)
-        if length is not None:
-            headers[INFERENCE_HEADER] = length
+        headers = _NO_HEADERS if length is None else {INFERENCE_HEADER: length}
         content_type = request.headers.get("content-type", "")
         if not content_type:
             content_type = JSON if request.path.endswith("/infer") and length is None else BINARY
-        item = Item(str(next(self._ids)), content_type, request.body, headers)
+        item = Item("request", content_type, request.body, headers)
 
         def answered(result: Answered | Failure) -> None:
             if isinstance(result, Failure):
                 request.fail(result)
                 return
-            answer = result.answers[0]
-            request.reply(answer.status, answer.content_type, _body(answer), answer.headers.items())
+            status, content_type, body, headers, _ = result
+            # Such statuses have no body; it would be taken for the next answer.
+            request.reply(status, content_type, b"" if status in (204, 304) else body, headers.items())
 
         _submit(request, model, [item], True, answered)
+
+    async def _describe(self, request: Request, name: str) -> None:
+        try:
+            metadata = contract.encode_metadata(await self._repository.describe(name))
+        except Exception:
+            request.defect()
+            return
+        request.reply(200, JSON, metadata, ((MEMORY, str(self._memory_mb)),))
 
     def _model(self, request: Request, name: str) -> ServedModel | None:
         """The model of that name, or the request is answered that there is none."""
@@ -245,10 +259,19 @@ async def _change(request: Request, model: ServedModel, what: str) -> None:
     try:
         await (model.load() if what == "load" else model.unload())
     except BaseException as error:
-        detail = f"model {model.name!r} could not be {what}ed: {type(error).__name__}: {error}"
+        said = error.said if isinstance(error, LoadFailed) else f"{type(error).__name__}: {error}"
+        detail = f"model {model.name!r} could not be {what}ed: {said}"
         request.fail(Failure(500, "Model failed", detail))
         return
     request.reply(200, JSON, b"{}")
+
+
+async def _tell_metadata(request: Request, model: ServedModel) -> None:
+    try:
+        metadata = await model.metadata()
+        _send(request, metadata)
+    except Exception:
+        request.defect()
 
 
 def _tell_state(request: Request, state: str, reason: str, **more: str) -> None:
@@ -260,8 +283,3 @@ def _tell_state(request: Request, state: str, reason: str, **more: str) -> None:
 
 def _send(request: Request, document: object, status: int = 200, headers: Headers = ()) -> None:
     request.reply(status, JSON, _encode(document), headers)
-
-
-def _body(answer: Answer) -> bytes:
-    """Such statuses have none; it would be taken for the next answer."""
-    return b"" if answer.status in (204, 304) else answer.body

@@ -1,8 +1,13 @@
 """One model of the worker: its life, who waits for it, and what becomes of a batch.
 
     UNLOADED --load--> LOADING --> READY --unload--> UNLOADING --> UNLOADED
-                          |
-                          +-----> FAILED --load--> LOADING
+                        ^ |          |
+                        | +--> FAILED|
+                        |        |   |
+                        +--------+---+  load; where the computer died, by itself
+
+Where the computer (computer.py) dies, what it had is computed once more, each caller's alone, when the model is there again; who is
+under way when it dies for the second time gets 500. Who waits goes on waiting; who comes is told to come again.
 
 What may live here: what a request meets between the door and the model. What may not: HTTP, or whose turn it is (turns.py).
 """
@@ -10,36 +15,32 @@ What may live here: what a request meets between the door and the model. What ma
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from sluice.batching.policy import Policy
 
-from .. import contract
-from ..contract import Answer, Item
-from ..models.base import Model
-from ..models.memory import WithinMemory
-from .energy import Energy
-from .executions import Executions, apart
+from ..contract import Item
+from .execution import Answered, Asked, Outcome
 from .http_server import Failure
+from .link import Link, Loaded, LoadFailed, Source
 from .measurements import Measurements
 from .turns import Turns, Work
 
 LOADING_AGAIN = 5.0
 """Seconds after which to ask again for a model that is being loaded."""
 LONGEST_RETRY = 3600.0
+TRY_LOADING_AFTER = 5.0
+"""Seconds after which a model that was lost, and could not be loaded again, is tried again."""
 ERRORS = 64
 """Kinds of errors of batches that are counted apart."""
-
-Load = Callable[[], Model]
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,9 @@ class Life(Enum):
     READY = auto()
     UNLOADING = auto()
     FAILED = auto()
+
+
+_READY = Life.READY  # looked up once: a member of a class of Enum takes ten times as long as a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +72,6 @@ class Serving:
     timeout: float = 60.0
 
 
-class Answered(NamedTuple):
-    """The answers of one caller, in order; ``document`` is them encoded, where they were asked for as a batch."""
-
-    answers: list[Answer]
-    document: bytes
-    seconds: float
-    """Seconds that the batch took to compute."""
-
-
 @dataclass(slots=True)
 class Tallies:
     """What is counted of a model."""
@@ -86,17 +81,6 @@ class Tallies:
     failures: Counter[str] = field(default_factory=Counter)  # batches, by reason
 
 
-class _Outcome(NamedTuple):
-    """What an execution came to: what each caller gets, and the time it took (s) if it counts."""
-
-    results: list[Answered | Failure]
-    size: int
-    seconds: float
-    overhead: float
-    joules: float | None
-    failure: str
-
-
 class ServedModel:
     """One model.
 
@@ -104,18 +88,17 @@ class ServedModel:
     ----------
     name
         What callers call it.
-    load
-        Makes the model; may take long, and may raise.
-    energy
-        The counter of the GPUs, where there is one; it is read while nothing else is computed.
+    source
+        Where it is loaded from.
+    alone
+        Whether nothing else is computed: the energy of a batch is measured then, where it can be.
     """
 
     def __init__(
         self,
         name: str,
-        load: Load,
+        source: Source,
         serving: Serving,
-        energy: Energy | None = None,
         alone: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -125,18 +108,19 @@ class ServedModel:
         self.measurements = Measurements()
         self.tallies = Tallies()
         self.wanted = True  # whether it is to be ready
-        self._load = load
+        self._source = source
         self._serving = serving
-        self._energy = energy
         self._alone = alone
         self._clock = clock
         self._turns = Turns(serving.policy, serving.executions, serving.queue)
         self._running: dict[tuple[Work, ...], float] = {}  # since when
-        self._model: WithinMemory | None = None
-        self._executions: Executions | None = None
+        self._model: Loaded | None = None
+        self.largest_batch: int | None = None
+        """Requests of the largest batch that the memory takes, where that has been learned."""
         self._wake: asyncio.TimerHandle | None = None
         self._loading: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
+        self._due = False  # a turn is taken soon
 
     # -- life
 
@@ -151,18 +135,62 @@ class ServedModel:
             self.life, self.reason = Life.LOADING, "being loaded"
             self._loading = asyncio.ensure_future(self._make())
         await asyncio.shield(self._loading)
+        if self.life is not Life.READY:
+            raise LoadFailed(self.reason, self.reason, "")
 
     async def _make(self) -> None:
         try:
-            model = await apart(self._load)
+            self._model = await self._source.load(self._serving.executions)
         except BaseException as error:
-            self.life, self.reason = Life.FAILED, f"{type(error).__name__}: {error}"
+            self.life, self.reason = Life.FAILED, error.said if isinstance(error, LoadFailed) else repr(error)
             raise
         finally:
             self._loading = None
-        self._model = WithinMemory(model)
-        self._executions = Executions(f"model-{self.name}", self._serving.executions, asyncio.get_running_loop())
+        self._model.on_lost = self._lost
+        self.largest_batch = None
         self.life, self.reason = Life.READY, ""
+
+    def _lost(self, cause: str) -> None:
+        """The computer has died, and the model with it."""
+        _log.error("%s: the process that computes has ended: %s", self.name, cause)
+        self._model = None
+        running, self._running = self._running, {}
+        for batch in running:
+            self.tallies.failures["ProcessDied"] += 1
+            given_up = [work for work in batch if work.waits and work.again]
+            self._turns.lost([work for work in batch if work.waits and not work.again])
+            for work in given_up:
+                work.waits = False
+                work.answered(Failure(500, "Model failed", f"the process that computed it has ended twice: {cause}"))
+        if self.life is Life.READY:
+            self._load_again(f"loaded again, as the process that computes has ended: {cause}")
+        else:
+            self._refuse_all()
+
+    def _load_again(self, reason: str) -> None:
+        self.life, self.reason = Life.LOADING, f"being {reason}"
+        self._loading = asyncio.ensure_future(self._make_again())
+
+    async def _make_again(self) -> None:
+        try:
+            await self._make()
+        except LoadFailed as error:
+            _log.error("%s: %s", self.name, error)
+            self._refuse_all()
+            asyncio.get_running_loop().call_later(TRY_LOADING_AFTER, self._try_again)
+        else:
+            self._turn()
+
+    def _try_again(self) -> None:
+        if self.life is Life.FAILED and self.wanted:
+            self._load_again(f"loaded again; the last time: {self.reason}")
+
+    def _refuse_all(self) -> None:
+        """Those whom it will not be computed for any more."""
+        for work in self._turns.expire(math.inf):
+            work.waits = False
+            self._refuse(work.answered, 503, "Service unavailable", f"model {self.name!r} is {self.reason}", None, "not_ready")
+        self._note_idle()
 
     async def unload(self) -> None:
         """Give the model up once what waits for it and what it computes is done; what comes meanwhile is refused."""
@@ -180,14 +208,12 @@ class ServedModel:
         except TimeoutError:
             self.life, self.reason = Life.READY, ""
             raise TimeoutError(f"what it computes did not end within {self._serving.timeout:g} s") from None
-        executions, model = self._executions, self._model
-        self._executions = self._model = None
-        if executions is not None:
-            executions.stop()
-        close = getattr(model.model, "close", None) if model is not None else None
-        del model
-        await apart(lambda: _release(close))
-        self.life, self.reason = Life.UNLOADED, "not loaded"
+        model, self._model = self._model, None
+        try:
+            if model is not None:
+                await model.unload()
+        finally:
+            self.life, self.reason = Life.UNLOADED, "not loaded"
 
     async def drained(self) -> None:
         """Returns when nothing waits and nothing is computed."""
@@ -211,22 +237,24 @@ class ServedModel:
         return self._turns.running
 
     @property
-    def stuck(self) -> bool:
-        """Whether every execution has been computing for longer than anybody waits."""
+    def dead(self) -> str:
+        """Why only another process would serve it again; empty: this one does."""
         late = self._clock() - self._serving.timeout
         overdue = sum(since < late for since in self._running.values())
-        return overdue >= self._serving.executions
+        if overdue >= self._serving.executions:
+            return "every execution runs for longer than anybody waits"
+        return self._model.broken if self._model is not None else ""
 
-    @property
-    def largest_batch(self) -> int | None:
-        """Requests of the largest batch that the memory takes, where that has been learned."""
-        return self._model.largest if self._model is not None else None
-
-    def metadata(self) -> dict[str, Any]:
+    async def metadata(self) -> dict[str, Any]:
         """The model metadata of the Open Inference Protocol; of a model that is not ready its name alone."""
         if self._model is None:
             return {"name": self.name, "versions": [], "platform": "", "inputs": [], "outputs": []}
-        return self._model.metadata() | {"name": self.name}
+        return await self._model.describe() | {"name": self.name}
+
+    @property
+    def link(self) -> Link:
+        """The way to the computer."""
+        return self._source.link
 
     # -- requests
 
@@ -235,16 +263,21 @@ class ServedModel:
 
         ``None`` where it was refused, else what ``withdraw`` takes.
         """
-        if self.life is not Life.READY:
+        if self.life is not _READY:
             again = LOADING_AGAIN if self.life is Life.LOADING else None
             self._refuse(answered, 503, "Service unavailable", f"model {self.name!r} is {self.reason}", again, "not_ready")
             return None
         work = Work(items, single, answered)
-        if not self._turns.came(self._clock(), work):
+        came = self._turns.came(self._clock(), work)
+        if not came and self._due:  # what takes the room may begin now
+            self._turn()
+            came = self._turns.came(self._clock(), work)
+        if not came:
             detail = f"{self._turns.waiting} requests wait for {self.name!r} already; allowed: {self._serving.queue}"
             self._refuse(answered, 429, "Too many requests", detail, self._wait(), "queue_full")
             return None
-        self._turn()
+        if self._turns.running < self._serving.executions:
+            self._turn_soon()
         return work
 
     def withdraw(self, work: Work) -> None:
@@ -287,11 +320,20 @@ class ServedModel:
         work = self.measurements.seconds_per_request * self._turns.waiting / self._serving.executions
         return min(max(1.0, work), LONGEST_RETRY)
 
+    def _turn_soon(self) -> None:
+        """Once a turn of the loop, so that all that has come goes together."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
     def _turn(self) -> None:
         """Begin whatever may begin."""
+        self._due = False
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
+        if self._model is None:
+            return  # who waits, waits until it is there again
         while True:
             now = self._clock()
             step = self._turns.next(now)
@@ -302,31 +344,31 @@ class ServedModel:
             self._begin(now, step.batch)
 
     def _begin(self, now: float, batch: tuple[Work, ...]) -> None:
-        assert self._model is not None and self._executions is not None
+        assert self._model is not None
         self._running[batch] = now
-        energy = self._energy if self._energy is not None and self._alone() else None
-        self._executions.begin(partial(_compute, self._model, batch, energy), partial(self._ended, batch))
+        measured = self._model.measures_energy and self._alone()
+        self._model.begin([Asked(work.single, work.items) for work in batch], measured, partial(self._ended, batch))
 
-    def _ended(self, batch: tuple[Work, ...], outcome: _Outcome) -> None:
+    def _ended(self, batch: tuple[Work, ...], outcome: Outcome) -> None:
         # Energy counts where nothing else was computed at the end either.
         joules = outcome.joules if outcome.joules is not None and self._alone() else None
         del self._running[batch]
         self._turns.ended()
+        self.largest_batch = outcome.largest
         if outcome.failure:
             self._note_failure(outcome)
         else:
             self.measurements.add(outcome.size, outcome.seconds, outcome.overhead, joules)
+        self._turn_soon()
+        for status, count in outcome.statuses.items():
+            self.tallies.requests[status] += count
         for work, result in zip(batch, outcome.results, strict=True):
             if work.waits:
                 work.waits = False
-                if isinstance(result, Answered):
-                    for answer in result.answers:
-                        self.tallies.requests[answer.status] += 1
-                work.answered(result)
-        self._turn()
+                work.answered(Failure(500, "Model failed", result) if isinstance(result, str) else result)
         self._note_idle()
 
-    def _note_failure(self, outcome: _Outcome) -> None:
+    def _note_failure(self, outcome: Outcome) -> None:
         failures = self.tallies.failures
         known = outcome.failure in failures or len(failures) < ERRORS
         failures[outcome.failure if known else "other"] += 1
@@ -335,70 +377,3 @@ class ServedModel:
     def _note_idle(self) -> None:
         if self._turns.idle:
             self._idle.set()
-
-
-def _compute(model: WithinMemory, batch: tuple[Work, ...], energy: Energy | None) -> _Outcome:
-    """Compute a batch, in a thread: it never raises."""
-    items = batch[0].items if len(batch) == 1 else [item for work in batch for item in work.items]
-    largest, joules, failure = model.largest, None, ""
-    before = energy() if energy is not None else 0.0
-    begun = time.perf_counter()
-    try:
-        answers = _checked(model.answer(items), items)
-    except BaseException as error:
-        if len(batch) > 1:
-            return _compute_apart(model, batch)
-        failure = type(error).__name__
-        results: list[Answered | Failure] = [Failure(500, "Model failed", f"{failure}: {error}")]
-        return _Outcome(results, len(items), 0.0, 0.0, None, failure)
-    seconds = time.perf_counter() - begun
-    if energy is not None:
-        joules = energy() - before
-    encoding = time.perf_counter()
-    results = []
-    first = 0
-    for work in batch:
-        own = answers[first : first + len(work.items)]
-        first += len(work.items)
-        try:
-            results.append(_told(work, own, seconds))
-        except Exception as error:  # an answer that is no answer: of a type that cannot be written, or with a header of two lines
-            failure = type(error).__name__
-            results.append(Failure(500, "Model failed", f"an answer cannot be sent: {error}"))
-    if model.largest is not largest and not failure:
-        return _Outcome(results, len(items), 0.0, 0.0, None, "OutOfMemory")  # time and energy of what failed are in it
-    return _Outcome(results, len(items), seconds, time.perf_counter() - encoding, joules, failure)
-
-
-def _compute_apart(model: WithinMemory, batch: tuple[Work, ...]) -> _Outcome:
-    """The single requests of a batch that failed, each alone: the one that fails again is to blame."""
-    outcomes = [_compute(model, (work,), None) for work in batch]
-    failure = next((outcome.failure for outcome in outcomes if outcome.failure), "TogetherOnly")
-    results = [result for outcome in outcomes for result in outcome.results]
-    return _Outcome(results, len(results), 0.0, 0.0, None, failure)
-
-
-def _checked(answers: object, items: Sequence[Item]) -> list[Answer]:
-    """The answers if they are such; raises ``TypeError`` or ``ValueError`` that says what they are."""
-    if not isinstance(answers, list) or not all(isinstance(answer, Answer) for answer in answers):
-        raise TypeError(f"the model answered with {type(answers).__name__}; allowed: a list of answers")
-    if len(answers) != len(items):
-        raise ValueError(f"the model gave {len(answers)} answers to {len(items)} requests")
-    return answers
-
-
-def _told(work: Work, answers: list[Answer], seconds: float) -> Answered:
-    for answer in answers:
-        if not 200 <= answer.status <= 599:
-            raise ValueError(f"status: {answer.status!r} is not allowed; allowed: 200 to 599")
-    if not work.single:
-        return Answered(answers, contract.encode_answers(answers), seconds)
-    contract.check_sendable(answers[0])
-    return Answered(answers, b"", seconds)
-
-
-def _release(close: Callable[[], object] | None) -> None:
-    """What unloading does in a thread of its own."""
-    if close is not None:
-        close()
-    gc.collect()

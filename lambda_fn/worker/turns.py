@@ -2,6 +2,7 @@
 
     came        a batch that stands as it is, or a single request, which may go with others
     ended       an execution is done
+    lost        an execution will never be done; what it had is to be computed once more
     withdraw    a caller does not wait any more
     expire      those who have waited for too long
     next        what is computed next, if anything is
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ class Work:
     answered: Callable[[Any], None]
     came_at: float = 0.0
     waits: bool = True  # for an answer
+    again: bool = False  # it was begun before, in vain
 
 
 class Step(NamedTuple):
@@ -72,6 +74,7 @@ class Turns:
         self._limit = limit
         self._batches: deque[Work] = deque()
         self._singles: deque[Work] = deque()
+        self._again: deque[Work] = deque()
         self.running = 0
         self.waiting = 0
         """Requests that wait, those of batches included."""
@@ -94,9 +97,17 @@ class Turns:
         """One of the executions is done."""
         self.running -= 1
 
+    def lost(self, again: Iterable[Work]) -> None:
+        """One of the executions has gone; these are computed again, each alone and before all others."""
+        self.running -= 1
+        for work in again:
+            work.again = True
+            self.waiting += len(work.items)
+            self._again.append(work)
+
     def withdraw(self, work: Work) -> bool:
         """Whether it still waited for its turn; it does not now."""
-        queue = self._singles if work.single else self._batches
+        queue = self._again if work.again else self._singles if work.single else self._batches
         try:
             queue.remove(work)
         except ValueError:
@@ -107,7 +118,7 @@ class Turns:
     def expire(self, came_before: float) -> list[Work]:
         """Those who wait since before then, and now do not."""
         expired = []
-        for queue in (self._batches, self._singles):
+        for queue in (self._again, self._batches, self._singles):
             while queue and queue[0].came_at < came_before:
                 expired.append(queue.popleft())
         self.waiting -= sum(len(work.items) for work in expired)
@@ -117,6 +128,8 @@ class Turns:
         """What begins now; to be asked again until nothing does."""
         if self.running >= self._executions or not self.waiting:
             return _NOTHING
+        if self._again:
+            return self._begin((self._again.popleft(),))
         singles, batches = self._singles, self._batches
         oldest = singles[0].came_at if singles else math.inf
         if batches and batches[0].came_at <= oldest:
@@ -130,5 +143,5 @@ class Turns:
 
     def _begin(self, batch: tuple[Work, ...]) -> Step:
         self.running += 1
-        self.waiting -= sum(len(work.items) for work in batch)
+        self.waiting -= sum([len(work.items) for work in batch])
         return Step(batch)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import traceback
 from typing import Any
 
 import click
 
 from sluice.batching.errors import InvalidInput
-from sluice.lambda_fn.loading import LoadingError
+from sluice.lambda_fn.worker.link import LoadFailed
 from sluice.lambda_fn.worker.program import PREFIX, Named, WorkerSettings, start
 
 DEFAULT = WorkerSettings()
@@ -42,9 +41,8 @@ def command(models: tuple[str, ...], port: int, host: str, unloaded: tuple[str, 
     named = [Named.parse(text) for text in models]
     try:
         start(named, _settings({name: value for name, value in options.items() if value is not None}), host, port, unloaded)
-    except LoadingError as error:
-        if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
+    except LoadFailed as error:
+        click.echo(error.cause, err=True, nl=False)
         click.echo(f"sluice: {error}", err=True)
         sys.exit(2)
 

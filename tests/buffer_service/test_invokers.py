@@ -42,7 +42,6 @@ from sluice.buffer_service.room import Room
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker.program import HttpWorker, listen
-from sluice.lambda_fn.worker.served_model import ServedModel, Serving
 from sluice.local.functions import ACCOUNT, REGION, Function
 from sluice.local.lambda_runtime import LambdaRuntime
 from tests.buffer_service.aws_fakes import (
@@ -59,6 +58,7 @@ from tests.buffer_service.aws_fakes import (
     status,
 )
 from tests.buffer_service.conftest import Plans, plan, serving
+from tests.lambda_fn.worker_sockets import served
 
 pytestmark = pytest.mark.usefixtures("aws_environment", "botocore_reads_its_data_once")
 
@@ -446,13 +446,13 @@ def test_retries_wait_a_random_part_of_a_span_that_doubles():
 @asynccontextmanager
 async def sleeping_worker():
     """A worker that serves a no-op called nap, on a port of its own."""
-    served = HttpWorker([ServedModel("nap", lambda: Sleeper("nap", 0, 0), Serving(constructors.greedy(1)))])
+    worker = HttpWorker([served(Sleeper("nap", 0, 0), constructors.greedy(1))])
     listener = listen("127.0.0.1", 0)
-    await served.start(listener)
+    await worker.start(listener)
     try:
         yield "http://{}:{}".format(*listener.getsockname())
     finally:
-        await served.stop(grace=5)
+        await worker.stop(grace=5)
 
 
 @asynccontextmanager

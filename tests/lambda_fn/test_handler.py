@@ -52,6 +52,14 @@ def test_a_description_is_given_and_not_counted(handler_module: ModuleType, caps
     assert capsys.readouterr().out == ""
 
 
+def test_a_model_that_says_it_cannot_serve_any_more_is_not_described(
+    handler_module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler_module.model.model, "broken", "the GPU has gone", raising=False)
+    with pytest.raises(RuntimeError, match="the GPU has gone"):
+        handler_module.handler({"version": 1, "model": "echo", "describe": True}, None)
+
+
 def test_an_event_that_is_no_batch_fails_the_invocation(handler_module: ModuleType) -> None:
     with pytest.raises(WireError, match="not a batch"):
         handler_module.handler({"hello": "world"}, None)

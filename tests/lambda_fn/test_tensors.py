@@ -22,9 +22,9 @@ from sluice.lambda_fn.models.tensors import (
     BINARY,
     BYTES,
     DTYPES,
+    TensorReader,
     TensorRequest,
     count_rows,
-    read_request,
     write_answer,
 )
 
@@ -32,6 +32,10 @@ TAKES = (TensorSpec("x", "FP32", (-1, 2)), TensorSpec("n", "INT8", (-1,)))
 GIVES = (TensorSpec("y", "FP32", (-1, 2)), TensorSpec("z", "FP32", (-1,)))
 X = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
 N = {"name": "n", "shape": [1], "datatype": "INT8", "data": [3]}
+
+
+def read_request(item: Item, takes: Any, gives: Any) -> TensorRequest:
+    return TensorReader(takes, gives)(item)
 
 
 def json_item(**document: Any) -> Item:

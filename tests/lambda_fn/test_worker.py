@@ -25,12 +25,21 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import greedy, size_or_timeout
 from sluice.lambda_fn.contract import Answer, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.lambda_fn.models.onnx import OnnxModel
+from sluice.lambda_fn.models.python_model import PythonModel
 from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.pipeline import Pipeline, Stage
 from sluice.lambda_fn.worker import program
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
-from tests.lambda_fn.worker_sockets import Gated, Scripted, detail, running, served
+from tests.lambda_fn.worker_sockets import Gated, Scripted, detail, in_thread, running, served
 
 BATCH = Batch("echo", [Item("a", "application/json", b'{"x": 1}'), Item("b", "application/octet-stream", b"\0\1")])
+
+
+class Echo:
+    """A stage."""
+
+    def predict(self, value: bytes) -> bytes:
+        return value
 
 
 async def post(client: aiohttp.ClientSession, url: str, data: bytes = b"", **more: Any) -> tuple[int, bytes, Any]:
@@ -121,11 +130,12 @@ async def test_a_queue_that_is_full_is_told_with_when_to_come_again_by_what_was_
 
 async def test_single_requests_that_wait_are_computed_together_and_each_gets_its_own() -> None:
     model = Gated()
-    async with running(served(model, greedy(4))) as (_, url), aiohttp.ClientSession() as client:
-        sending = [asyncio.create_task(post(client, f"{url}/models/echo", str(i).encode())) for i in range(9)]
+    one = served(model, greedy(4))
+    async with running(one) as (_, url), aiohttp.ClientSession() as client:
+        sending = [asyncio.create_task(post(client, f"{url}/models/echo", b"0"))]
         await asyncio.to_thread(model.entered.acquire)
-        await until(lambda: len(model.sizes) == 1)
-        await asyncio.sleep(0.05)
+        sending += [asyncio.create_task(post(client, f"{url}/models/echo", str(i).encode())) for i in range(1, 9)]
+        await until(lambda: one.waiting == 8)
         model.gate.set()
         assert sorted(int(body) for _, body, _ in await asyncio.gather(*sending)) == list(range(9))
         assert [body for _, body, _ in [task.result() for task in sending]] == [str(i).encode() for i in range(9)]
@@ -142,7 +152,7 @@ async def test_a_single_request_waits_for_others_where_it_is_told_to() -> None:
 
 
 async def test_the_open_inference_protocol_is_spoken_in_json_and_in_binary(network: Path, infer: Any) -> None:
-    model = ServedModel("small", lambda: OnnxModel("small", str(network)), Serving(greedy(8)))
+    model = ServedModel("small", in_thread(lambda: OnnxModel("small", str(network))), Serving(greedy(8)))
     async with running(model) as (_, url), aiohttp.ClientSession() as client:
         rows = np.arange(8, dtype=np.float32).reshape(2, 4)
         item = infer("r", rows, id="mine")
@@ -176,7 +186,7 @@ def test_the_client_library_of_the_protocol_is_served(network: Path) -> None:
     import tritonclient.http
 
     async def serve(ready: threading.Event, told: list[str], ended: threading.Event) -> None:
-        model = ServedModel("small", lambda: OnnxModel("small", str(network)), Serving(greedy(8)))
+        model = ServedModel("small", in_thread(lambda: OnnxModel("small", str(network))), Serving(greedy(8)))
         async with running(model) as (_, url):
             told.append(url)
             ready.set()
@@ -306,6 +316,31 @@ async def test_a_batch_that_exhausts_the_memory_is_halved_and_the_metadata_tell_
         assert (profile.max_batch_size, [(p.batch_size, p.service_time.n) for p in profile.points]) == (2, [(8, 1)])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_pipeline_that_ended_by_its_own_defect_is_neither_ready_nor_live_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = Pipeline(Stage(Echo, processes=False)).start()
+    try:
+        async with running(served(PythonModel("echo", pipeline))) as (_, url), aiohttp.ClientSession() as client:
+            assert (await post(client, f"{url}/models/echo", b"0"))[:2] == (200, b"0")
+            assert (await get(client, url + "/health"))[0] == 200
+            monkeypatch.delattr(type(pipeline._state), "returned")
+            status, body, _ = await post(client, f"{url}/models/echo", b"0")
+            assert (status, detail(body)) == (503, "the pipeline was stopped before this item was answered")
+            reason = "the pipeline has ended by a defect: AttributeError: 'PipelineState' object has no attribute 'returned'"
+            for path in ("/health", "/ping", "/v2/health/ready", "/v2/health/live", "/v2/models/echo/ready"):
+                async with asyncio.timeout(10):
+                    while (answer := await get(client, url + path))[0] == 200:
+                        await asyncio.sleep(0.005)
+                assert answer[0] == 503
+                assert reason in msgspec.json.decode(answer[1])["reason"]
+            status, body, _ = await post(client, f"{url}/models/echo", b"0")
+            assert (status, detail(body)) == (503, reason)
+    finally:
+        pipeline.stop(0)
+
+
 # -- who has gone
 
 
@@ -368,7 +403,7 @@ async def test_a_model_that_is_being_loaded_is_not_ready_and_one_that_cannot_be_
             raise error
         return Sleeper("late")
 
-    late = ServedModel("late", load, Serving(greedy(1)))
+    late = ServedModel("late", in_thread(load), Serving(greedy(1)))
     async with running(served(Sleeper("echo"))) as (worker, url), aiohttp.ClientSession() as client:
         worker.repository.models["late"] = late
         late.wanted = False
@@ -467,7 +502,9 @@ async def test_energy_is_asked_for_while_nothing_else_is_computed_and_told_in_th
     gated = Gated("gated")
     models: list[ServedModel] = []
     both = [
-        ServedModel(model.name, lambda model=model: model, Serving(greedy(1)), lambda: next(counter), lambda: _alone(models))
+        ServedModel(
+            model.name, in_thread(lambda model=model: model, lambda: next(counter)), Serving(greedy(1)), lambda: _alone(models)
+        )
         for model in (Sleeper("echo"), gated)
     ]
     models += both
@@ -481,6 +518,10 @@ async def test_energy_is_asked_for_while_nothing_else_is_computed_and_told_in_th
         profile = read(ServiceProfile, (await get(client, f"{url}/profile?model=echo"))[1])
     (point,) = profile.points
     assert (point.service_time.n, point.energy) == (2, 3.0)
+
+
+def _itself(model: Sleeper) -> Sleeper:
+    return model
 
 
 def _alone(models: list[ServedModel]) -> bool:
@@ -588,9 +629,14 @@ def test_a_setting_that_is_not_allowed_is_named(variable: str, value: str, said:
 def test_models_are_named_once_each() -> None:
     settings = program.WorkerSettings()
     environment = {"SLUICE_MODEL_NAME": "nap", "SLUICE_SLEEPER_INTERCEPT": "0"}
-    (model,) = program.open_models([], settings, environment)
+    link = program.open_link([], settings, environment)
+    try:
+        (model,) = program.open_models([], settings, link)
+    finally:
+        link.close()
     assert model.name == "nap"
+    two = [program.Named.parse("a=x.onnx"), program.Named.parse("a=y.onnx")]
     with pytest.raises(InvalidInput, match="model: 'a' is not allowed; allowed: each name once; NAME=SPEC gives another"):
-        program.open_models([program.Named.parse("a=x.onnx"), program.Named.parse("a=y.onnx")], settings, {})
+        program.open_models(two, settings, program.open_link(two, settings, {}))
     with pytest.raises(InvalidInput, match="host, port"):
         program.listen("127.0.0.1", 70000)

@@ -228,7 +228,7 @@ async def test_trailers_are_not_kept() -> None:
 
 
 async def test_a_client_that_leaves_its_answers_untaken_is_cut_off() -> None:
-    async with running(served(Sleeper("echo")), body_timeout=0.2) as (worker, url):
+    async with running(served(Sleeper("echo")), body_timeout=1.0) as (worker, url):
         raw = await Raw.to(url)
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
         big = b"x" * (32 * 1024 * 1024)
@@ -320,3 +320,84 @@ async def test_half_a_request_that_came_while_another_was_answered_has_its_time_
         raw.send(b"TP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(BODY) + BODY)
         assert (await raw.answer())[0] == 200
         raw.close()
+
+
+async def test_a_head_that_came_before_is_known_again_and_its_requests_are_answered_each_for_itself() -> None:
+    async with running(served(Sleeper("echo"))) as (worker, url):
+        raw = await Raw.to(url)
+        head = b"POST /models/echo HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\n"
+        for body in (b"one", b"two", b"six"):
+            raw.send(head + body)
+            status, headers, answer = await raw.answer()
+            assert (status, headers["content-type"], answer) == (200, "text/plain", body)
+        assert worker.server.known[head] == ("POST", "/models/echo", "", worker.server.known[head].headers, 3)
+        raw.send(head + b"in ")  # and what is not whole, or not alone, is read as ever
+        assert (await raw.answer())[2] == b"in "
+        raw.send(head + b"t")
+        await asyncio.sleep(0.05)
+        raw.send(b"wo" + head + b"six" + head)
+        raw.send(b"ten")
+        assert [(await raw.answer())[2] for _ in range(3)] == [b"two", b"six", b"ten"]
+        raw.close()
+        assert worker.server.held == 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [b"connection: close\r\n", b"expect: 100-continue\r\n", b"content-encoding: gzip\r\n", b"x: %s\r\n" % (b"x" * 5000)],
+)
+async def test_a_head_that_is_out_of_the_ordinary_is_not_remembered(more: bytes) -> None:
+    async with running(served(Sleeper("echo"))) as (worker, url):
+        raw = await Raw.to(url)
+        raw.send(b"POST /models/echo HTTP/1.1\r\nhost: x\r\n" + more + b"content-length: 1\r\n\r\n1")
+        assert (await raw.reader.readline()).startswith(b"HTTP/1.1")
+        assert worker.server.known == {}
+        raw.close()
+
+
+async def test_no_more_heads_are_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "MAX_KNOWN", 8)
+    async with running(served(Sleeper("echo"))) as (worker, url):
+        raw = await Raw.to(url)
+        for number in range(20):
+            raw.send(b"GET /health HTTP/1.1\r\nhost: x\r\nx-request: %d\r\n\r\n" % number)
+            assert (await raw.answer())[0] == 200
+            assert len(worker.server.known) <= 8
+        raw.close()
+
+
+async def test_from_sigterm_on_a_head_that_is_known_is_screened_again() -> None:
+    model = Gated()
+    async with running(served(model)) as (worker, url):
+        raw, other = await Raw.to(url), await Raw.to(url)
+        head = b"POST /models/echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n"
+        model.gate.set()
+        raw.send(head + b"1")
+        assert (await raw.answer())[0] == 200
+        model.gate.clear()
+        other.send(head + b"2")
+        await asyncio.to_thread(model.entered.acquire)
+        stopping = asyncio.create_task(worker.stop(grace=10))
+        while not worker.repository.draining:
+            await asyncio.sleep(0)
+        raw.send(head + b"3")
+        assert (await raw.answer())[0] == 503
+        model.gate.set()
+        assert (await other.answer())[0] == 200
+        raw.close()
+        other.close()
+        await stopping
+
+
+async def test_a_connection_that_begins_with_a_known_head_may_be_idle_afterwards_as_any() -> None:
+    async with running(served(Sleeper("echo")), header_timeout=0.1) as (worker, url):
+        head = b"POST /models/echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n"
+        for _ in range(2):
+            raw = await Raw.to(url)
+            raw.send(head + b"1")
+            assert (await raw.answer())[0] == 200
+            assert head in worker.server.known
+            await asyncio.sleep(0.3)
+            raw.send(head + b"2")
+            assert (await raw.answer())[2] == b"2"
+            raw.close()

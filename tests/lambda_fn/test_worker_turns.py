@@ -111,3 +111,22 @@ def test_every_request_leaves_once_and_no_more_run_or_wait_than_may(events: list
 def test_tables_beside_another_are_refused() -> None:
     with pytest.raises(InvalidInput, match="policy.beside: 1 is not allowed; allowed: no tables: the executions serve one"):
         Turns(replace(greedy(2), beside=[greedy(2)]), executions=1, limit=100)
+
+
+def test_what_an_execution_had_that_was_lost_goes_again_before_all_others_and_each_alone() -> None:
+    turns = Turns(greedy(4), executions=1, limit=10)
+    first, second, third = works = [work() for _ in range(3)]
+    for one in works[:2]:
+        turns.came(0.0, one)
+    assert turns.next(0.0).batch == (first, second)
+    turns.came(1.0, third)
+    turns.lost([first, second])
+    assert (turns.waiting, turns.running, first.again) == (3, 0, True)
+    assert turns.withdraw(second)
+    assert turns.next(2.0).batch == (first,)
+    assert not turns.withdraw(first)
+    turns.ended()
+    assert turns.next(3.0).batch == (third,)
+    turns.lost([third])
+    assert turns.expire(came_before=2.0) == [third]
+    assert turns.idle

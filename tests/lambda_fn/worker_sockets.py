@@ -14,7 +14,10 @@ from sluice.batching.policy import Policy, greedy
 from sluice.lambda_fn.contract import Answer, Item
 from sluice.lambda_fn.models.base import Model
 from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.lambda_fn.worker.computer import ComputerThread, Load
+from sluice.lambda_fn.worker.energy import Energy
 from sluice.lambda_fn.worker.http_server import HttpLimits
+from sluice.lambda_fn.worker.link import Link, Source
 from sluice.lambda_fn.worker.program import HttpWorker, listen
 from sluice.lambda_fn.worker.served_model import ServedModel, Serving
 
@@ -51,7 +54,12 @@ class Scripted(Sleeper):
 
 def served(model: Model, policy: Policy | None = None, **serving: Any) -> ServedModel:
     """A model, ready to be loaded."""
-    return ServedModel(model.name, lambda: model, Serving(policy or greedy(32), **serving))
+    return ServedModel(model.name, in_thread(lambda: model), Serving(policy or greedy(32), **serving))
+
+
+def in_thread(load: Load, energy: Energy | None = None) -> Source:
+    """A model that a thread of this process computes, behind the same sockets as one in a process of its own."""
+    return Source(Link(lambda: ComputerThread([load], energy)), 0)
 
 
 @asynccontextmanager
