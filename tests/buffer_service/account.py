@@ -153,6 +153,7 @@ class Account:
         self.failures: defaultdict[str, int] = defaultdict(int)  # calls in all, by process
         self.suspended_at: dict[tuple[str, str], float] = {}  # when a process had last reason not to ask a function for a while
         self.last_in_vain: dict[tuple[str, str], float] = {}  # when a call of a process to a function was, last
+        self.unanswered: set[tuple[str, str]] = set()  # requests, and the functions that left them without an answer
         self.last_refused: dict[tuple[str, str], float] = {}  # when a function refused a batch of a process, for now
         self.plans_change = False
         self.tables_drop = False
@@ -392,6 +393,9 @@ class Account:
             return
         if isinstance(result, FunctionUnavailable) and (self.patience < 10.0 or self.tables_drop):
             self.allow(items, 503)  # his time may be over before the function is asked again, where it is
+        if isinstance(result, FunctionUnavailable):
+            for item in items:
+                self.unanswered.add((item.id, function))
         if isinstance(result, FunctionBusy):
             self.throttled_at[process.name] = self.loop.time()
             self.last_refused[process.name, function] = self.loop.time()
@@ -411,13 +415,15 @@ class Account:
                     self.allowed[request].add(502)
 
     def _suspended(self, request: Request) -> bool:
-        """Whether no function of a route may have been asked for a request since they did nothing but fail."""
+        """Whether a function may not have been asked for a request as it did nothing but fail, nor any other that had not been."""
         assert request.ended is not None
         suspended = {asked for asked, at in self.suspended_at.items() if request.ended <= at + 8.0}
         routes = [(name, route) for name, process in self.processes.items() for route in process.model.plan.all_routes]
         if self.plans_change:
             return bool(suspended)
-        return any(all((name, function) in suspended for function in route.functions) for name, route in routes)
+        ways = [{(name, function) for function in route.functions} for name, route in routes]
+        left = [{asked for asked in way if (request.id, asked[1]) in self.unanswered} for way in ways]
+        return any(way & suspended and way <= suspended | had for way, had in zip(ways, left, strict=True))
 
     def another_is_well(self, process: Process, function: str, batch: tuple[str, str]) -> bool:
         """Whether a batch may be served by another function of its route, which has answered whatever this process asked of it."""
@@ -450,7 +456,7 @@ class Account:
         if self.plans_change or dispatcher is None:
             return
         route, place = dispatcher._state.route, table_of(part_of[1])
-        own, rule = route.functions[place], route.rule()
+        own, rule = route.functions[place if place < len(route.functions) else 0], route.rule()
         if function == own:
             return
         if (process.name, own) not in self.last_in_vain:
