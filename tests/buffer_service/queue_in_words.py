@@ -152,6 +152,9 @@ class QueueInWords:
 
     def holds(self) -> dict[int, float]:
         """How long (s) the oldest waits at this length of the queue, by the place of each table that has a free server."""
-        tables = {place: table for place, table in enumerate(self.policy.tables) if self.left.get(place) != 0}
-        free = {i: t for i, t in tables.items() if t.servers is None or self.busy(i) < t.servers}
-        return {place: table.hold[min(len(self.waiting), len(table.hold) - 1)] for place, table in free.items()}
+        holds = {i: table.hold[min(len(self.waiting), len(table.hold) - 1)] for i, table in enumerate(self.policy.tables)}
+        on = {i: hold for i, hold in holds.items() if self.left.get(i, 1) > 0}
+        if min(on.values(), default=float("inf")) < float("inf"):
+            holds = on  # else who waits would wait for tables that have released what they may
+        servers = [table.servers for table in self.policy.tables]
+        return {i: hold for i, hold in holds.items() if (most := servers[i]) is None or self.busy(i) < most}
