@@ -41,7 +41,7 @@ import msgspec
 
 from sluice.batching import Policy
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, Overloaded, SluiceError, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, Overloaded, QueueFull, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.members import member_id, member_size
@@ -153,6 +153,7 @@ class Account:
         self.failures: defaultdict[str, int] = defaultdict(int)  # calls in all, by process
         self.suspended_at: dict[tuple[str, str], float] = {}  # when a process had last reason not to ask a function for a while
         self.last_in_vain: dict[tuple[str, str], float] = {}  # when a call of a process to a function was, last
+        self.taken_back_at = -math.inf  # when a batch was, last
         self.unanswered: set[tuple[str, str]] = set()  # requests, and the functions that left them without an answer
         self.last_refused: dict[tuple[str, str], float] = {}  # when a function refused a batch of a process, for now
         self.plans_change = False
@@ -331,6 +332,7 @@ class Account:
         if not excused:
             self.blame(f"{name}: batch {taken.batch_id} is taken back by {taken.by} though its process holds it")
         self.note(f"{name}: {taken.batch_id} is taken back by {taken.by}")
+        self.taken_back_at = self.loop.time()
         self.again.update(map(member_id, taken.members))
         self.at_home.difference_update(map(member_id, taken.members))
 
@@ -520,7 +522,8 @@ class Account:
         """A caller has an answer or an error."""
         status = request.status
         assert request.ended is not None
-        if request.fresh and (status != 200 or request.ended > request.came + SOON):
+        filled = status == QueueFull.__name__ and self.taken_back_at >= request.came  # a queue, by what came back to it
+        if request.fresh and not filled and (status != 200 or request.ended > request.came + SOON):
             self.blame(f"{request.id} came after the faults and ended with {status} after {request.ended - request.came:.3f} s")
         if status == 200 or status in self.allowed[request.id]:
             return
