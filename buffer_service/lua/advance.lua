@@ -193,6 +193,7 @@ for _ = 1, tonumber(ARGV[12]) do
     redis.call('LREM', KEYS[3], 1, ARGV[argument])
     redis.call('LSET', KEYS[2], index, '')
     redis.call('LREM', KEYS[2], 1, '')
+    redis.call('HDEL', KEYS[6], string.sub(ARGV[argument], 1, 16))
     waiting = waiting - 1
   end
 end
@@ -264,6 +265,7 @@ while waiting > 0 and not leaving do
   if drop_after >= 0 and now > oldest + drop_after then
     local _, members = pop(1)
     dropped[#dropped + 1] = members[1]
+    redis.call('HDEL', KEYS[6], string.sub(members[1], 1, 16))
     waiting = waiting - 1
   else
     local by, take -- the first table that releases, and how many

@@ -54,6 +54,7 @@ class QueueInWords:
             place = next((i for i, (_, member) in enumerate(self.waiting) if member == gone), None)
             if place is not None:
                 del self.waiting[place]
+                self.losses.pop(gone[:ID_LENGTH], None)
         room = max(0, limits.max_queue_length - len(self.waiting))
         expect("accepted", outcome.accepted, min(room, len(events.arrivals)))
         self.waiting += [(now, member) for member in events.arrivals[:room]]
@@ -110,7 +111,9 @@ class QueueInWords:
                 self.waiting = [(now, member) for _, member in self.waiting]
             oldest = self.waiting[0][0]
             if policy.drop_after is not None and now > oldest + policy.drop_after:
-                expect("dropped", dropped.pop(0) if dropped else None, self.waiting.pop(0)[1])
+                _, late = self.waiting.pop(0)
+                expect("dropped", dropped.pop(0) if dropped else None, late)
+                self.losses.pop(late[:ID_LENGTH], None)
                 continue
             due = [place for place, ends in self.holds().items() if now >= oldest + ends]
             if not due:
