@@ -11,7 +11,7 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
                                     if this process was heard of within the lease, every batch of one that was not: its members
                                     return to the head, with the age they had, or are put aside when they were lost
                                     ``max_attempts`` times
-    gone                            of the members that wait, the first that is equal leaves, and of its losses nothing is kept, as of
+    gone                            of the members that wait, the first that is equal leaves, and its losses are forgotten, as of
                                     those that are dropped; others are ignored
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
