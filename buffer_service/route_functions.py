@@ -8,8 +8,8 @@ a batch.
     of a table's                            the function of that table; of a table that the plan has no more, the first
     of a function that is not asked         the first other function that is; where none is, it is refused
     of an elastic function that is not
-      asked, or for which batches wait      is not taken, where another function is asked and its table ends the wait: its servers
-                                            get what they take; where the function is to be tried, one is taken
+      asked, or for which batches wait      is not taken, where another function is asked: its servers get what they take; where the
+                                            function is to be tried, one is taken
     that a function left without answer     the first other that was not asked for it and is; where none is, the function's remedy,
                                             or later one of which a worker crashed and is not back
 
