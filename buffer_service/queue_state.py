@@ -11,7 +11,8 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
                                     if this process was heard of within the lease, every batch of one that was not: its members
                                     return to the head, with the age they had, or are put aside when they were lost
                                     ``max_attempts`` times
-    gone                            of the members that wait, the first that is equal leaves; others are ignored
+    gone                            of the members that wait, the first that is equal leaves, and its losses are forgotten, as of
+                                    those that are dropped; others are ignored
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
                                     many batches ``at_most``
@@ -99,6 +100,8 @@ class QueueState:
                 accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch
             )
         step = batcher.advance(now, arrivals, at_most=events.at_most)
+        for member in step.dropped:
+            self.attempts.pop(member[:ID_LENGTH], None)
         batches = [tuple(zip(*batch, strict=True)) for batch in zip(step.arrived, step.batches, strict=True)]
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*named) for named in zip(names, batches, strict=True)]
@@ -132,6 +135,8 @@ class QueueState:
         def leaves(member: bytes) -> bool:
             left = gone[member] > 0
             gone[member] -= left
+            if left:
+                self.attempts.pop(member[:ID_LENGTH], None)
             return left
 
         batcher.withdraw(leaves)

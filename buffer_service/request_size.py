@@ -24,6 +24,7 @@ from sluice.lambda_fn.contract import INFERENCE_HEADER, UNREADABLE
 LARGEST = 1e18  # of a size: the record of arrivals has floats of 4 bytes
 ALLOWED = f"a number from 0 to {LARGEST:g}"
 LENGTHS = ", a string or a list"
+SHOWN = 80  # bytes of a header that is no number, in the answer that says so
 
 Headers = Iterable[tuple[bytes, bytes]]
 Reader = Callable[[Headers, Mapping[str, str], bytes], float | None]
@@ -57,7 +58,7 @@ def _of_header(name: bytes, headers: Headers) -> float | None:
             try:
                 size = _number(value)
             except UNREADABLE:
-                raise _wrong(name.decode(), value.decode("latin-1")) from None
+                raise _wrong(name.decode(), value[:SHOWN].decode("latin-1")) from None
             return _checked(name.decode(), size)
     return None
 

@@ -890,6 +890,8 @@ class RouteState:
                     self._move_on(batch, part)
                 batch.parts.clear()
             self._go_on(now, batch_id, batch)
+        if self._elastic and not self._put_off and not self._calls:
+            self._admission.put_off(now, 0, self._computed)  # nobody waits any more, and no call is under way that would tell
 
     def _ask_for_the_oldest(self, now: float, function: FunctionState) -> None:
         """A function has answered, and takes one more: the batch that left the queue first is asked for before its time.

@@ -66,7 +66,7 @@ class Events:
     them: they are for the record of arrivals (``arrival_stream.py``), from which the traffic is learned, and so are ``sizes``, that
     of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in the record already: they come from another
     queue of the model. ``gone`` are members of this process's callers who wait no more. ``at_most`` are places of tables whose
-    functions take no more now, and how many batches this process takes from each by this call.
+    functions take no more now, and how many batches this process takes from each by this call before it has ended (``policy.py``).
     """
 
     arrivals: Sequence[bytes] = ()

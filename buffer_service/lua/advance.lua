@@ -23,8 +23,8 @@
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
 --       10 arrival times kept (0: none)   11 the ages of the arriving members at this call, '<f' seconds each; behind these their
 --          sizes, '<f' each, where any was told
---       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that releases so many batches at
---          most in this call, the first having place 0
+--       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that has ended when it has released
+--          so many batches in this call, the first having place 0
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
@@ -193,6 +193,7 @@ for _ = 1, tonumber(ARGV[12]) do
     redis.call('LREM', KEYS[3], 1, ARGV[argument])
     redis.call('LSET', KEYS[2], index, '')
     redis.call('LREM', KEYS[2], 1, '')
+    redis.call('HDEL', KEYS[6], string.sub(ARGV[argument], 1, 16))
     waiting = waiting - 1
   end
 end
@@ -244,9 +245,15 @@ local left = {} -- batches that a table may still release, of those that may not
 for place, most in string.gmatch(ARGV[13], '(%d+):(%d+)') do
   left[place + 1] = tonumber(most)
 end
+local function has_ended(place)
+  return left[place] ~= nil and left[place] <= 0
+end
 local function has_free_server(place)
-  if left[place] == 0 then return false end
   return tables[place].servers < 0 or in_flight[place] < tables[place].servers
+end
+local function row_of(table_)
+  local offset = table_.first_row + 12 * math.min(waiting, table_.rows - 1)
+  return struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
 end
 while waiting > 0 and not leaving do
   local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
@@ -258,14 +265,18 @@ while waiting > 0 and not leaving do
   if drop_after >= 0 and now > oldest + drop_after then
     local _, members = pop(1)
     dropped[#dropped + 1] = members[1]
+    redis.call('HDEL', KEYS[6], string.sub(members[1], 1, 16))
     waiting = waiting - 1
   else
     local by, take -- the first table that releases, and how many
     local wakes_at = math.huge
+    local others_end = false -- the wait at this length, of tables that have not ended
+    for place, table_ in ipairs(next(left) and tables or {}) do
+      others_end = others_end or (not has_ended(place) and row_of(table_) < math.huge)
+    end
     for place, table_ in ipairs(tables) do
-      if not by and has_free_server(place) then
-        local offset = table_.first_row + 12 * math.min(waiting, table_.rows - 1)
-        local hold, takes = struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+      if not by and has_free_server(place) and not (others_end and has_ended(place)) then
+        local hold, takes = row_of(table_)
         if now >= oldest + hold then
           by, take = place, takes
         else

@@ -72,7 +72,7 @@ class Batcher(Generic[Member]):
     ) -> Step[Member]:
         """Everything that happened at ``now``: first the completions, of the first table, then the arrivals, then the rule.
 
-        ``at_most`` are places of tables and how many batches each of these releases; it is read no more then.
+        ``at_most`` are places of tables and how many batches each of these releases, which has ``ended`` then (``policy.py``).
         """
         self.accept(now, arrivals, completed)
         batches: list[tuple[Member, ...]] = []
@@ -81,8 +81,7 @@ class Batcher(Generic[Member]):
         tables: list[int] = []
         while True:
             ended = {place for place, most in at_most if tables.count(place) >= most}
-            busy = [None if place in ended else batches for place, batches in enumerate(self.busy())]
-            decision = decide(self.policy, len(self._waiting), self._oldest(now), now, *busy)
+            decision = decide(self.policy, len(self._waiting), self._oldest(now), now, *self.busy(), ended=ended)
             if decision.drop:
                 dropped.append(self._waiting.popleft()[1])
             elif decision.take:

@@ -18,7 +18,8 @@ A policy may have tables ``beside`` it, each for a function of its own, elastic 
 et al., ATC'19) has workers, and beside them a function whose table releases the oldest at the last moment. In 2. the first table
 releases, of the policy's and those beside it in their order, that has a free server and whose hold has ended; after every release
 all are read again with the queue that is left. In 3. the first to end of the holds of all that have a free server wakes.
-``drop_after`` is the policy's own.
+``drop_after`` is the policy's own. A table whose function takes no more for now has ``ended``: it is not read at a length at which
+another has a finite hold, with a free server or without, and is at the others, where nobody would leave by time alone.
 
 Ties: what happens at the very moment a hold ends is served by it (``>=``), and a request is dropped only strictly after
 ``drop_after``. The comparison is written with the sum, never with the age, so that the wake time it announces satisfies it in
@@ -28,7 +29,7 @@ floating point too. Three bodies interpret the table: ``batching.Batcher``, the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -122,6 +123,10 @@ class Policy:
         """Whether a table releases however many batches are in flight."""
         return any(table.servers is None for table in self.tables)
 
+    def row(self, queue_length: int) -> int:
+        """The row that speaks for a queue of this length."""
+        return min(queue_length, len(self.hold) - 1)
+
     @property
     def max_batch_size(self) -> int:
         """Size of the largest batch the table can release; those beside it have their own."""
@@ -140,7 +145,9 @@ class Decision(NamedTuple):
     table: int = 0
 
 
-def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float, *in_flight: int | None) -> Decision:
+def decide(
+    policy: Policy, queue_length: int, oldest_arrival: float, now: float, *in_flight: int, ended: Collection[int] = ()
+) -> Decision:
     """One turn of the rule; call again with the queue that is left until it neither drops nor takes.
 
     Parameters
@@ -149,19 +156,22 @@ def decide(policy: Policy, queue_length: int, oldest_arrival: float, now: float,
         Requests waiting.
     oldest_arrival, now : float
         Seconds on one clock; ``oldest_arrival`` is not read when the queue is empty.
-    *in_flight : int or None
-        Batches released and not yet completed: by the policy's own table, then by each of those beside it; ``None``: a table that
-        is not read.
+    *in_flight : int
+        Batches released and not yet completed: by the policy's own table, then by each of those beside it.
+    ended : collection of int
+        Places of tables that are not read at a length of the queue at which another has a finite hold.
     """
     if queue_length == 0:
         return Decision(False, 0, None)
     if policy.drop_after is not None and now > oldest_arrival + policy.drop_after:
         return Decision(True, 0, None)
     wake_at = INF
+    if ended and all(table.hold[table.row(queue_length)] == INF for place, table in enumerate(policy.tables) if place not in ended):
+        ended = ()
     for place, (table, busy) in enumerate(zip(policy.tables, in_flight, strict=True)):
-        if busy is None or (table.servers is not None and busy >= table.servers):
+        if place in ended or (table.servers is not None and busy >= table.servers):
             continue
-        row = min(queue_length, len(table.hold) - 1)
+        row = table.row(queue_length)
         ends = oldest_arrival + table.hold[row]
         if now >= ends:
             return Decision(False, table.take[row], None, place)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -121,7 +122,16 @@ def test_of_two_tables_that_may_release_the_first_does_and_the_first_hold_to_end
     assert decide(policy, 2, 1.0, 1.2, 0, 9) == (False, 2, None, 1)
     assert decide(policy, 2, 1.0, 1.1, 0, 0) == (False, 0, 1.2, 0)
     assert decide(policy, 1, 1.0, 1.1, 1, 0) == (False, 0, 1.5, 0)
-    assert decide(policy, 2, 1.0, 1.2, 0, None) == (False, 0, 1.5, 0)  # a table that is not read
+    assert decide(policy, 2, 1.0, 1.2, 0, 0, ended={1}) == (False, 0, 1.5, 0)
+    assert decide(policy, 2, 1.0, 1.2, 9, 0, ended={1}) == (False, 0, None, 0)  # as soon as a server of the first is free
+
+
+def test_a_table_that_has_ended_is_read_at_a_length_at_which_no_other_ends_the_wait():
+    policy = replace(policies.static(2), beside=[policies.size_or_timeout(2, 0.3)])
+    assert decide(policy, 1, 1.0, 1.2, 0, 0, ended={1}) == (False, 0, 1.3, 0)
+    assert decide(policy, 1, 1.0, 1.3, 0, 0, ended={1}) == (False, 1, None, 1)
+    assert decide(policy, 2, 1.0, 1.0, 0, 0, ended={1}) == (False, 2, None, 0)
+    assert decide(policy, 2, 1.0, 9.0, 1, 0, ended={1}) == (False, 0, None, 0)
 
 
 def test_dropping_starts_strictly_after_its_age():

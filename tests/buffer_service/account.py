@@ -41,7 +41,7 @@ import msgspec
 
 from sluice.batching import Policy
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, Overloaded, SluiceError, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, Draining, FunctionSuspended, Overloaded, QueueFull, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.members import member_id, member_size
@@ -153,6 +153,8 @@ class Account:
         self.failures: defaultdict[str, int] = defaultdict(int)  # calls in all, by process
         self.suspended_at: dict[tuple[str, str], float] = {}  # when a process had last reason not to ask a function for a while
         self.last_in_vain: dict[tuple[str, str], float] = {}  # when a call of a process to a function was, last
+        self.taken_back_at = -math.inf  # when a batch was, last
+        self.unanswered: set[tuple[str, str]] = set()  # requests, and the functions that left them without an answer
         self.last_refused: dict[tuple[str, str], float] = {}  # when a function refused a batch of a process, for now
         self.plans_change = False
         self.tables_drop = False
@@ -330,6 +332,7 @@ class Account:
         if not excused:
             self.blame(f"{name}: batch {taken.batch_id} is taken back by {taken.by} though its process holds it")
         self.note(f"{name}: {taken.batch_id} is taken back by {taken.by}")
+        self.taken_back_at = self.loop.time()
         self.again.update(map(member_id, taken.members))
         self.at_home.difference_update(map(member_id, taken.members))
 
@@ -392,6 +395,9 @@ class Account:
             return
         if isinstance(result, FunctionUnavailable) and (self.patience < 10.0 or self.tables_drop):
             self.allow(items, 503)  # his time may be over before the function is asked again, where it is
+        if isinstance(result, FunctionUnavailable):
+            for item in items:
+                self.unanswered.add((item.id, function))
         if isinstance(result, FunctionBusy):
             self.throttled_at[process.name] = self.loop.time()
             self.last_refused[process.name, function] = self.loop.time()
@@ -411,13 +417,15 @@ class Account:
                     self.allowed[request].add(502)
 
     def _suspended(self, request: Request) -> bool:
-        """Whether no function of a route may have been asked for a request since they did nothing but fail."""
+        """Whether a function may not have been asked for a request as it did nothing but fail, nor any other that had not been."""
         assert request.ended is not None
         suspended = {asked for asked, at in self.suspended_at.items() if request.ended <= at + 8.0}
         routes = [(name, route) for name, process in self.processes.items() for route in process.model.plan.all_routes]
         if self.plans_change:
             return bool(suspended)
-        return any(all((name, function) in suspended for function in route.functions) for name, route in routes)
+        ways = [{(name, function) for function in route.functions} for name, route in routes]
+        left = [{asked for asked in way if (request.id, asked[1]) in self.unanswered} for way in ways]
+        return any(way & suspended and way <= suspended | had for way, had in zip(ways, left, strict=True))
 
     def another_is_well(self, process: Process, function: str, batch: tuple[str, str]) -> bool:
         """Whether a batch may be served by another function of its route, which has answered whatever this process asked of it."""
@@ -450,7 +458,7 @@ class Account:
         if self.plans_change or dispatcher is None:
             return
         route, place = dispatcher._state.route, table_of(part_of[1])
-        own, rule = route.functions[place], route.rule()
+        own, rule = route.functions[place if place < len(route.functions) else 0], route.rule()
         if function == own:
             return
         if (process.name, own) not in self.last_in_vain:
@@ -514,7 +522,8 @@ class Account:
         """A caller has an answer or an error."""
         status = request.status
         assert request.ended is not None
-        if request.fresh and (status != 200 or request.ended > request.came + SOON):
+        filled = status == QueueFull.__name__ and self.taken_back_at >= request.came  # a queue, by what came back to it
+        if request.fresh and not filled and (status != 200 or request.ended > request.came + SOON):
             self.blame(f"{request.id} came after the faults and ended with {status} after {request.ended - request.came:.3f} s")
         if status == 200 or status in self.allowed[request.id]:
             return

@@ -54,6 +54,7 @@ class QueueInWords:
             place = next((i for i, (_, member) in enumerate(self.waiting) if member == gone), None)
             if place is not None:
                 del self.waiting[place]
+                self.losses.pop(gone[:ID_LENGTH], None)
         room = max(0, limits.max_queue_length - len(self.waiting))
         expect("accepted", outcome.accepted, min(room, len(events.arrivals)))
         self.waiting += [(now, member) for member in events.arrivals[:room]]
@@ -110,7 +111,9 @@ class QueueInWords:
                 self.waiting = [(now, member) for _, member in self.waiting]
             oldest = self.waiting[0][0]
             if policy.drop_after is not None and now > oldest + policy.drop_after:
-                expect("dropped", dropped.pop(0) if dropped else None, self.waiting.pop(0)[1])
+                _, late = self.waiting.pop(0)
+                expect("dropped", dropped.pop(0) if dropped else None, late)
+                self.losses.pop(late[:ID_LENGTH], None)
                 continue
             due = [place for place, ends in self.holds().items() if now >= oldest + ends]
             if not due:
@@ -152,6 +155,9 @@ class QueueInWords:
 
     def holds(self) -> dict[int, float]:
         """How long (s) the oldest waits at this length of the queue, by the place of each table that has a free server."""
-        tables = {place: table for place, table in enumerate(self.policy.tables) if self.left.get(place) != 0}
-        free = {i: t for i, t in tables.items() if t.servers is None or self.busy(i) < t.servers}
-        return {place: table.hold[min(len(self.waiting), len(table.hold) - 1)] for place, table in free.items()}
+        holds = {i: table.hold[min(len(self.waiting), len(table.hold) - 1)] for i, table in enumerate(self.policy.tables)}
+        on = {i: hold for i, hold in holds.items() if self.left.get(i, 1) > 0}
+        if min(on.values(), default=float("inf")) < float("inf"):
+            holds = on  # else who waits would wait for tables that have released what they may
+        servers = [table.servers for table in self.policy.tables]
+        return {i: hold for i, hold in holds.items() if (most := servers[i]) is None or self.busy(i) < most}

@@ -11,6 +11,7 @@ import pytest
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, Slo
 from sluice.batching.errors import FunctionFailed
+from sluice.buffer_service.circuit import UNAVAILABLE_LIMIT
 from sluice.buffer_service.invokers import FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.route_state import FUNCTION_HEADER
 from sluice.lambda_fn.contract import decode_batch, encode_answers, encode_metadata
@@ -90,3 +91,19 @@ def test_while_the_function_takes_nothing_the_workers_serve_what_they_can_and_th
         assert functions.most < 5 * WORKERS  # with batches that it left without an answer
 
     run()
+
+
+@in_virtual_time
+async def test_while_the_function_is_away_nobody_waits_for_it_whom_the_table_of_idle_workers_would_never_release():
+    """The workers' table waits for four; who comes alone is the function's, and a worker's in its place."""
+    overflow = Beside("g", PolicyDocument.of(constructors.size_or_timeout(8, 0.2)))
+    table = PolicyDocument.of(constructors.static(SIZE, servers=WORKERS))
+    plan = Plan(model="m", function="http://f:1", policy=table, beside=[overflow])
+    loop, waited = asyncio.get_running_loop(), []
+    async with serving(None, None, plans=Plans(plan), invoker=Functions("away"), request_timeout=30.0) as buffer:
+        for _ in range(3 * UNAVAILABLE_LIMIT):
+            came = loop.time()
+            status, headers, _ = await buffer.post("/models/m", b"1")
+            assert (status, headers[FUNCTION_HEADER]) == (200, "0")
+            waited.append(loop.time() - came)
+    assert max(waited) < 0.2 + SERVICE / 2 + SERVICE + 0.05

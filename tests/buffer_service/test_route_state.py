@@ -585,3 +585,18 @@ def test_a_process_that_leaves_keeps_its_lease_until_its_batches_are_finished_an
     bench.state.called(2.3, AWAY)
     instructions = bench.state.turn(2.3)
     assert instructions.closed and instructions.call is None and instructions.wake_at == NEVER
+
+
+def test_nobody_is_refused_for_an_elastic_function_that_was_busy_when_nobody_waits_for_it_any_more():
+    bench = Bench(constructors.no_batching())
+    bench.state = RouteState("m", bench.route, LIMITS, HERE, bench.waiting, 0.6)
+    bench.begun()
+    [waits], _ = bench.batch(1.0, 1)
+    bench.state.served(1.0, "b1", Failure(Cause.BUSY, "throttled", retry_after=0.4))
+    resting = bench.state.turn(1.0)
+    bench.come(1.4)
+    assert bench.state.refuses(1.4) is not None  # one more would wait behind these
+    bench.state.gone(1.4, bench.waiting.pop(waits))
+    ended = bench.state.turn(resting.wake_at)
+    assert not ended.invoke and bench.state._put_off == 0
+    assert bench.state.refuses(resting.wake_at) is None

@@ -171,6 +171,17 @@ async def test_an_answered_member_starts_with_a_clean_record(open_store, model):
     assert (await queue.advance(Events(serving=[]), now=4.0)).dead == []
 
 
+@pytest.mark.parametrize("how", ["gone", "dropped"])
+async def test_of_a_member_that_left_the_queue_without_an_answer_no_losses_are_kept(open_store, model, how):
+    queue = open_store(A).queue(model, Limits(max_attempts=2))
+    await queue.install(replace(GREEDY, drop_after=0.5 if how == "dropped" else None))
+    await queue.advance(Events([member(1)]), now=1.0)
+    outcome = await queue.advance(Events(serving=[], gone=[member(1)] if how == "gone" else []), now=2.0)
+    assert (outcome.queue_length, outcome.dropped) == (0, [member(1)] if how == "dropped" else [])
+    await queue.advance(Events([member(1)]), now=3.0)
+    assert (await queue.advance(Events(serving=[]), now=3.2)).dead == []
+
+
 BESIDE = replace(constructors.greedy(1, servers=1), beside=[constructors.greedy(2, servers=1)])
 
 
