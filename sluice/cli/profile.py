@@ -91,7 +91,7 @@ def command(
         raise InvalidInput("--memory", NOT_GIVEN, "memory sizes in MB, separated by commas")
     memory_sizes = _integers("memory", memory) if memory is not None else ()
     invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
-    model = model or ("" if of_worker else model_of(function))
+    model = model or model_of(function)
     earlier: list[tuple[int, Invocation]] = []
     named = _headers(headers)
     samples = tuple(Sample(body, content_type, named, size) for size, body in read_sized_files(payloads, "--payload"))
