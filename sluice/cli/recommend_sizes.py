@@ -59,7 +59,7 @@ def _show(answer: SizedAnswer, run: SizedRun | None) -> None:
 def _classes(answer: SizedAnswer, run: SizedRun | None) -> Table:
     slos = answer.question.slos
     title = f"{promise(slos)}, at {answer.question.arrivals.arrival_rate:.4g} requests/s"
-    table = Table(Column("size", min_width=12), "runs on", "leaves", title=title, padding=(0, 1, 0, 0))
+    table = Table(Column("size", width=11), "runs on", "leaves", title=title, padding=(0, 1, 0, 0))
     simulated = [f"{slos[0].name} ms\nrun"] if run is not None else []
     for name in ("share\n%", *(f"{slo.name} ms" for slo in slos), *simulated, "mean\nbatch", "USD per\nmillion"):
         table.add_column(name, justify="right", no_wrap=True)
