@@ -426,6 +426,7 @@ class _Measurement:
         if known:
             profile = ServiceProfile(
                 function=self.sweep.function,
+                model=self.sweep.model,
                 points=[point.profile_point() for point in known],
                 init={memory_mb: summarize(durations) for memory_mb, durations in sorted(self.inits.items())},
                 measured_at=measured_at,

@@ -59,13 +59,13 @@ class Measurements:
         """Mean over all batches; 0 before the first."""
         return self.seconds / self.requests if self.requests else 0.0
 
-    def profile(self, function: str, memory_mb: int, largest: int | None) -> ServiceProfile | None:
+    def profile(self, function: str, model: str, memory_mb: int, largest: int | None) -> ServiceProfile | None:
         """The profile document; ``None`` before the first batch. ``largest`` batch that the memory takes, where that is known."""
         points = [_point(size, self.by_size[size], memory_mb) for size in sorted(self.by_size)]
         if not points:
             return None
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        return ServiceProfile(function=function, points=points, max_batch_size=largest, measured_at=now)
+        return ServiceProfile(function=function, model=model, points=points, max_batch_size=largest, measured_at=now)
 
 
 def _point(batch_size: int, measured: OfSize, memory_mb: int) -> ProfilePoint:

@@ -231,7 +231,7 @@ class Routes:
         if model is None:
             return
         function = f"http://{request.headers.get('host', 'localhost')}"
-        profile = model.measurements.profile(function, self._memory_mb, model.largest_batch)
+        profile = model.measurements.profile(function, model.name, self._memory_mb, model.largest_batch)
         if profile is None:
             detail = f"model {model.name!r} has computed no batch yet, so that there is nothing to tell"
             request.fail(Failure(404, "Not found", detail))

@@ -162,7 +162,7 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
     if isinstance(plan, PhaseTables):
         return of.offer.under(plan.schedule(of.times))
     if plan.policy is None:
-        allowed = "none: a plan of one queue; fleets are `sluice fleet`'s"
+        allowed = "none: a plan of one queue; fleets are `sluice fleet`'s, size classes `sluice recommend --trace`'s"
         raise InvalidInput(f"{source}: routes", len(plan.routes), allowed)
     policy = plan.policy.policy()
     if policy.servers is not None and not plan.beside:

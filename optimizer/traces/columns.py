@@ -89,11 +89,11 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
         line, cell = cells()[i]
         return f"{source}, line {line}", cell
 
+    name = first[index] if headed else None
     found = _parsed_by_arrow(data, index, len(first), reader.line_num if headed else 0)
     if found is None:
-        found = _parsed_by_line(cells(), source)
+        found = _parsed_by_line(cells(), source, f" of column {name}" if name else "")
     values, is_time = found
-    name = first[index] if headed else None
     others = tuple(cell if headed else f"column {i + 1}" for i, cell in enumerate(first) if i != index)
     if is_time:
         return Column(values, place, name, others, "timestamps", ISO_KIND, SECONDS["ns"])
@@ -148,13 +148,13 @@ def _cells(data: bytes, index: int, headed: bool, source: str) -> list[tuple[int
     return cells
 
 
-def _parsed_by_line(cells: list[tuple[int, str]], source: str) -> tuple[Numbers, bool]:
+def _parsed_by_line(cells: list[tuple[int, str]], source: str, column: str) -> tuple[Numbers, bool]:
     if cells and _ISO.match(cells[0][1]):
         return np.array([_iso_nanoseconds(cell, f"{source}, line {line}") for line, cell in cells], dtype=np.int64), True
     values = np.empty(len(cells))
     for i, (line, cell) in enumerate(cells):
         if not _is_number(cell):
-            raise InvalidInput(f"{source}, line {line}", cell, "a number")
+            raise InvalidInput(f"{source}, line {line}", cell, f"a number{column}")
         values[i] = float(cell)
     return values, False
 

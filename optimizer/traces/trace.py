@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.mix import checked_sizes
 from sluice.optimizer.traces.access_log import is_access_log, log_files, read_access_logs
@@ -271,7 +271,8 @@ def read_sizes(path: str | Path, column: str | None = None) -> Array:
     """
     found = _column_or_logs(Path(path), column, str(path))
     if not isinstance(found, Column) or found.means:
-        raise InvalidInput(f"{path}: column", column, "numbers, the sizes of requests, not times")
+        told = NOT_GIVEN if column is None else column
+        raise InvalidInput(f"{path}: column", told, "one of numbers, the sizes of requests (--size-column NAME), not times")
     for i in np.flatnonzero(~(np.isfinite(found.values) & (found.values >= 0)))[:1]:
         where, text = found.place(int(i))
         raise InvalidInput(where, text, "a size >= 0")

@@ -185,10 +185,12 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
     """Service times of a function: measured ``points``, or a linear law in ``service_time`` that holds at every memory size.
 
     Either all points have a ``size`` or none has. ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one``
-    says why the function computes the requests of a batch one by one, ``None`` where it did not say that it does.
+    says why the function computes the requests of a batch one by one, ``None`` where it did not say that it does. ``model`` is the
+    name of the function's model; where it is not given it is that of ``model_of``.
     """
 
     function: str
+    model: str = ""
     points: list[ProfilePoint] = []
     service_time: LinearServiceTime | None = None
     init: dict[int, ServiceTime] = {}
@@ -198,6 +200,7 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        msgspec.structs.force_setattr(self, "model", self.model or model_of(self.function))
         require(
             bool(self.points) != (self.service_time is not None), "points", self.points, "points, or else a linear service_time"
         )
@@ -213,11 +216,6 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
         unsized = sum(point.size is None for point in self.points)
         allowed = "a size of every point, or of none"
         require(unsized in (0, len(self.points)), "points", f"{unsized} of {len(self.points)} without a size", allowed)
-
-    @property
-    def model(self) -> str:
-        """The name of the function's model."""
-        return model_of(self.function)
 
     @property
     def memory_sizes(self) -> list[int]:
@@ -244,7 +242,9 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
 
 
 def model_of(function: str) -> str:
-    """The name of a function's model: ``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so."""
+    """The name of a function's model: ``mlp`` of ``mlp-{memory_mb}:live``, ``mlp-512``, or an ARN that ends so; of no address."""
+    if "://" in function:
+        return ""
     name = re.sub(r"^arn:[^:]*:lambda:[^:]*:[^:]*:function:", "", function).partition(":")[0]
     return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 

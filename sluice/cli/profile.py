@@ -91,7 +91,7 @@ def command(
         raise InvalidInput("--memory", NOT_GIVEN, "memory sizes in MB, separated by commas")
     memory_sizes = _integers("memory", memory) if memory is not None else ()
     invoke = WorkerInvocations(memory_sizes[0] if memory_sizes else None) if of_worker else LambdaInvocations()
-    model = model or ("" if of_worker else model_of(function))
+    model = model or model_of(function)
     earlier: list[tuple[int, Invocation]] = []
     named = _headers(headers)
     samples = tuple(Sample(body, content_type, named, size) for size, body in read_sized_files(payloads, "--payload"))
@@ -223,8 +223,9 @@ def _table(measured: service_times.MeasuredServiceTimes) -> Table:
     caption = f"INIT of cold starts (runs): {starts or 'none seen'}"
     if profile.one_by_one is not None:
         caption += f"\nbatches are computed one by one: {profile.one_by_one}"
-    table = Table(title=f"Service times of {profile.function}, ms", caption=caption)
     sized = ("size",) if profile.sizes else ()
+    padding = (0, 1, 0, 0) if sized else (0, 1)  # so that 80 columns hold the one column more
+    table = Table(title=f"Service times of {profile.function}, ms", caption=caption, padding=padding)
     for name in ("memory MB", "batch size", *sized, "mean", "± %", "p95", "billed", "overhead", "runs"):
         table.add_column(name, justify="right")
     for point, known in zip(profile.points, measured.points, strict=True):

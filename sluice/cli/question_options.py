@@ -60,7 +60,8 @@ def question_options(command: Command) -> Command:
     ) -> Any:
         if mix is not None:
             needless = "none beside sizes: classes are made for the function alone"
-            require(not worker_texts and not provisioned, "worker", [*worker_texts, "provisioned"], needless)
+            require(not worker_texts, "--worker", " ".join(worker_texts), needless)
+            require(not provisioned, "--provisioned", provisioned, needless)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)

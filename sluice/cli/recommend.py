@@ -10,8 +10,8 @@ import numpy as np
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from sluice.batching.documents import ArrivalDocument, RequestSize
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.documents import SAGEMAKER_SCHEME, ArrivalDocument, RequestSize
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli import output
 from sluice.cli.answered import Answered
 from sluice.cli.command_line import command_line
@@ -35,7 +35,7 @@ from sluice.optimizer.traces.trace import read_trace
 @click.option(
     "--model",
     metavar="NAME",
-    help="Name of the model in the plan  [default: that of the profile's function, without memory size and alias]",
+    help="Name of the model in the plan  [default: that of the profile]",
 )
 @click.option("--out", metavar="FILE", help="Write the plan here.")
 @click.option("--report", metavar="FILE", help="Write a page about the answer here: HTML, one file.")
@@ -66,7 +66,16 @@ def command(
         if path is not None and report is None and not (sized and name == "trace"):
             raise InvalidInput(name, path, "only with --report, which shows it")
     require(measured is None or not sized, "measured", measured, "none beside sizes")
+    function = question.profile.function
     model = question.profile.model if model is None else model
+    if not model:
+        raise InvalidInput("--model", NOT_GIVEN, f"the name of what {function} serves, which the profile does not tell")
+    if function.startswith(("http://", "https://", SAGEMAKER_SCHEME)):
+        click.echo(
+            f"warning: {function} is a machine; as --profile it is taken for a function: paid by use, and any number of batches at "
+            "once. Machines compete by --worker PROFILE:MACHINE.",
+            err=True,
+        )
     seen = read_measured(measured) if measured is not None else None
     observed = read_trace(trace, size_column=size_column) if trace is not None else None
     made_at = datetime.now(UTC)

@@ -59,13 +59,13 @@ def _show(answer: SizedAnswer, run: SizedRun | None) -> None:
 def _classes(answer: SizedAnswer, run: SizedRun | None) -> Table:
     slos = answer.question.slos
     title = f"{promise(slos)}, at {answer.question.arrivals.arrival_rate:.4g} requests/s"
-    table = Table(Column("size", min_width=11), "runs on", "leaves", title=title)
-    simulated = [f"{slos[0].name} ms,\nsimulated"] if run is not None else []
-    for name in ("share", *(f"{slo.name} ms" for slo in slos), *simulated, "mean\nbatch", "USD per\nmillion"):
+    table = Table(Column("size", width=11), "runs on", "leaves", title=title, padding=(0, 1, 0, 0))
+    simulated = [f"{slos[0].name} ms\nrun"] if run is not None else []
+    for name in ("share\n%", *(f"{slo.name} ms" for slo in slos), *simulated, "mean\nbatch", "USD per\nmillion"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in told.rows(answer, run):
         latency = [f"{1e3 * seconds:.4g}" for seconds in row.latency.values()]
         seen = ["-" if row.simulated is None else f"{1e3 * row.simulated:.4g}"] if run is not None else []
-        figures = [f"{100 * row.share:.3g} %", *latency, *seen, f"{row.mean_batch_size:.2f}", per_million(row.cost)]
+        figures = [f"{100 * row.share:.3g}", *latency, *seen, f"{row.mean_batch_size:.2f}", per_million(row.cost)]
         table.add_row(row.name, row.runs_on, row.leaves, *figures, style="bold" if row.name == "recommended" else None)
     return table

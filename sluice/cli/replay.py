@@ -118,6 +118,11 @@ def _contents(bodies: tuple[str, ...], sizes: list[float] | None) -> Body:
     if not files:
         return [b'{"size": %.17g}' % size for size in sizes].__getitem__
     ends = [size for size, _ in files if size is not None]
+    larger = sum(size > ends[-1] for size in sizes)
+    if larger:
+        share = 100 * larger / len(sizes)
+        told = f"warning: {share:.3g} % of the sizes are above {ends[-1]:g}, the largest of --body, and have its body all the same."
+        click.echo(told, err=True)
     return [files[min(bisect_left(ends, size), len(ends) - 1)][1] for size in sizes].__getitem__
 
 
@@ -143,8 +148,8 @@ def _found(result: Replay, slo: Slo) -> str:
 
 
 def _table(summary: ReplaySummary) -> Table:
-    table = Table(title=f"{summary.requests} requests, {summary.request_rate:.1f} requests/s")
-    table.add_column("")
+    table = Table(title=f"{summary.requests} requests, {summary.request_rate:.1f} requests/s", padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
     for name in summary.latency:
         table.add_column(name, justify="right")
     table.add_row("latency ms", *_milliseconds(summary.latency))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,6 +31,8 @@ def mix_options(command: Command) -> Command:
             path = others.get("trace")
             if path is None:
                 raise InvalidInput("sizes", NOT_GIVEN, "the file, or the trace, whose column --size-column is")
+        if path is not None:
+            require(Path(path).exists(), "--trace" if sizes is None else "--sizes", path, "a file that exists")
         mix = None if path is None else SizeMix.of(read_sizes(path, size_column), path)
         return command(mix=mix, size_column=size_column, **others)
 
@@ -59,6 +62,10 @@ def class_options(command: Command) -> Command:
     def with_classes(*, most_classes: int, size_by: str, **others: Any) -> Any:
         require(most_classes >= 1, "size_classes", most_classes, "an integer >= 1")
         source, _, name = size_by.partition(":")
-        return command(most_classes=most_classes, size=RequestSize(source, name), **others)
+        try:
+            size = RequestSize(source, name)
+        except InvalidInput as error:  # which names the fields of a plan, and the user wrote an option
+            raise InvalidInput("--size-by", size_by, f"{error.field.partition('.')[2]}: {error.allowed}") from None
+        return command(most_classes=most_classes, size=size, **others)
 
     return with_classes

@@ -27,4 +27,6 @@ def read_worker(text: str, prices: Prices, max_batch_size: int, mix: SizeMix | N
     except ValueError:
         per_hour = prices.machine(price)
     profile = read_profile(path, "--worker")
+    if profile.sizes and mix is None:
+        raise InvalidInput("--worker", path, "a profile of requests of one size: with sizes, machines do not compete")
     return machine_offer(f"{Path(path).stem}:{price}", profile, per_hour, max_batch_size, mix if profile.sizes else None)

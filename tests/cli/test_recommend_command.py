@@ -403,3 +403,16 @@ def test_an_slo_in_ms_is_asked_about_by_the_option_that_was_typed(
 def test_a_plan_is_for_the_model_that_was_measured_unless_another_is_named(ask: tuple[str, ...], document_of: Document) -> None:
     assert document_of(*ask, "--slo", "0.2")["plan"]["model"] == "mlp"
     assert document_of(*ask, "--slo", "0.2", "--model", "other")["plan"]["model"] == "other"
+
+
+def test_a_profile_of_a_worker_names_its_model_and_is_told_to_be_taken_for_a_function(tmp_path: Path, exit_of: Run) -> None:
+    path = tmp_path / "worker.json"
+    law = LinearServiceTime(0.01, 0.001)
+    ask = ("recommend", "--poisson", "50", "--slo", "0.2", "--memory", "1769", "--json", "--profile", str(path))
+    path.write_bytes(write(ServiceProfile(function="http://10.0.0.5:8500", model="encoder", service_time=law, max_batch_size=8)))
+    code, out, err = exit_of(*ask)
+    assert code == 0 and json.loads(out)["plan"]["model"] == "encoder"
+    assert "http://10.0.0.5:8500 is a machine; as --profile it is taken for a function: paid by use" in err
+    path.write_bytes(write(ServiceProfile(function="http://10.0.0.5:8500", service_time=law, max_batch_size=8)))
+    code, _, err = exit_of(*ask)
+    assert code == 2 and "--model: none was given; needed: the name of what http://10.0.0.5:8500 serves" in err

@@ -104,6 +104,7 @@ def test_a_request_has_the_body_of_the_least_size_that_is_as_large(server, sluic
         (size, b"3" if size <= 3 else b"8") for size in range(10)
     }
     assert json.loads(out)["routes"]["short"]["requests"] == 48
+    assert "warning: 10 % of the sizes are above 8, the largest of --body" in err
     server.bodies.clear()
     code, _, err = sluice(*sized, "--url", server.url, "--body", "8.json")
     assert code == 0 and set(server.bodies) == {b"8"}, err

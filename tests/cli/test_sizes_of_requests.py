@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sluice.batching.documents import Plan, RequestSize, read, write
+from sluice.optimizer.report.wording import per_million
 from tests.optimizer.sized_profiles import long_tailed, sized_profile
 
 Run = Callable[..., tuple[int, str, str]]
@@ -77,6 +78,14 @@ def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ..
     assert "without regard to size: " in one and "Batch by size" not in one
 
 
+def test_a_terminal_of_80_columns_shows_every_digit(
+    ask: tuple[str, ...], trace: str, shown_by: Shown, document_of: Document
+) -> None:
+    asked = (*(word.replace("0.3", "p95=0.3") for word in ask), "--slo", "p99=0.5", "--trace", trace, "--size-column", "tokens")
+    row = next(line for line in shown_by(*asked).splitlines() if line.startswith("│recommended"))
+    assert f" {per_million(document_of(*asked)['cost']['per_request'])}" in row
+
+
 def test_the_page_tells_of_the_classes(ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document) -> None:
     page = tmp_path / "page.html"
     answer = document_of(*ask, "--trace", trace, "--size-column", "tokens", "--report", str(page))
@@ -102,15 +111,35 @@ def test_predict_and_simulate_take_a_mix(sized: str, trace: str, document_of: Do
         (["--size-column", "tokens"], "sizes: none was given; needed: the file, or the trace, whose column --size-column is"),
         (["--sizes", "TRACE", "--size-column", "length"], "allowed: one of the columns of"),
         (["--trace", "TRACE", "--sizes", "TRACE"], "size_column: none was given; needed: the column of the trace"),
-        (["--sizes", "TRACE", "--size-column", "tokens", "--provisioned"], "none beside sizes: classes are made for the function"),
+        (
+            ["--sizes", "TRACE", "--size-column", "tokens", "--provisioned"],
+            "--provisioned: True is not allowed; allowed: none beside sizes",
+        ),
+        (["--sizes", "nowhere.csv"], "--sizes: 'nowhere.csv' is not allowed; allowed: a file that exists"),
         (["--sizes", "TRACE", "--size-column", "tokens", "--size-classes", "0"], "size_classes: 0 is not allowed"),
-        (["--sizes", "TRACE", "--size-column", "tokens", "--size-by", "cookie"], "size.by: 'cookie' is not allowed"),
+        (
+            ["--sizes", "TRACE", "--size-column", "tokens", "--size-by", "cookie"],
+            "--size-by: 'cookie' is not allowed; allowed: by: header, bytes",
+        ),
+        (
+            ["--sizes", "TRACE", "--size-column", "tokens", "--size-by", "json"],
+            "--size-by: 'json' is not allowed; allowed: name: a path",
+        ),
+        (
+            ["--sizes", "TRACE", "--size-column", "tokens", "--worker", "w:1"],
+            "--worker: 'w:1' is not allowed; allowed: none beside",
+        ),
         (["--sizes", "TRACE", "--size-column", "tokens", "--objective", "latency", "--max-cost", "1"], "cost, where requests have"),
     ],
 )
 def test_what_does_not_go_together_is_named(ask: tuple[str, ...], trace: str, told: list[str], message: str, exit_of: Run) -> None:
     code, out, err = exit_of(*ask, *(trace if word == "TRACE" else word for word in told))
     assert (code, out) == (2, "") and message in " ".join(err.split())
+
+
+def test_a_worker_whose_profile_tells_sizes_apart_is_refused_for_what_it_is(profile: str, sized: str, exit_of: Run) -> None:
+    code, _, err = exit_of("recommend", "--poisson", "5", "--profile", profile, "--slo", "1", "--worker", f"{sized}:1")
+    assert code == 2 and f"--worker: '{sized}' is not allowed; allowed: a profile of requests of one size" in err
 
 
 def test_a_mix_for_a_profile_without_sizes_is_refused(profile: str, trace: str, exit_of: Run) -> None:

@@ -313,6 +313,7 @@ async def test_a_batch_that_exhausts_the_memory_is_halved_and_the_metadata_tell_
         described = msgspec.json.decode((await get(client, f"{url}/v2/models/echo"))[1])
         assert described["parameters"] == {"largest_batch": 2}
         profile = read(ServiceProfile, (await get(client, f"{url}/profile"))[1])
+        assert profile.model == "echo"
         assert (profile.max_batch_size, [(p.batch_size, p.service_time.n) for p in profile.points]) == (2, [(8, 1)])
 
 

@@ -51,7 +51,7 @@ def test_what_is_kept_of_measurements_is_bounded_and_the_mean_counts_all() -> No
     for size in range(1, SIZES + 100):
         measurements.add(size, seconds=1.0, overhead=0.0)
     assert len(measurements.by_size) == SIZES
-    profile = measurements.profile("f", 100, None)
+    profile = measurements.profile("f", "m", 100, None)
     assert profile is not None
     point = next(point for point in profile.points if point.batch_size == 4)
     assert point.service_time.n == SAMPLE + 101

@@ -58,12 +58,15 @@ def test_sizes_that_are_none_are_named_with_their_line(tmp_path: Path) -> None:
     rows = [f"{t:.9f},{s}" for t, s in zip(TIMES, SIZES, strict=True)]
     with pytest.raises(InvalidInput, match=r"trace.csv, line 4: '-5' is not allowed; allowed: a size >= 0"):
         read_sizes(csv(tmp_path, ["time,tokens", *rows[:2], "0.5,-5", *rows[2:]]), "tokens")
-    with pytest.raises(InvalidInput, match=r"trace.csv, line 3: 'many' is not allowed; allowed: a number"):
+    with pytest.raises(InvalidInput, match=r"trace.csv, line 3: 'many' is not allowed; allowed: a number of column tokens"):
         read_sizes(csv(tmp_path, ["time,tokens", rows[0], "0.5,many", *rows[2:]]), "tokens")
     with pytest.raises(InvalidInput, match=r"column: 'length' is not allowed; allowed: one of the columns of .*: time, tokens"):
         read_sizes(csv(tmp_path, ["time,tokens", *rows]), "length")
     stamps = csv(tmp_path, ["time", *(f"2026-01-01 00:00:{i % 60:02d}" for i in range(3))])
-    with pytest.raises(InvalidInput, match=r"numbers, the sizes of requests, not times"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"column: none was given; needed: one of numbers, the sizes of requests \(--size-column NAME\), not times",
+    ):
         read_sizes(stamps)
 
 

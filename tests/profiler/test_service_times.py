@@ -100,6 +100,11 @@ def test_a_function_that_computes_its_batches_one_by_one_is_told_in_the_profile(
     assert measure(SimulatedFunction(linear), sweep(n_min=2)).profile.one_by_one is None
 
 
+def test_the_profile_names_the_model_that_was_asked_for_whatever_its_function_is_called():
+    asked = sweep(n_min=2, function="f-{memory_mb}", model="encoder")
+    assert measure(SimulatedFunction(linear), asked).profile.model == "encoder"
+
+
 def test_a_function_that_does_not_describe_its_model_is_measured_all_the_same():
     function = SimulatedFunction(linear)
 
@@ -343,6 +348,8 @@ def test_a_failed_invocation_names_the_point_and_stays_the_error_it_was(kind):
         ("mlp-{memory_mb}:live", "mlp"),
         ("arn:aws:lambda:us-east-1:123456789012:function:resnet50-{memory_mb}:live", "resnet50"),
         ("{memory_mb}", "{memory_mb}"),
+        ("http://10.0.0.1:8500", ""),
+        ("sagemaker://encoder", ""),
     ],
 )
 def test_the_model_is_named_by_the_function(function, model):
