@@ -88,10 +88,13 @@ class SizedAnswer:
 
     @property
     def cost(self) -> BatchCost:
-        """Of a request of any class; what is fixed is paid once."""
+        """Of a request of any class; the buffer's fixed cost is paid once, that of a snapshot for each memory size."""
         parts = [(of.share, of.best.cost.terms()) for of in self.classes]
         terms = {name: sum(share * of[name] for share, of in parts) for name in parts[0][1]}
-        fixed = max((of.best.cost.fixed_terms for of in self.classes), key=lambda terms: sum(terms.values()))
+        by_memory = {of.best.memory_mb: of.best.cost.fixed_terms for of in self.classes}
+        fixed = {name: usd for terms in by_memory.values() for name, usd in terms.items()}
+        if "snapshot" in fixed:
+            fixed["snapshot"] = sum(terms["snapshot"] for terms in by_memory.values())
         return BatchCost(**terms, fixed_terms=fixed)
 
     @property
@@ -197,11 +200,12 @@ def recommend_classes(
         raise nearest
     number = min(k for k, usd in by_number.items() if usd <= least * (1 + WORTH))
     whole = classes.get((0, len(edges) - 1))
+    chosen = [classes[pair] for pair in ends[number]]
     return SizedAnswer(
         question,
         None if whole is None else whole.best,
         _no_batching(question),
-        tuple(classes[pair] for pair in ends[number]),
+        tuple(chosen if number == 1 else map(_buffered, chosen)),
         by_number,
         tuple(edges[1:]),
     )
@@ -275,6 +279,20 @@ def _classes_between(
             nearest = error if (i, j) == (0, last) else nearest
         on_progress((turn + 1) / len(pairs))
     return found, nearest
+
+
+def _buffered(of: SizeClass) -> SizeClass:
+    """With what the buffer costs, which parts the classes, also where this one alone would need none."""
+    billing, cost = of.question.billing, of.best.cost
+    prices, moved = billing.prices, billing.moved
+    cost = replace(
+        cost,
+        cache=prices.cache_per_request(*moved),
+        load_balancer=prices.load_balancer_per_request(*moved),
+        network=prices.network_per_request(*moved),
+        fixed_terms={**prices.fixed_terms(), **cost.fixed_terms},
+    )
+    return replace(of, best=replace(of.best, cost=cost))
 
 
 def _no_batching(question: Question) -> FunctionSetting | None:
