@@ -50,7 +50,7 @@ def promise(slos: Sequence[Slo]) -> str:
 
 def headline(answer: Answer) -> str:
     """The recommended setting in one sentence, with what it saves against the cheapest of another kind, where there is one."""
-    instruction, (_, *others) = answer.winner.instruction, list(answer.kinds.items()) or [None]
+    instruction, others = answer.winner.instruction, list(answer.kinds.items())[1:]
     if not others or answer.question.goal.objective != "cost":
         return instruction
     here = answer.winner.cost.in_all(answer.arrival_rate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
-from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes
+from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes, size_classes
 from sluice.optimizer.recommend.function_choice import choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.size_classes import candidate_boundaries, cheapest_partitions, simulate_answer
@@ -59,6 +60,25 @@ def test_the_classes_found_are_the_best_of_every_partition_of_the_boundaries() -
         assert answer.by_number[k] == pytest.approx(min(usd for inside, usd in costs.items() if len(inside) == k - 1), rel=1e-12)
     assert answer.cost.per_request == pytest.approx(answer.by_number[len(answer.classes)], rel=1e-9)
     assert answer.saving == pytest.approx(1 - answer.cost.per_request / answer.by_number[1])
+
+
+@pytest.mark.parametrize("arrivals", [poisson(400.0), mmpp2(120, 20, 1.0, 0.5), poisson(2.0)], ids=["busy", "bursty", "rare"])
+def test_no_setting_of_a_class_costs_less_than_its_bound_and_a_class_beyond_is_not_searched_for(
+    arrivals: ArrivalProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = []
+
+    def found(settings: FunctionSettings, on_progress: Any) -> Any:
+        choice = choose_setting(settings, on_progress)
+        bound, least = size_classes._least_cost(settings.question), choice.settings[0].cost.per_request
+        searched.append(bound / least)
+        return choice
+
+    monkeypatch.setattr(size_classes, "choose_setting", found)
+    answer = recommend_classes(question(arrivals))
+    edges = len(answer.boundaries) + 1
+    assert max(searched) <= 1
+    assert len(searched) < edges * (edges - 1) / 2 or arrivals.arrival_rate == 2.0
 
 
 def class_cost(whole: Question, above: float, up_to: float) -> float:
