@@ -85,7 +85,7 @@ def choose_overflow(
         simulate_overflow(question, trial.offer, trial.policy, trial.overflow, confidence=confidence, seed=seed)
         for trial in search.best(sides, cheaper_than)[:CONFIRMED]
     ]
-    kept = [setting for setting in settings if setting.keeps_slos]
+    kept = [setting for setting in settings if setting.keeps_slos and setting.cost.in_all(search.rate) < cheaper_than]
     if kept:
         return min(kept, key=lambda setting: setting.cost.in_all(search.rate))
     least = min(side.least for side in sides)

@@ -10,6 +10,9 @@ of the class between the boundaries i and j, weighted by its share of the reques
 
     C_1(j) = c(0, j),     C_k(j) = min_i C_{k-1}(i) + c(i, j).                                                             (9.4)
 
+A class is searched for only once it is in a partition that would be cheapest if every class not yet searched for cost what no
+setting of it goes below: so all others are in none.
+
 Of the numbers of classes that cost within ``WORTH`` of the least the smallest is taken: one, where classes are worth nothing.
 """
 
@@ -24,7 +27,7 @@ import numpy as np
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, RequestSize, Route, percentile_name
 from sluice.batching.errors import NOT_GIVEN, Infeasible, InvalidInput, require
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.billing.cost import BatchCost, invocation_costs
 from sluice.optimizer.function.latency import LatencyPrediction, mixture
 from sluice.optimizer.recommend.candidate import shown_percentiles
 from sluice.optimizer.recommend.function_choice import choose_setting
@@ -36,7 +39,9 @@ from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.sized_run import SizedQueue, SizedRun, simulate_sizes
 
 MOST_CLASSES = 4
-MOST_BOUNDARIES = 10  # 55 classes are looked at
+MOST_BOUNDARIES = 10  # between which are 55 classes
+_ROUNDING = 1e-9  # of a cost
+Part = tuple[int, int]  # a class by the places of its edges
 WORTH = 0.01  # of the cost: what another queue and table must save
 
 
@@ -88,10 +93,13 @@ class SizedAnswer:
 
     @property
     def cost(self) -> BatchCost:
-        """Of a request of any class; what is fixed is paid once."""
+        """Of a request of any class; the buffer's fixed cost is paid once, that of a snapshot for each memory size."""
         parts = [(of.share, of.best.cost.terms()) for of in self.classes]
         terms = {name: sum(share * of[name] for share, of in parts) for name in parts[0][1]}
-        fixed = max((of.best.cost.fixed_terms for of in self.classes), key=lambda terms: sum(terms.values()))
+        by_memory = {of.best.memory_mb: of.best.cost.fixed_terms for of in self.classes}
+        fixed = {name: usd for terms in by_memory.values() for name, usd in terms.items()}
+        if "snapshot" in fixed:
+            fixed["snapshot"] = sum(terms["snapshot"] for terms in by_memory.values())
         return BatchCost(**terms, fixed_terms=fixed)
 
     @property
@@ -186,22 +194,19 @@ def recommend_classes(
     require(goal.objective == "cost", "objective", goal.objective, "cost, where requests have sizes")
     require(goal.max_cost is None, "max_cost", goal.max_cost, "none, where requests have sizes")
     edges = _edges(boundaries or candidate_boundaries(mix, question.profile.sizes), mix)
-    classes, nearest = _classes_between(question, mix, edges, most, on_progress)
-    cost = np.full((len(edges), len(edges)), np.inf)
-    for (i, j), of in classes.items():
-        cost[i, j] = of.share * of.best.cost.per_request
-    by_number, ends = cheapest_partitions(cost, most)
+    by_number, ends, classes, nearest = _cheapest(question, mix, edges, most, on_progress)
     least = min(by_number.values())
     if not np.isfinite(least):
         assert nearest is not None
         raise nearest
     number = min(k for k, usd in by_number.items() if usd <= least * (1 + WORTH))
     whole = classes.get((0, len(edges) - 1))
+    chosen = [classes[pair] for pair in ends[number]]
     return SizedAnswer(
         question,
         None if whole is None else whole.best,
         _no_batching(question),
-        tuple(classes[pair] for pair in ends[number]),
+        tuple(chosen if number == 1 else map(_buffered, chosen)),
         by_number,
         tuple(edges[1:]),
     )
@@ -228,7 +233,7 @@ def candidate_boundaries(mix: SizeMix, measured: Sequence[float], most: int = MO
     return found
 
 
-def cheapest_partitions(cost: Array, most: int) -> tuple[dict[int, float], dict[int, list[tuple[int, int]]]]:
+def cheapest_partitions(cost: Array, most: int) -> tuple[dict[int, float], dict[int, list[Part]]]:
     """By the number of parts, up to ``most``, the least cost of a partition of the edges, and its parts (from, to).
 
     ``cost[i, j]``, (n_edges, n_edges), is that of the part from edge ``i`` to edge ``j``, inf where it is not allowed. (9.4)
@@ -241,7 +246,7 @@ def cheapest_partitions(cost: Array, most: int) -> tuple[dict[int, float], dict[
         before = np.vstack([before, through.argmin(axis=0)])
         best = through.min(axis=0)
         totals[k] = float(best[last])
-    parts: dict[int, list[tuple[int, int]]] = {}
+    parts: dict[int, list[Part]] = {}
     for k in totals:
         end, found = last, []
         for row in range(k - 1, -1, -1):
@@ -258,23 +263,67 @@ def _edges(boundaries: Sequence[float], mix: SizeMix) -> list[float]:
     return [-1.0, *inside, mix.largest]
 
 
-def _classes_between(
+def _cheapest(
     question: Question, mix: SizeMix, edges: Sequence[float], most: int, on_progress: Callable[[float], None]
-) -> tuple[dict[tuple[int, int], SizeClass], Infeasible | None]:
-    """The best setting of every class that lies between two edges and can keep the SLOs; why all sizes together cannot, if so."""
+) -> tuple[dict[int, float], dict[int, list[Part]], dict[Part, SizeClass], Infeasible | None]:
+    """The cheapest partitions by number, the classes that were found, and why all sizes together have no setting, if so.
+
+    A class is searched for only once it is in a partition that is cheapest by the bounds of all that were not.
+    """
     last = len(edges) - 1
     pairs = [(i, j) for i in range(last) for j in range(i + 1, last + 1)] if most > 1 else [(0, last)]
-    found, nearest = {}, None
-    for turn, (i, j) in enumerate(pairs):
-        share = 1.0 if (i, j) == (0, last) else mix.share(edges[i], edges[j])
-        part = replace(question, arrivals=question.arrivals.thinned(share), mix=mix.between(edges[i], edges[j]))
-        try:
-            best = choose_setting(FunctionSettings(part), lambda done: None).settings[0]
-            found[i, j] = SizeClass(max(edges[i], 0.0), edges[j], share, part, best)
-        except Infeasible as error:
-            nearest = error if (i, j) == (0, last) else nearest
-        on_progress((turn + 1) / len(pairs))
-    return found, nearest
+    shares = {(i, j): 1.0 if (i, j) == (0, last) else mix.share(edges[i], edges[j]) for i, j in pairs}
+    questions = {
+        (i, j): replace(question, arrivals=question.arrivals.thinned(shares[i, j]), mix=mix.between(edges[i], edges[j]))
+        for i, j in pairs
+    }
+    cost = np.full((last + 1, last + 1), np.inf)
+    for pair, part in questions.items():
+        cost[pair] = shares[pair] * _least_cost(part)
+    asked: set[Part] = set()
+    classes: dict[Part, SizeClass] = {}
+    nearest = None
+    while True:
+        by_number, ends = cheapest_partitions(cost, most)
+        open_parts = {of for k, usd in by_number.items() if usd < np.inf for of in ends[k]} - asked
+        if not open_parts:
+            return by_number, ends, classes, nearest
+        for pair in sorted(open_parts):
+            asked.add(pair)
+            part, share, (i, j) = questions[pair], shares[pair], pair
+            try:
+                best = choose_setting(FunctionSettings(part), lambda done: None).settings[0]
+                classes[pair] = SizeClass(max(edges[i], 0.0), edges[j], share, part, best)
+                cost[pair] = share * best.cost.per_request
+            except Infeasible as error:
+                nearest = error if pair == (0, last) else nearest
+                cost[pair] = np.inf
+            on_progress(len(asked) / len(pairs))
+
+
+def _least_cost(question: Question) -> float:
+    """USD per request that no setting goes below: batches as good as any, and as large as the busiest phase fills in time."""
+    filled = 1 + float(question.arrivals.D1.sum(axis=1).max()) * question.longest_timeout
+    least = np.inf
+    for service in question.services:
+        compute, fee = invocation_costs(service, question.billing)
+        each = float((compute / np.arange(1, len(compute) + 1)).min())
+        least = min(least, each + fee / min(len(compute), filled))
+    return least * (1 - _ROUNDING)
+
+
+def _buffered(of: SizeClass) -> SizeClass:
+    """With what the buffer costs, which parts the classes, also where this one alone would need none."""
+    billing, cost = of.question.billing, of.best.cost
+    prices, moved = billing.prices, billing.moved
+    cost = replace(
+        cost,
+        cache=prices.cache_per_request(*moved),
+        load_balancer=prices.load_balancer_per_request(*moved),
+        network=prices.network_per_request(*moved),
+        fixed_terms={**prices.fixed_terms(), **cost.fixed_terms},
+    )
+    return replace(of, best=replace(of.best, cost=cost))
 
 
 def _no_batching(question: Question) -> FunctionSetting | None:

@@ -49,12 +49,12 @@ def promise(slos: Sequence[Slo]) -> str:
 
 
 def headline(answer: Answer) -> str:
-    """The recommended setting in one sentence, with what it saves against the best of another kind, where there is one."""
-    instruction, kinds = answer.winner.instruction, list(answer.kinds.items())
-    if len(kinds) < 2 or answer.question.goal.objective != "cost":
+    """The recommended setting in one sentence, with what it saves against the cheapest of another kind, where there is one."""
+    instruction, others = answer.winner.instruction, list(answer.kinds.items())[1:]
+    if not others or answer.question.goal.objective != "cost":
         return instruction
-    (_, winner), (other, second) = kinds[:2]
-    here, there = (candidate.cost.in_all(answer.arrival_rate) for candidate in (winner, second))
+    here = answer.winner.cost.in_all(answer.arrival_rate)
+    there, other = min((candidate.cost.in_all(answer.arrival_rate), kind) for kind, candidate in others)
     if here > there:
         return f"{instruction.removesuffix('.')}: for {100 * (here / there - 1):.2g} % more in all than {other} it rests on no fit."
     return f"{instruction.removesuffix('.')}: {100 * (1 - here / there):.2g} % less in all than {other}."

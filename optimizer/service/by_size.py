@@ -238,6 +238,8 @@ def _distribution_functions(largest: Array, response: Array, shares: Array) -> t
         while largest[n, last] < _NO_WEIGHT:
             last -= 1
         low, high = response[n, first, 0], response[n, last, n_levels - 1]
+        for k in range(first, last + 1):  # a larger size is not quicker inside the function; its overhead may be less
+            low, high = min(low, response[n, k, 0]), max(high, response[n, k, n_levels - 1])
         step = max((high - low) / _CELLS, 1e-12)
         level = np.zeros(_CELLS + 2)  # of what lies to the left, and of ramps: value and slope, as differences
         slope = np.zeros(_CELLS + 2)

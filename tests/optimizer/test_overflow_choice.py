@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from sluice.optimizer.recommend import (
 )
 from sluice.optimizer.recommend.horizon import Horizon
 from sluice.optimizer.recommend.last_moment import last_moment_beside
-from sluice.optimizer.recommend.overflow_setting import overflow_cost
+from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost
 from sluice.optimizer.recommend.question import LAMBDA
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 from sluice.optimizer.report import wording
@@ -278,6 +279,35 @@ def test_functions_beside_one_another_are_not_simulated(answer: Answer) -> None:
     ):
         with pytest.raises(InvalidInput, match=r"plan: beside: \d is not allowed; allowed: one function beside workers"):
             written(Plan(model="net", function="f", memory_mb=1769, policy=plan.policy, beside=changed), of)
+
+
+def test_the_first_sentence_compares_with_the_cheapest_of_the_others(answer: Answer) -> None:
+    """Which need not be the next: a table of the function that rests on no fit stands before workers that cost less."""
+    both, (workers,) = answer.overflow, answer.workers
+    assert both is not None and not answer.best.rests_on_fit
+
+    def costing(setting: Any, part: float) -> Any:
+        more = part * both.cost.in_all(answer.arrival_rate) - setting.cost.in_all(answer.arrival_rate)
+        return replace(setting, cost=replace(setting.cost, machines=setting.cost.machines + more))
+
+    of = replace(answer, best=costing(answer.best, 1.005), workers=(costing(workers, 0.996),))
+    assert list(of.kinds) == ["workers and function", "the function alone", "workers alone"]
+    assert wording.headline(of).endswith("for 0.4 % more in all than workers alone it rests on no fit.")
+
+
+def test_what_proves_dearer_than_something_else_in_the_longer_run_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes it for cheaper; a longer run that the search did not see comes to a tenth more."""
+    question = asked(BURSTY, CORES)
+    seen = choose_overflow(question).cost.in_all(question.arrivals.arrival_rate)
+
+    def dearer(*asked: Any, **others: Any) -> OverflowSetting:
+        setting = simulate_overflow(*asked, **others)
+        return replace(setting, cost=replace(setting.cost, machines=setting.cost.machines + 0.1 * seen))
+
+    monkeypatch.setattr(overflow_choice, "simulate_overflow", dearer)
+    assert choose_overflow(question, cheaper_than=1.2 * seen).keeps_slos
+    with pytest.raises(Infeasible, match="none was found that costs less"):
+        choose_overflow(question, cheaper_than=1.05 * seen)
 
 
 def test_what_rests_on_no_fit_may_cost_a_premium_more(answer: Answer) -> None:

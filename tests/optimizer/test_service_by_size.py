@@ -76,6 +76,16 @@ def test_the_law_of_a_padded_batch_is_that_of_brute_force(name: str, spread: boo
             assert 0.995 * low <= times.quantile(q)[n - 1] <= 1.005 * high
 
 
+def test_an_overhead_that_falls_with_the_size_cuts_nothing_off() -> None:
+    """Service times are levelled by size, overheads are not: the largest size then need not be the last to answer."""
+    at = [(8.0, 0.002), (16.0, 0.001), (32.0, 0.0015)]
+    points = [ProfilePoint(512, 1, ServiceTime(0.01), 0.01, overhead, size=size) for size, overhead in at]
+    mix = SizeMix(np.array([8.0, 16.0, 32.0]), np.array([0.3, 0.3, 0.4]))
+    times = service_times_under(ServiceProfile(function="f", points=points), 512, 1, mix)
+    assert times.mean_response[0] == pytest.approx(0.0115, rel=1e-3)
+    assert [times.quantile(q)[0] for q in (0.15, 0.5, 0.9)] == pytest.approx([0.011, 0.0115, 0.012], rel=1e-3)
+
+
 def brute_force(mix: SizeMix, n: int, rows: Array, levels: Array) -> tuple[Array, Array]:
     """Seconds of batches of ``n`` members drawn one by one, and the place of the largest member."""
     rng = np.random.default_rng(n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from sluice.batching.documents import Plan, ProfilePoint, RequestSize, ServicePr
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes
+from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes, size_classes
 from sluice.optimizer.recommend.function_choice import choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.size_classes import candidate_boundaries, cheapest_partitions, simulate_answer
@@ -57,6 +60,25 @@ def test_the_classes_found_are_the_best_of_every_partition_of_the_boundaries() -
         assert answer.by_number[k] == pytest.approx(min(usd for inside, usd in costs.items() if len(inside) == k - 1), rel=1e-12)
     assert answer.cost.per_request == pytest.approx(answer.by_number[len(answer.classes)], rel=1e-9)
     assert answer.saving == pytest.approx(1 - answer.cost.per_request / answer.by_number[1])
+
+
+@pytest.mark.parametrize("arrivals", [poisson(400.0), mmpp2(120, 20, 1.0, 0.5), poisson(2.0)], ids=["busy", "bursty", "rare"])
+def test_no_setting_of_a_class_costs_less_than_its_bound_and_a_class_beyond_is_not_searched_for(
+    arrivals: ArrivalProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = []
+
+    def found(settings: FunctionSettings, on_progress: Any) -> Any:
+        choice = choose_setting(settings, on_progress)
+        bound, least = size_classes._least_cost(settings.question), choice.settings[0].cost.per_request
+        searched.append(bound / least)
+        return choice
+
+    monkeypatch.setattr(size_classes, "choose_setting", found)
+    answer = recommend_classes(question(arrivals))
+    edges = len(answer.boundaries) + 1
+    assert max(searched) <= 1
+    assert len(searched) < edges * (edges - 1) / 2 or arrivals.arrival_rate == 2.0
 
 
 def class_cost(whole: Question, above: float, up_to: float) -> float:
@@ -187,6 +209,25 @@ def test_the_plan_has_a_route_for_each_class(answer: SizedAnswer) -> None:
     assert plan.predicted.cost_per_request == answer.cost.per_request
     for route, of in zip(plan.routes, answer.classes, strict=True):
         assert route.policy.policy() == of.best.policy and route.function == f"encoder-{of.best.memory_mb}:live"
+
+
+def test_every_request_passes_the_buffer_where_there_are_classes_and_every_snapshot_is_kept() -> None:
+    """The large ones go one by one and need more memory: a function of their own, which by itself needs no buffer."""
+    billing, mix = Billing(payload_bytes=4096, snap_start=True), MIXES["two sizes"]
+    profile = sized_profile(spread=True, memory_sizes=(1769, 3538))
+    points = [p for p in profile.points if (p.batch_size == 1 if p.size == 512 else p.memory_mb == 1769)]
+    profile = ServiceProfile(function=profile.function, points=points)
+    answer = recommend_classes(Question(poisson(200.0), profile, (Slo(0.015, 95.0),), billing, mix=mix), boundaries=[20])
+    assert [of.best.batch_size == 1 for of in answer.classes] == [False, True]
+    assert [of.best.memory_mb for of in answer.classes] == [1769, 3538]
+    prices = billing.prices
+    assert answer.cost.cache == pytest.approx(prices.cache_per_request(*billing.moved))
+    assert (
+        answer.cost.load_balancer == pytest.approx(prices.load_balancer_per_request(*billing.moved)) and answer.cost.load_balancer
+    )
+    assert answer.cost.network == pytest.approx(prices.network_per_request(*billing.moved))
+    kept = billing.prices.function.snap_start.cache_gb_second * SECONDS_PER_MONTH * (1769 + 3538) / 1024
+    assert answer.cost.fixed_terms == pytest.approx({**prices.fixed_terms(), "snapshot": kept})
 
 
 def test_a_class_that_alone_misses_the_slo_goes_with_others_or_the_question_is_infeasible() -> None:
