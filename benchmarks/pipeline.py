@@ -2,7 +2,8 @@
 
 mpservice is no dependency: it and numpy are installed into ``.venv-mpservice`` the first time, and both run there. Where it cannot
 be installed, that is said, and the pipeline is measured alone. Throughput is of 128 callers; the load of 30 % is that of the slower
-of the two.
+of the two. Every other round has the reverse order, and the median of the ratios within a round is printed, with the quartiles: on
+a machine that others use, rounds differ by more than the two do.
 """
 
 from __future__ import annotations
@@ -31,27 +32,36 @@ LINES = (
 
 
 def main() -> None:
-    """Measure ``ROUNDS`` times each and print medians, with the least and the most beside them."""
+    """Measure ``ROUNDS`` times each and print medians, with the least and the most beside them, and the ratio."""
     python, kinds = environment()
     full: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     part: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
-    for _ in range(ROUNDS):
-        for kind in kinds:
+    for number in range(ROUNDS):
+        for kind in kinds if number % 2 == 0 else kinds[::-1]:
             full[kind].append(run(python, kind))
     rate = LOAD * min(statistics.median(r["items_per_second"] for r in full[kind]) for kind in kinds)
-    for _ in range(ROUNDS):
-        for kind in kinds:
+    for number in range(ROUNDS):
+        for kind in kinds if number % 2 == 0 else kinds[::-1]:
             part[kind].append(run(python, kind, "--rate", str(rate)))
     table = Table(title=f"decode, network (batches of 32, 2 ms), postprocess: one process each; median of {ROUNDS} (least to most)")
-    for name in ("", *kinds):
+    for name in ("", *kinds, *(f"{kinds[0]} / {other}" for other in kinds[1:])):
         table.add_column(name, justify="right" if name else "left")
     for name, load, key, digits in LINES:
         cells = []
-        for kind in kinds:
-            values = [r[key] for r in (full if load == "full" else part)[kind]]
+        runs = {kind: [r[key] for r in (full if load == "full" else part)[kind]] for kind in kinds}
+        for values in runs.values():
             cells.append(f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})")
+        for other in kinds[1:]:
+            pairs = list(zip(runs[kinds[0]], runs[other], strict=True))
+            cells.append(ratio(pairs) if all(theirs for _, theirs in pairs) else "")
         table.add_row(name, *cells)
-    Console().print(table)
+    Console(width=132).print(table)
+
+
+def ratio(pairs: list[tuple[float, float]]) -> str:
+    """Of the first to the second, round by round."""
+    low, middle, high = statistics.quantiles((ours / theirs for ours, theirs in pairs), n=4)
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def environment() -> tuple[str, list[str]]:

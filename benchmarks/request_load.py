@@ -3,6 +3,7 @@
 ``python -m benchmarks.request_load URL --body FILE --seconds 5 [--rate R] [--connections 64]`` prints one JSON document. Without a
 rate every connection sends its next request when its answer has come. With one, requests come whether or not others are answered,
 and a latency counts from when its request came, so that a server that lags is not spared.
+How late the generator itself was to send (``late_p95_ms``) is told beside them: a latency holds that too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Load:
         self.idle: list[Connection] = []
         self.came: deque[float] = deque()  # requests that no connection was free for
         self.latencies: list[float] = []
+        self.lateness: list[float] = []  # of the generator, in an open loop; s
         self.failures: list[bytes] = []
         self.closed = False  # the next request follows the answer
 
@@ -39,11 +41,12 @@ class _Load:
         self._began[connection] = came
         connection.send(self._request)
 
-    def arrive(self, now: float) -> None:
+    def arrive(self, due: float) -> None:
+        self.lateness.append(time.perf_counter() - due)
         if self.idle:
-            self.send(self.idle.pop(), now)
+            self.send(self.idle.pop(), due)
         else:
-            self.came.append(now)
+            self.came.append(due)
 
     def answered(self, connection: Connection, head: bytes, body: bytes) -> None:
         self.latencies.append(time.perf_counter() - self._began[connection])
@@ -82,6 +85,7 @@ async def run(url: str, body: bytes, seconds: float, rate: float | None, connect
     return {
         "requests_per_second": len(latencies) / elapsed,
         **{name: float(value) for name, value in zip(("p50_ms", "p95_ms", "p99_ms"), quantiles, strict=True)},
+        "late_p95_ms": float(np.quantile(load.lateness or [0.0], 0.95)) * 1e3,
         "failures": len(load.failures),
         "first_failure": load.failures[0].decode("latin-1") if load.failures else "",
     }
@@ -101,6 +105,7 @@ async def _poisson(load: _Load, rate: float, seconds: float) -> float:
         if due >= begun and not counting:
             counting = True
             load.latencies.clear()
+            load.lateness.clear()
         load.arrive(due)
     ended = time.perf_counter()
     while load.came and time.perf_counter() < ended + seconds:

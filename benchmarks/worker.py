@@ -2,11 +2,14 @@
 
 Each serves with one process that computes, one thread of ONNX Runtime and batches of at most 32, and one process before it that
 holds the sockets (mosec's has several threads, and a third process only watches). mosec and LitServe wait for a batch for 1 ms, the
-worker takes what waits. All run from the start; a round loads one after the other. First each is loaded by 64 connections that
-never rest, and by one, then by Poisson arrivals at 30 % and 80 % of the throughput of the slower of worker and mosec (LitServe,
-where it cannot keep up, at its own); a latency counts from when the request came. CPU is a request's, of all processes of the
-server, in the closed loop of 64. Load and server share the machine, and so may others: what is compared are therefore the worker
-and a peer in the same round, and the median of these ratios over all rounds is printed, with the quartiles.
+worker takes what waits. All run from the start; a round loads one after the other, every other round in the reverse order. First
+each is loaded by 64 connections that never rest, and by one, then by Poisson arrivals at 30 % and 80 % of what the slower of worker
+and mosec got through in this very round (LitServe, where it cannot keep up, at its own): a share of what was measured minutes ago
+is, on a machine that others use, now and then more than either can serve, and a latency then tells when the queue began to grow. A
+latency counts from when the request came. In how many rounds a server answered less than ``KEPT_UP`` of what came is printed, and
+how late the generator itself was. CPU is a request's, of all processes of the server, in the closed loop of 64. Load and server
+share the machine, and so may others: what is compared are therefore the worker and a peer in the same round, and the median of
+these ratios over all rounds is printed, with the quartiles.
 
 The peers live in an environment of their own, ``.venv-peers``: ``python3 -m venv .venv-peers && .venv-peers/bin/pip install mosec
 litserve onnxruntime msgspec``, with the ONNX Runtime of this one; ``SLUICE_PEERS`` names another. Which of them is not there is
@@ -45,6 +48,7 @@ NETWORKS = {"small": (64, 256, 256, 10), "large": (64, 2048, 2048, 2048, 10)}
 """Widths of perceptrons: one whose cost is the server's, one whose cost is its own."""
 OURS = "sluice worker"
 PARTS = (0.3, 0.8)
+KEPT_UP = 0.95
 PEERS = Path(__file__).parent / "worker_peers"
 ROOT = Path(__file__).parent.parent
 
@@ -71,19 +75,23 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
     opened: dict[tuple[str, float], list[Result]] = {(server, part): [] for server in servers for part in PARTS}
     with contextlib.ExitStack() as running:
         at = {server: running.enter_context(started(server, network)) for server in servers}
-        for _ in range(ROUNDS):
-            for server, (url, pid) in at.items():
+        for number in range(ROUNDS):
+            order = servers if number % 2 == 0 else servers[::-1]
+            for server in order:
+                url, pid = at[server]
                 before = cpu_of_tree(pid)
                 result = load(url, body)
                 result["cpu_us"] = 1e6 * (cpu_of_tree(pid) - before) / (result["requests_per_second"] * (SECONDS + WARM))
                 closed[server].append(result)
                 alone[server].append(load(url, body, connections=1))
-        throughput = {server: median(closed[server])["requests_per_second"] for server in servers}
-        capacity = min(throughput[server] for server in servers if server != "LitServe")
-        for _ in range(ROUNDS):
+            throughput = {server: closed[server][-1]["requests_per_second"] for server in servers}
+            capacity = min(throughput[server] for server in servers if server != "LitServe")
             for part in PARTS:
-                for server, (url, _) in at.items():
-                    opened[server, part].append(load(url, body, rate=part * min(capacity, throughput[server])))
+                for server in order:
+                    rate = part * min(capacity, throughput[server])
+                    result = load(at[server][0], body, rate=rate)
+                    result["kept_up"] = result["requests_per_second"] >= KEPT_UP * rate
+                    opened[server, part].append(result)
     table = Table(title=f"{name} network, {'-'.join(map(str, widths))}; medians of {ROUNDS}")
     for column in (
         "",
@@ -96,6 +104,8 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
         "80 %: req/s",
         "p50 ms",
         "p95 ms",
+        "sent late: p95 ms",
+        "rounds that it did not keep up",
         "failures",
     ):
         table.add_column(column, justify="right" if column else "left")
@@ -104,7 +114,7 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
         failures = sum(result["failures"] for runs in (closed[server], opened[server, 0.3], opened[server, 0.8]) for result in runs)
         table.add_row(
             server,
-            f"{throughput[server]:.0f}",
+            f"{median(closed[server])['requests_per_second']:.0f}",
             f"{median(closed[server])['cpu_us']:.0f}",
             f"{median(alone[server])['p50_ms']:.2f}",
             *(
@@ -112,6 +122,8 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
                 for run in (low, high)
                 for key, digits in (("requests_per_second", 0), ("p50_ms", 2), ("p95_ms", 2))
             ),
+            f"{high['late_p95_ms']:.2f}",
+            f"{sum(not run['kept_up'] for run in opened[server, 0.8])}",
             f"{failures:.0f}",
         )
     Console(width=140).print(table)
