@@ -1,13 +1,15 @@
 """What crosses a store between processes, which may be of two versions while a deployment is rolled over: members and messages.
 
     member      a request while it waits: 16 bytes, its id, which every store reads; then [content_type, headers, body]; version 2
-                has the request's size in front of the bracket, a double of 9 bytes
+                has the request's size in front of the bracket, a double of 9 bytes; version 3 its slack, which every store reads,
+                and then its size, nan where that was not told
     message     [answer, ...]: answers whose callers wait at the process that it is sent to
 
 The brackets are msgpack, and its first byte tells the version: the head of an array is version 1; a later version puts its number,
 2 to 127, in front, which is what a small integer is in msgpack. So a process reads what it knows, names what it does not, and takes
 anything else for garbage. Who changes a format releases a version that reads the new one before one that writes it. Version 2 is
-written where a plan tells sizes alone, and a process that cannot read it refuses such a plan: it comes after all processes.
+written where a plan tells sizes alone, version 3 where it has classes alone, and a process that cannot read it refuses such a plan:
+it comes after all processes.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from typing import NamedTuple
 
 import msgspec
 
+from sluice.batching.policy import MAX_SLACK
 from sluice.buffer_service.store import ID_LENGTH
 from sluice.lambda_fn.contract import Answer, Item, WireError, check_sendable
 
-MEMBERS, MESSAGES = 2, 1
-"""The latest version of each."""
+SIZED_VERSION, MEMBERS, MESSAGES = 2, 3, 1
+"""The version of a member with a size and no slack; the latest version of each."""
 SIZED = struct.Struct(f">{ID_LENGTH}xBBd")
 """Behind the id of a member that has a size: the version, the byte of msgpack for a double, the size."""
+SLACKED = struct.Struct(f">{ID_LENGTH}xBBdBd")
+"""Behind the id of a member that has a slack: the version, and the two numbers, each behind the byte of msgpack for a double."""
 DOUBLE = 0xCB
 SHOWN = 32  # bytes of what cannot be read that go into the log
 
@@ -51,9 +56,13 @@ _decode_answers = msgspec.msgpack.Decoder(list[Answer]).decode
 _GARBAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def encode_member(item: Item, size: float | None = None) -> bytes:
-    """A member of the queue: the request's id, its size where it was told, then the rest."""
-    told = b"" if size is None else SIZED.pack(MEMBERS, DOUBLE, size)[ID_LENGTH:]
+def encode_member(item: Item, size: float | None = None, slack: float = 0.0) -> bytes:
+    """A member of the queue: the request's id, its slack (s) and its size where it has one, then the rest."""
+    told = b""
+    if slack:
+        told = SLACKED.pack(MEMBERS, DOUBLE, slack, DOUBLE, math.nan if size is None else size)[ID_LENGTH:]
+    elif size is not None:
+        told = SIZED.pack(SIZED_VERSION, DOUBLE, size)[ID_LENGTH:]
     return item.id.encode() + told + _encode(_Body(item.content_type, item.headers, item.body))
 
 
@@ -61,7 +70,8 @@ def decode_member(member: bytes) -> Item:
     """The inverse of ``encode_member``; raises ``Unreadable``."""
     if not has_id(member):
         raise Unreadable(unnamed(member))
-    rest = memoryview(member)[ID_LENGTH if member_size(member) is None else SIZED.size :]
+    head = SLACKED.size if _is(member, MEMBERS, SLACKED) else SIZED.size if _is(member, SIZED_VERSION, SIZED) else ID_LENGTH
+    rest = memoryview(member)[head:]
     try:
         body = _decode_body(rest)
     except _GARBAGE as error:
@@ -69,12 +79,27 @@ def decode_member(member: bytes) -> Item:
     return Item(member_id(member), body.content_type, body.body, body.headers)
 
 
+def _is(member: bytes, version: int, head: struct.Struct) -> bool:
+    """Whether a member is of this version, which has such a head."""
+    return len(member) >= head.size and member[ID_LENGTH] == version and member[ID_LENGTH + 1] == DOUBLE
+
+
 def member_size(member: bytes) -> float | None:
     """The size of the request that a member is; ``None`` where it was not told, and of garbage."""
-    if len(member) < SIZED.size or member[ID_LENGTH] != MEMBERS or member[ID_LENGTH + 1] != DOUBLE:
-        return None
-    size: float = SIZED.unpack_from(member)[2]
-    return size
+    if _is(member, SIZED_VERSION, SIZED):
+        size: float = SIZED.unpack_from(member)[2]
+        return size
+    if _is(member, MEMBERS, SLACKED) and not math.isnan(size := SLACKED.unpack_from(member)[4]):
+        return size
+    return None
+
+
+def member_slack(member: bytes) -> float:
+    """The slack of the request that a member is, in seconds; 0 where it has none, of garbage, and where that is no slack."""
+    if not _is(member, MEMBERS, SLACKED):
+        return 0.0
+    slack: float = SLACKED.unpack_from(member)[2]
+    return slack if abs(slack) <= MAX_SLACK else 0.0
 
 
 def member_sizes(members: Sequence[bytes]) -> array[float]:

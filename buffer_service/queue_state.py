@@ -36,6 +36,7 @@ from collections.abc import Sequence
 
 from sluice.batching import Batcher, Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord
+from sluice.buffer_service.members import member_slack
 from sluice.buffer_service.store import (
     ID_LENGTH,
     PROCESS_LENGTH,
@@ -49,7 +50,7 @@ from sluice.buffer_service.store import (
 )
 
 Dated = tuple[float, bytes]
-"""A member with its arrival time (s), which a lost batch keeps."""
+"""A member with its arrival time (s), and its slack in that where it has one, which a lost batch keeps."""
 
 DEAD_KEPT = 1000  # members that were lost too often, the last so many
 FORGOTTEN_AFTER = 10  # leases
@@ -71,7 +72,7 @@ class QueueState:
     def install(self, policy: Policy, epoch: str) -> None:
         """This table rules from now on; a queue that had none begins its life as ``epoch``."""
         if self.batcher is None:
-            self.epoch, self.batcher = epoch, Batcher(policy)
+            self.epoch, self.batcher = epoch, Batcher(policy, member_slack)
         self.batcher.policy = policy
 
     def advance(self, process: str, call: int, events: Events, limits: Limits, now: float) -> Outcome:

@@ -104,6 +104,7 @@ class RedisStore:
         prefix = f"{self._namespace}:{{{tag}}}:" + (f"{route}:" if route and not spread else "")
         shapes = {prefix + name: shape for name, shape in SHAPES.items()}
         shapes |= {stream_key(model, self._namespace, spread): "stream", prefix + "taken": "integer", prefix + "beside": "integers"}
+        shapes |= {prefix + "with_slack": "zset"}
         announce = None
         if spread:
             routes = routes_key(model, self._namespace)
@@ -215,7 +216,7 @@ class RedisQueue:
         self._process = process
         self._serial = 0
         self.keys = list(shapes)
-        self._set_aside = _set_aside(shapes, begins_anew=(self.keys[1], self.keys[2], self.keys[7]))
+        self._set_aside = _set_aside(shapes, begins_anew=(self.keys[1], self.keys[2], self.keys[7], self.keys[11]))
         self._announce = announce
         self._refused: StoreUnavailable | None = None
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)

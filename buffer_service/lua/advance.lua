@@ -3,8 +3,8 @@
 --
 -- KEYS  1 policy     string: '<i4 i4 d' rows, servers (-1: elastic), drop_after (-1: never); then '<d i4' hold, take for each row;
 --                  then the same for each table beside it, whose drop_after is not read
---       2 arrived    list: arrival times of the waiting members, oldest first, seconds as %.17g
---       3 members    list: the waiting members, in the same order; a member's first 16 bytes are its id
+--       2 arrived    list: arrival times of the waiting members without a slack, oldest first, seconds as %.17g
+--       3 members    list: these members, in the same order; a member's first 16 bytes are its id
 --       4 in_flight  hash: batch id -> cmsgpack {arrival times, members}; a batch id is PROCESS:SERIAL:NUMBER, and :PLACE
 --                  behind it where the PLACE-th table beside the first released it
 --       5 processes  zset: process name -> when it was last heard of
@@ -18,6 +18,8 @@
 --                  process of this version refuses before it must; what was measured fades within seconds of the other's end
 --       11 beside  hash: place of a table beside the first -> how many of the batches in flight are its; a sweep counts anew, for
 --                  a version that does not know of it takes batches out of in_flight all the same
+--       12 with_slack zset: waiting members with a slack -> when their hold begins: when they arrived, and their slack. A member has
+--                  one where the byte behind its id is 3; it is a double of the second byte behind that
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
@@ -27,6 +29,7 @@
 --          so many batches in this call, the first having place 0
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
+-- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
 --           batches in flight of tables that are not elastic }
 
@@ -85,6 +88,18 @@ local function end_batch(id)
   if redis.call('HDEL', KEYS[4], id) == 1 and place then redis.call('HINCRBY', KEYS[11], place, -1) end
 end
 
+-- Seconds by which a member may wait for longer than the table says; 0 of most.
+local function slack_of(member)
+  if string.byte(member, 17) ~= 3 or string.byte(member, 18) ~= 0xCB or #member < 35 then return 0 end
+  local slack = struct.unpack('>d', string.sub(member, 19, 26))
+  return math.abs(slack) <= 86400 and slack or 0
+end
+
+-- A member takes its place among those with a slack; who is there already stays.
+local function line_up(begins, member)
+  redis.call('ZADD', KEYS[12], 'NX', string.format('%.17g', begins), member)
+end
+
 -- The times of so many members, who came now.
 local function date(count)
   local stamps = {}
@@ -94,8 +109,34 @@ local function date(count)
   push('RPUSH', KEYS[2], stamps)
 end
 
+-- The next so many leave: when the hold of each began, and the members.
+local n_with_slack = 0
 local function pop(count)
-  return redis.call('LPOP', KEYS[2], count), redis.call('LPOP', KEYS[3], count)
+  if n_with_slack == 0 then return redis.call('LPOP', KEYS[2], count), redis.call('LPOP', KEYS[3], count) end
+  local arrived = redis.call('LRANGE', KEYS[2], 0, count - 1)
+  local members = redis.call('LRANGE', KEYS[3], 0, count - 1)
+  local with_slack = redis.call('ZRANGE', KEYS[12], 0, count - 1, 'WITHSCORES')
+  local times, taken = {}, {}
+  local i, j = 1, 1
+  for k = 1, count do
+    local begins = with_slack[j + 1]
+    if begins and (not arrived[i] or tonumber(begins) < tonumber(arrived[i])) then
+      times[k], taken[k] = begins, with_slack[j]
+      j = j + 2
+    else
+      times[k], taken[k] = arrived[i], members[i]
+      i = i + 1
+    end
+  end
+  if i > 1 then
+    redis.call('LPOP', KEYS[2], i - 1)
+    redis.call('LPOP', KEYS[3], i - 1)
+  end
+  if j > 1 then
+    redis.call('ZREMRANGEBYRANK', KEYS[12], 0, (j - 1) / 2 - 1)
+    n_with_slack = n_with_slack - (j - 1) / 2
+  end
+  return times, taken
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
@@ -172,8 +213,12 @@ if n_serving >= 0 then
     return a[3] > b[3]
   end)
   for _, entry in ipairs(lost) do -- youngest first, so that the oldest ends at the head
-    redis.call('LPUSH', KEYS[2], entry[1])
-    redis.call('LPUSH', KEYS[3], entry[2])
+    if slack_of(entry[2]) ~= 0 then
+      line_up(tonumber(entry[1]), entry[2])
+    else
+      redis.call('LPUSH', KEYS[2], entry[1])
+      redis.call('LPUSH', KEYS[3], entry[2])
+    end
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))
 end
@@ -183,16 +228,25 @@ local waiting = redis.call('LLEN', KEYS[2])
 local members = redis.call('LLEN', KEYS[3])
 if waiting > members then redis.call('RPOP', KEYS[2], waiting - members) end
 if waiting < members then date(members - waiting) end
-waiting = members
+n_with_slack = redis.call('ZCARD', KEYS[12])
+waiting = members + n_with_slack
 
--- Who has gone leaves both lists.
+-- Who has gone leaves.
 for _ = 1, tonumber(ARGV[12]) do
   argument = argument + 1
-  local index = redis.call('LPOS', KEYS[3], ARGV[argument])
+  local index
+  if slack_of(ARGV[argument]) ~= 0 then
+    index = redis.call('ZREM', KEYS[12], ARGV[argument]) == 1
+    n_with_slack = n_with_slack - (index and 1 or 0)
+  else
+    index = redis.call('LPOS', KEYS[3], ARGV[argument])
+    if index then
+      redis.call('LREM', KEYS[3], 1, ARGV[argument])
+      redis.call('LSET', KEYS[2], index, '')
+      redis.call('LREM', KEYS[2], 1, '')
+    end
+  end
   if index then
-    redis.call('LREM', KEYS[3], 1, ARGV[argument])
-    redis.call('LSET', KEYS[2], index, '')
-    redis.call('LREM', KEYS[2], 1, '')
     redis.call('HDEL', KEYS[6], string.sub(ARGV[argument], 1, 16))
     waiting = waiting - 1
   end
@@ -203,11 +257,19 @@ local accepted = math.max(0, math.min(#ARGV - argument, tonumber(ARGV[4]) - wait
 if accepted > 0 then
   local arrivals = {}
   for i = 1, accepted do
-    arrivals[i] = ARGV[argument + i]
+    local member = ARGV[argument + i]
+    local slack = slack_of(member)
+    if slack ~= 0 then
+      line_up(now + slack, member)
+    else
+      arrivals[#arrivals + 1] = member
+    end
   end
-  date(accepted)
+  date(#arrivals)
   push('RPUSH', KEYS[3], arrivals)
-  waiting = waiting + accepted
+  waiting = waiting - n_with_slack + #arrivals
+  if #arrivals < accepted then n_with_slack = redis.call('ZCARD', KEYS[12]) end
+  waiting = waiting + n_with_slack
 end
 
 -- The record of arrivals. Nobody waits for it, so nothing that is wrong with it (somebody emptied the stream, which remembers its
@@ -256,11 +318,24 @@ local function row_of(table_)
   return struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
 end
 while waiting > 0 and not leaving do
-  local oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
-  if not (oldest and oldest <= now) then
-    redis.call('DEL', KEYS[2])
-    date(waiting)
-    oldest = now
+  local oldest = math.huge
+  if waiting > n_with_slack then
+    oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
+    if not (oldest and oldest <= now) then
+      redis.call('DEL', KEYS[2])
+      date(waiting - n_with_slack)
+      oldest = now
+    end
+  end
+  if n_with_slack > 0 then
+    local first = redis.call('ZRANGE', KEYS[12], 0, 0, 'WITHSCORES')
+    if tonumber(first[2]) > now + slack_of(first[1]) then
+      for _, member in ipairs(redis.call('ZRANGE', KEYS[12], 0, -1)) do
+        redis.call('ZADD', KEYS[12], string.format('%.17g', now + slack_of(member)), member)
+      end
+      first = redis.call('ZRANGE', KEYS[12], 0, 0, 'WITHSCORES')
+    end
+    oldest = math.min(oldest, tonumber(first[2]))
   end
   if drop_after >= 0 and now > oldest + drop_after then
     local _, members = pop(1)
@@ -277,7 +352,7 @@ while waiting > 0 and not leaving do
     for place, table_ in ipairs(tables) do
       if not by and has_free_server(place) and not (others_end and has_ended(place)) then
         local hold, takes = row_of(table_)
-        if now >= oldest + hold then
+        if hold == 0 or now >= oldest + hold then
           by, take = place, takes
         else
           wakes_at = math.min(wakes_at, oldest + hold)

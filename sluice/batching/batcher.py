@@ -4,15 +4,20 @@ What may live here: the queue of one model and the count of its batches in fligh
 clock, a timer, payloads' contents, a network. Whoever owns a ``Batcher`` owns the time, which should not run back. Where it does,
 nobody arrived after now: as soon as the oldest is dated after now, all that wait are dated now, and their holds run from there. A
 batch in flight of a table that the policy has no more, or not yet, counts as one of the first table's.
+
+Members with a slack, each there once, stand in a line of their own, in the order in which their holds begin, of equals the least
+member first; those without in the order in which they came. The next to leave is the head of the line whose head's hold begins first, of equals that
+of those without. Each line is dated by itself where its head arrived after now.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import MAX_BESIDE, Policy, decide
@@ -24,8 +29,8 @@ Member = TypeVar("Member")
 class Step(Generic[Member]):
     """What an event led to.
 
-    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock);
-    ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the owner must call ``tick``. ``tables`` says
+    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock,
+    with the slack of who has one); ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the owner must call ``tick``. ``tables`` says
     which table released each batch, by its place in ``Policy.tables``.
     """
 
@@ -36,18 +41,29 @@ class Step(Generic[Member]):
     tables: tuple[int, ...] = ()
 
 
-class Batcher(Generic[Member]):
-    """Groups members into batches as a policy's table says."""
+def no_slack(member: object) -> float:
+    """Of members that have none."""
+    return 0.0
 
-    def __init__(self, policy: Policy) -> None:
+
+class Batcher(Generic[Member]):
+    """Groups members into batches as a policy's table says.
+
+    ``slack`` tells that of a member in seconds (``policy.py``); members that have one can be compared and hashed.
+    """
+
+    def __init__(self, policy: Policy, slack: Callable[[Member], float] = no_slack) -> None:
         self.policy = policy
+        self._slack = slack
         self.in_flight = 0
         """Batches in flight, of all tables."""
         self._beside = [0] * MAX_BESIDE  # of these, by the place of their table in ``Policy.beside``
-        self._waiting: deque[tuple[float, Member]] = deque()
+        self._waiting: deque[tuple[float, Member]] = deque()  # when each came
+        self._with_slack: list[tuple[float, Any]] = []  # when the hold of each begins, ascending
+        self._lined_up: set[Member] = set()  # who these are
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._with_slack)
 
     def arrive(self, now: float, members: Iterable[Member]) -> Step[Member]:
         """``members`` arrive together, in this order."""
@@ -81,11 +97,11 @@ class Batcher(Generic[Member]):
         tables: list[int] = []
         while True:
             ended = {place for place, most in at_most if tables.count(place) >= most}
-            decision = decide(self.policy, len(self._waiting), self._oldest(now), now, *self.busy(), ended=ended)
+            decision = decide(self.policy, len(self), self._oldest(now), now, *self.busy(), ended=ended)
             if decision.drop:
-                dropped.append(self._waiting.popleft()[1])
+                dropped.append(self._next()[1])
             elif decision.take:
-                times, members = zip(*(self._waiting.popleft() for _ in range(decision.take)), strict=True)
+                times, members = zip(*(self._next() for _ in range(decision.take)), strict=True)
                 arrived.append(times)
                 batches.append(members)
                 tables.append(decision.table)
@@ -104,32 +120,56 @@ class Batcher(Generic[Member]):
             self._beside[table - 1] += batches
 
     def _oldest(self, now: float) -> float:
-        """When the oldest arrived, ``now`` where nobody waits."""
-        if not self._waiting:
-            return now
-        if self._waiting[0][0] > now:
+        """When the hold of the next to leave begins, ``now`` where nobody waits."""
+        if self._waiting and self._waiting[0][0] > now:
             self._waiting = deque((now, member) for _, member in self._waiting)
-        return self._waiting[0][0]
+        if self._with_slack and self._with_slack[0][0] > now + self._slack(self._with_slack[0][1]):
+            self._with_slack = sorted((now + self._slack(member), member) for _, member in self._with_slack)
+        heads = [line[0][0] for line in (self._waiting, self._with_slack) if line]
+        return min(heads, default=now)
+
+    def _next(self) -> tuple[float, Member]:
+        """The next to leave, who is in no line any more."""
+        if not self._with_slack or (self._waiting and self._waiting[0][0] <= self._with_slack[0][0]):
+            return self._waiting.popleft()
+        self._lined_up.remove(self._with_slack[0][1])
+        return self._with_slack.pop(0)
+
+    def _line_up(self, begins: float, member: Member) -> None:
+        """A member with a slack takes its place; who is there already stays."""
+        if member not in self._lined_up:
+            self._lined_up.add(member)
+            insort(self._with_slack, (begins, member))
 
     def accept(self, now: float, arrivals: Iterable[Member] = (), completed: int = 0, table: int = 0) -> None:
         """Take events without applying the rule, which the next event will do; ``table`` released the completed batches."""
         if math.isnan(now):
             raise InvalidInput("now", now, "a number of seconds")
         self._end("completed", completed, table)
-        self._waiting.extend((now, member) for member in arrivals)
+        for member in arrivals:
+            if slack := self._slack(member):
+                self._line_up(now + slack, member)
+            else:
+                self._waiting.append((now, member))
 
     def withdraw(self, leaves: Callable[[Member], bool]) -> None:
-        """Those of whom ``leaves`` says so, asked once for each, oldest first, wait no more; the rule is not applied."""
+        """Those of whom ``leaves`` says so, asked once for each, line by line, wait no more; the rule is not applied."""
         self._waiting = deque(entry for entry in self._waiting if not leaves(entry[1]))
+        self._with_slack = [entry for entry in self._with_slack if not leaves(entry[1])]
+        self._lined_up = {member for _, member in self._with_slack}
 
     def take_back(self, batches: int, members: Iterable[tuple[float, Member]], table: int = 0) -> None:
         """``batches`` in flight, of ``table``, are lost; those of their ``members`` to be served again return to the head.
 
-        ``members`` are ``(arrival time, member)``, oldest first; their age counts from when they first arrived. The rule is not
-        applied before the next event.
+        ``members`` are ``(arrival time, member)`` as ``Step.arrived`` has the times, oldest first; their age counts from when they
+        first arrived. Who has a slack returns to his place. The rule is not applied before the next event.
         """
         self._end("batches", batches, table)
-        self._waiting.extendleft(reversed(list(members)))
+        back = list(members)
+        for entry in back:
+            if self._slack(entry[1]):
+                self._line_up(*entry)
+        self._waiting.extendleft(entry for entry in reversed(back) if not self._slack(entry[1]))
 
     def _end(self, field: str, batches: int, table: int) -> None:
         in_flight = self._beside[table - 1] if table else self.in_flight - sum(self._beside)

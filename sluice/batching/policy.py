@@ -21,6 +21,13 @@ all are read again with the queue that is left. In 3. the first to end of the ho
 ``drop_after`` is the policy's own. A table whose function takes no more for now has ``ended``: it is not read at a length at which
 another has a finite hold, with a free server or without, and is at the others, where nobody would leave by time alone.
 
+A request may have a ``slack``, seconds on one side or the other of the promise that the table was made for: it waits as one that
+came so much later (or, below 0, earlier), and its holds run from ``arrival + slack``. So a table that waits to the last moment for an
+SLO of 0.2 s serves a request that has 0.5 s with a slack of 0.3: ``hold[q, class] = hold[q] + slack[class]``. A hold of 0 is over for
+everybody: the batch is full, or the server free. In the rule the oldest is then the one whose holds run from the earliest moment, and
+it is first in a batch: earliest deadline first. Who has a long slack fills batches that leave for others. ``drop_after`` runs from
+the same moment.
+
 Ties: what happens at the very moment a hold ends is served by it (``>=``), and a request is dropped only strictly after
 ``drop_after``. The comparison is written with the sum, never with the age, so that the wake time it announces satisfies it in
 floating point too. Three bodies interpret the table: ``batching.Batcher``, the simulator, and ``buffer_service/lua/advance.lua``.
@@ -42,6 +49,7 @@ MAX_ROWS = 65_536  # rows; a buffer's queue has 10 000 requests at most, unless 
 MAX_HOLD = 86_400.0  # seconds; a buffer also refuses what its callers would not wait for
 MAX_SERVERS = 1_000_000  # batches in flight
 MAX_BESIDE = 7  # tables beside a policy
+MAX_SLACK = MAX_HOLD  # seconds, on either side
 
 Parameter = float | int | str
 
@@ -155,7 +163,7 @@ def decide(
     queue_length : int
         Requests waiting.
     oldest_arrival, now : float
-        Seconds on one clock; ``oldest_arrival`` is not read when the queue is empty.
+        Seconds on one clock; ``oldest_arrival``, with its slack, is not read when the queue is empty.
     *in_flight : int
         Batches released and not yet completed: by the policy's own table, then by each of those beside it.
     ended : collection of int
@@ -173,7 +181,7 @@ def decide(
             continue
         row = table.row(queue_length)
         ends = oldest_arrival + table.hold[row]
-        if now >= ends:
+        if now >= ends or table.hold[row] == 0:
             return Decision(False, table.take[row], None, place)
         wake_at = min(wake_at, ends)
     return Decision(False, 0, wake_at if wake_at < INF else None)

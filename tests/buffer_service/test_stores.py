@@ -13,10 +13,12 @@ from redis.asyncio import Redis
 from sluice.batching import Batcher
 from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
+from sluice.batching.policy import MAX_SLACK
 from sluice.buffer_service.arrival_stream import read_arrivals, read_requests
+from sluice.buffer_service.members import DOUBLE, MEMBERS, SLACKED, member_slack
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RECEIVE_BYTES, RedisStore
-from sluice.buffer_service.store import Events, Limits, QueueLost
+from sluice.buffer_service.store import ID_LENGTH, Events, Limits, QueueLost
 from tests.batching.strategies import policies_with_tables_beside, stimuli, ticks
 
 A, B = "aaaaaaaa", "bbbbbbbb"
@@ -24,8 +26,9 @@ GREEDY = constructors.greedy(4, servers=1)
 PAIRS = constructors.size_or_timeout(2, 1.0)
 
 
-def member(i, process=A):
-    return f"{process}{i:08x}".encode() + b"body %d \x00\xff" % i
+def member(i, process=A, slack=0.0):
+    told = SLACKED.pack(MEMBERS, DOUBLE, slack, DOUBLE, math.nan)[ID_LENGTH:] if slack else b""
+    return f"{process}{i:08x}".encode() + told + b"body %d \x00\xff" % i
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -223,6 +226,81 @@ async def test_a_server_beside_is_free_after_a_sweep_where_a_version_that_knows_
     assert (again.members, again.table) == ([member(3)], 1)
     await client.aclose()
     await store.close()
+
+
+LATE, EARLY, SOON = member(1, slack=2.0), member(2, slack=-0.5), member(3, slack=0.5)
+
+
+async def test_who_has_a_slack_waits_for_longer_than_the_table_says_and_leaves_with_others_earliest_deadline_first(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.size_or_timeout(4, 1.0))
+    assert (await queue.advance(Events([LATE]), now=1.0)).wake_in == 3.0
+    assert (await queue.advance(Events([SOON]), now=1.5)).wake_in == 1.5
+    outcome = await queue.advance(Events([member(4)]), now=2.0)  # its hold begins with that of the one before: who has none is first
+    assert (outcome.wake_in, outcome.queue_length) == (1.0, 3)
+    [batch] = (await queue.advance(Events([member(5)]), now=2.5)).batches
+    assert batch.members == [member(4), SOON, member(5), LATE]
+
+
+async def test_a_slack_below_0_lets_a_batch_leave_before_the_table_says(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(replace(constructors.size_or_timeout(4, 1.0), take=(0, 1, 1, 2, 4)))
+    await queue.advance(Events([member(1)]), now=1.0)
+    assert (await queue.advance(Events([EARLY]), now=1.25)).wake_in == 0.5
+    outcome = await queue.advance(Events([LATE]), now=2.0)
+    assert [b.members for b in outcome.batches] == [[EARLY, member(1)]] and outcome.wake_in == 3.0
+
+
+async def test_who_has_a_slack_and_is_lost_returns_to_his_place_and_not_to_the_head(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.greedy(2))
+    [batch] = (await queue.advance(Events([LATE, member(4)]), now=1.0)).batches
+    assert batch.members == [member(4), LATE]
+    later = member(7, slack=1.875)
+    [again] = (await queue.advance(Events([member(5), SOON, later], serving=[]), now=1.25)).batches
+    assert again.members == [member(4), member(5)]
+    [rest] = (await queue.advance(Events([member(6)], completed=[again.batch_id]), now=1.5)).batches
+    assert rest.members == [member(6), SOON]
+    [last] = (await queue.advance(Events(completed=[rest.batch_id]), now=2.0)).batches
+    assert last.members == [LATE, later]
+
+
+async def test_who_has_a_slack_and_goes_is_in_no_batch_and_one_who_comes_twice_waits_once(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.static(3))
+    outcome = await queue.advance(Events([LATE, SOON, LATE]), now=1.0)
+    assert (outcome.accepted, outcome.queue_length) == (3, 2)
+    assert (await queue.advance(Events([LATE]), now=1.5)).queue_length == 2
+    assert (await queue.advance(Events(gone=[SOON, member(3, slack=0.25)]), now=2.0)).queue_length == 1
+    [batch] = (await queue.advance(Events([member(4), member(5)]), now=3.5)).batches
+    assert batch.members == [LATE, member(4), member(5)]
+
+
+async def test_a_request_is_given_up_so_much_later_as_its_slack_is_long(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.Policy((math.inf, math.inf, math.inf, 0.0), (0, 0, 0, 3), drop_after=1.0))
+    await queue.advance(Events([LATE, member(4)]), now=1.0)
+    assert (await queue.advance(Events(), now=2.5)).dropped == [member(4)]
+    assert (await queue.advance(Events(), now=4.0)).dropped == []
+    assert (await queue.advance(Events(), now=4.25)).dropped == [LATE]
+
+
+async def test_who_has_a_slack_and_came_after_now_came_now(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.size_or_timeout(9, 1.0))
+    assert (await queue.advance(Events([LATE, SOON]), now=1000.0)).wake_in == 1.5
+    assert (await queue.advance(Events(), now=999.0)).wake_in == 1.5  # and so the other
+    assert [b.members for b in (await queue.advance(Events([EARLY]), now=1000.5)).batches] == [[SOON, EARLY, LATE]]
+
+
+async def test_what_is_no_slack_is_none(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(constructors.size_or_timeout(9, 1.0))
+    for i, slack in enumerate((math.nan, math.inf, -2 * MAX_SLACK)):
+        assert (await queue.advance(Events([member(i, slack=slack)]), now=1.0)).wake_in == 1.0
+    cut = member(9, slack=2.0)[: ID_LENGTH + 10]
+    assert (await queue.advance(Events([cut]), now=1.0)).wake_in == 1.0
+    assert [b.members[3:] for b in (await queue.advance(Events(), now=2.0)).batches] == [[cut]]
 
 
 async def test_who_leaves_takes_no_batch_and_holds_none(open_store, model):
@@ -435,19 +513,22 @@ stimuli_by_a_clock_that_is_set = st.lists(
     tables=st.lists(policies_with_tables_beside(), min_size=1, max_size=3),
     events=stimuli | stimuli_by_a_clock_that_is_set,
     limit=st.integers(1, 40),
+    slacks=st.just([0.0]) | st.lists(ticks | ticks.map(lambda slack: 8 * slack) | ticks.map(lambda slack: -slack), min_size=1, max_size=5),
 )
-def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(redis_server, tables, events, limit):
-    asyncio.run(_drive_three_bodies(redis_server.url, tables, events, limit))
+def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(
+    redis_server, tables, events, limit, slacks
+):
+    asyncio.run(_drive_three_bodies(redis_server.url, tables, events, limit, slacks))
 
 
-async def _drive_three_bodies(url, tables, events, limit):
-    """Under each of the policies in turn; they are swapped every few events."""
+async def _drive_three_bodies(url, tables, events, limit, slacks):
+    """Under each of the policies in turn; they are swapped every few events. The slacks are those of one member after the other."""
     model = uuid.uuid4().hex
     backend = MemoryBackend()
     redis, memory = RedisStore(url, A), MemoryStore(backend, A)
     limits = Limits(limit, max_attempts=1000)
     bodies = [redis.queue(model, limits), memory.queue(model, limits)]
-    specification = Batcher(tables[0])
+    specification = Batcher(tables[0], member_slack)
     now, count, in_flight, arrived, told = 1000.0, 0, {}, [], []
     try:
         for event, (gap, arrivals, completed) in enumerate(events):
@@ -456,7 +537,7 @@ async def _drive_three_bodies(url, tables, events, limit):
                 specification.policy = tables[event // 5 % len(tables)]
                 for body in bodies:
                     await body.install(specification.policy)
-            members = [member(count + i) for i in range(arrivals)]
+            members = [member(count + i, slack=slacks[(count + i) % len(slacks)]) for i in range(arrivals)]
             done, serving = list(in_flight)[:completed], None
             for name in done:
                 specification.accept(now, completed=1, table=in_flight.pop(name)[0])
@@ -465,7 +546,7 @@ async def _drive_three_bodies(url, tables, events, limit):
                     table, dated = in_flight.pop(name)
                     specification.take_back(1, dated, table)
                 serving = list(in_flight)
-            gone = [member(count // 2)] if arrivals % 4 == 3 else []
+            gone = [member(count // 2, slack=slacks[count // 2 % len(slacks)])] if arrivals % 4 == 3 else []
             specification.withdraw(gone.__contains__)
             fitting = members[: max(0, limit - len(specification))]
             at_most = [(place, arrivals % 3) for place in range(4) if event % 6 == 5 and (arrivals >> place) % 2]
