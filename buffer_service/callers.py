@@ -14,6 +14,7 @@ from itertools import count
 from sluice.batching.errors import DeadlinePassed
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.store import PROCESS_LENGTH
+from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item
 
 DEADLINE_RESOLUTION = 0.1  # seconds between two looks at the deadlines
@@ -50,12 +51,12 @@ class Callers:
         """An id for a request of this process."""
         return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
 
-    def add(self, queue: str, item: Item, came: float, size: float | None = None) -> asyncio.Future[Answer]:
+    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
         """Wait for the answer to ``item``; the future fails with ``DeadlinePassed`` when its time is over."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = self._loop.create_future()
-        self.waiting[item.id] = Waiting(queue, item, came, size, answered=answered)
+        self.waiting[item.id] = Waiting(queue, item, came, told, answered=answered)
         if self._timer is None:
             self._timer = self._loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return answered

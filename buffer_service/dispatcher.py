@@ -45,6 +45,7 @@ from sluice.buffer_service.route_state import (
 )
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
+from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch
 
 DESCRIPTIONS = 6  # times that a busy function is asked about its model
@@ -155,40 +156,40 @@ class Dispatcher:
         self._kick()
         await taken
 
-    async def submit(self, content_type: str, headers: dict[str, str], body: bytes, size: float | None = None) -> Answer:
-        """One request, of a size if it was told, until it is answered.
+    async def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Answer:
+        """One request, with what it told of itself, until it is answered.
 
         Raises
         ------
         Overloaded, QueueFull, StoreUnavailable, DeadlinePassed, Draining
         """
         came = self._clock()
-        if (refusal := self._state.refuses(came)) is not None:
-            self._telemetry.refused(refusal)
+        if (refusal := self._state.refuses(came, told.slack)) is not None:
+            self._telemetry.refused(refusal, told)
             if self._state.due(came):
                 self._call_soon()
             raise refusal
         item = Item(self._callers.new_id(), content_type, body, headers)
-        answered = self._callers.add(self._state.name, item, came, size)
+        answered = self._callers.add(self._state.name, item, came, told)
         caller = self._callers.waiting[item.id]
-        self._state.came(came, item, size)
+        self._state.came(came, item, told)
         if self._state.ending:
             answered.add_done_callback(self._has_ended)
         self._call_soon()
         try:
             answer = await answered
         except asyncio.CancelledError:
-            self._telemetry.left(self._clock() - came)
+            self._telemetry.left(self._clock() - came, told)
             self._left(caller)
             raise
         except SluiceError as error:
-            self._telemetry.refused(error)
+            self._telemetry.refused(error, told)
             if isinstance(error, (DeadlinePassed, Draining)):
                 self._left(caller)
             raise
         finally:
             self._callers.forget(item.id)
-        self._telemetry.answered(answer.status, self._clock() - came, answer.headers.get(ROUTE_HEADER))
+        self._telemetry.answered(answer.status, self._clock() - came, answer.headers.get(ROUTE_HEADER), told)
         return answer
 
     def gone(self, caller: Caller) -> None:

@@ -24,6 +24,7 @@ import msgspec
 
 from sluice.batching.policy import MAX_SLACK
 from sluice.buffer_service.store import ID_LENGTH
+from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item, WireError, check_sendable
 
 SIZED_VERSION, MEMBERS, MESSAGES = 2, 3, 1
@@ -56,14 +57,14 @@ _decode_answers = msgspec.msgpack.Decoder(list[Answer]).decode
 _GARBAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def encode_member(item: Item, size: float | None = None, slack: float = 0.0) -> bytes:
-    """A member of the queue: the request's id, its slack (s) and its size where it has one, then the rest."""
-    told = b""
-    if slack:
-        told = SLACKED.pack(MEMBERS, DOUBLE, slack, DOUBLE, math.nan if size is None else size)[ID_LENGTH:]
-    elif size is not None:
-        told = SIZED.pack(SIZED_VERSION, DOUBLE, size)[ID_LENGTH:]
-    return item.id.encode() + told + _encode(_Body(item.content_type, item.headers, item.body))
+def encode_member(item: Item, told: Told = NOTHING_TOLD) -> bytes:
+    """A member of the queue: the request's id, its slack and its size where it has one, then the rest."""
+    head = b""
+    if told.slack:
+        head = SLACKED.pack(MEMBERS, DOUBLE, told.slack, DOUBLE, math.nan if told.size is None else told.size)[ID_LENGTH:]
+    elif told.size is not None:
+        head = SIZED.pack(SIZED_VERSION, DOUBLE, told.size)[ID_LENGTH:]
+    return item.id.encode() + head + _encode(_Body(item.content_type, item.headers, item.body))
 
 
 def decode_member(member: bytes) -> Item:

@@ -6,7 +6,7 @@
     GET  /v2  /v2/health/live  /v2/health/ready       the server; ready where all models are, and not while it is shut down
     GET  /metrics                                     Prometheus
 
-A body is never parsed for its meaning, but for the size of a request where the plan says that it is told there; JSON is only
+A body is never parsed for its meaning, but for the size or the class of a request where the plan has them told there; JSON is only
 checked to be JSON, because it is embedded as it is into a batch. Errors are
 problem details (RFC 9457) with one more member, ``error``, where clients of the Open Inference Protocol look for the text.
 """
@@ -46,6 +46,7 @@ from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER
 from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, WireError, check_json, is_json, problem
 
 # The one table from errors to status codes; the nearest named ancestor counts.
@@ -72,6 +73,7 @@ WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 CONNECTION = "sluice.connection"
 """In the scope of a request: the ``Connection`` that it came by, where that can be lost."""
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
+TOLD_BY = (CLASS_HEADER, DEADLINE_HEADER)
 BINARY = "application/octet-stream"
 REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
@@ -198,6 +200,7 @@ class Routes:
         content_type = ""
         declared = 0
         headers: dict[str, str] = {}
+        said: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             if name == b"content-type":
                 content_type = value.decode("latin-1")
@@ -207,6 +210,8 @@ class Routes:
                 headers[INFERENCE_HEADER] = value.decode("latin-1")
             elif name == b"content-encoding" and value.lower() != b"identity":
                 raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
+            elif name in TOLD_BY:
+                said[name] = value
         if not content_type:
             content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
         with self._service.waiting.share() as held:
@@ -221,8 +226,8 @@ class Routes:
                 except WireError as error:
                     raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
             with scope.get(CONNECTION) or Connection():
-                size = served.size_of(scope["headers"], headers, body)
-                answer = await served.submit(content_type, headers, body, size)
+                told = served.told(scope["headers"], said, headers, body)
+                answer = await served.submit(content_type, headers, body, told)
         extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         await _respond(send, answer.status, answer.content_type, answer.body, extra)
 

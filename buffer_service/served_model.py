@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router, SizeClasses
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry
+from sluice.buffer_service.told import NOTHING_TOLD, Classes, Told
 from sluice.lambda_fn.contract import Answer
 
 
@@ -56,7 +57,7 @@ class ServedModel:
         for route in plan.all_routes:
             self._open(route)
         self._deal = Router({route.name: route.share for route in plan.all_routes})
-        self._by_size(plan)
+        self._read_as(plan)
 
     async def follow(self, plan: Plan) -> None:
         """Another plan is in force, also for those who wait already."""
@@ -73,25 +74,26 @@ class ServedModel:
             else:
                 self._open(route)
         self._deal.follow({name: route.share for name, route in routes.items()})
-        self._by_size(plan)
+        self._read_as(plan)
         self._in_force = set(routes)
         for name in gone:
             self._dispatchers[name].retire()
 
-    def size_of(self, came_with: Headers, headers: dict[str, str], body: bytes) -> float | None:
-        """The size of a request that ``came_with`` these headers, as the plan in force has it told; ``None`` where it is not.
+    def told(self, came_with: Headers, said: Mapping[bytes, bytes], headers: dict[str, str], body: bytes) -> Told:
+        """What a request that ``came_with`` these headers tells of itself, as the plan in force has it.
 
-        Raises ``InvalidInput`` where what is told is no size.
+        ``said`` are those of ``CLASS_HEADER`` and ``DEADLINE_HEADER`` that are there. Raises ``InvalidInput``, naming the field.
         """
-        return self._read_size(came_with, headers, body) if self._read_size is not None else None
+        told = self._classes.of(said, headers, body)
+        return told if self._read_size is None else told._replace(size=self._read_size(came_with, headers, body))
 
     def submit(
-        self, content_type: str, headers: dict[str, str], body: bytes, size: float | None = None
+        self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD
     ) -> Coroutine[Any, Any, Answer]:
         """``Dispatcher.submit`` of the route whose turn it is, or of that of the size."""
-        if size is not None:
-            self.telemetry.sized(size)
-        return self._dispatchers[self._router.next(size)].submit(content_type, headers, body, size)
+        if told.size is not None:
+            self.telemetry.sized(told.size)
+        return self._dispatchers[self._router.next(told.size)].submit(content_type, headers, body, told)
 
     async def describe(self) -> dict[str, Any]:
         """The metadata of the model, from the first route whose function answers, and the plan in force.
@@ -118,8 +120,9 @@ class ServedModel:
         await asyncio.gather(*self._closing.values(), *(dispatcher.close() for dispatcher in retired))
         await asyncio.gather(*(dispatcher.close() for dispatcher in self._dispatchers.values()))
 
-    def _by_size(self, plan: Plan) -> None:
-        """Whether the routes of the plan are chosen by size, and how that is read."""
+    def _read_as(self, plan: Plan) -> None:
+        """What requests tell of themselves, and whether the routes of the plan are chosen by that."""
+        self._classes = Classes(plan)
         self._read_size = size_reader(plan.size) if plan.size is not None else None
         self._router: Router | SizeClasses = SizeClasses(plan.all_routes) if plan.size is not None else self._deal
 

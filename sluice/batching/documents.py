@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.policy import INF, MAX_BESIDE, MAX_HOLD, MAX_ROWS, MAX_SERVERS, Parameter, Policy
+from sluice.batching.policy import INF, MAX_BESIDE, MAX_HOLD, MAX_ROWS, MAX_SERVERS, MAX_SLACK, Parameter, Policy
 
 VERSION = 1
 DIGEST_LENGTH = 16  # hexadecimal digits
@@ -35,6 +35,7 @@ SIZE_SOURCES = ("header", "bytes", "json")
 SIZE_HEADER = "sluice-size"
 _HEADER = re.compile(r"[a-z0-9-]{1,128}")
 MAX_ROUTES = 256
+MAX_CLASSES = 256
 MAX_WORKERS = 1024  # of a route
 
 
@@ -358,10 +359,23 @@ class RequestSize(_Part, frozen=True):
             require(not self.name, "size.name", self.name, "none beside bytes: it is the length of the body")
 
 
+class RequestClass(_Part, frozen=True):
+    """Requests with a promise of their own in the queue of a plan.
+
+    ``slack`` is how many seconds longer one of them may wait than the plan's tables say, or less, below 0 (``policy.py``). Where it
+    is not given it is what ``slo`` has beyond the plan's own. ``slo`` is what the buffer reports of the class; a class without one
+    has a slack and no promise: it fills batches that leave for others.
+    """
+
+    name: str
+    slo: Slo | None = None
+    slack: float | None = None
+
+
 _UNSAID: dict[str, object] = {"beside": [], "up_to": None}
 """What a route has in its later fields where nothing is said: left out of the digest, so that a plan keeps its identity when the
 format grows."""
-_Content = tuple[str, list[Route], Slo | None, list[Slo], int | None, RequestSize | None]
+_Content = tuple[str, list[Route], Slo | None, list[Slo], int | None, RequestSize | None, list[RequestClass]]
 
 
 class Plan(Document, frozen=True, kw_only=True):
@@ -373,7 +387,8 @@ class Plan(Document, frozen=True, kw_only=True):
     requests are dealt by the shares. ``function`` is a Lambda function (name, ``name:alias`` or ARN), the ``http://`` address of a
     worker, or those of several identical workers with commas between, or a real-time endpoint of SageMaker
     (``sagemaker://ENDPOINT``). Functions ``beside`` it serve what its table leaves waiting, each by a table of its own
-    (``policy.py`` has the rule). ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it. ``digest`` is the
+    (``policy.py`` has the rule). ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it. Of the ``classes`` of
+    requests one that names none is of the first. ``digest`` is the
     identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is
     computed where it is not given, and must agree where it is.
     """
@@ -386,6 +401,7 @@ class Plan(Document, frozen=True, kw_only=True):
     size: RequestSize | None = None
     slo: Slo | None = None
     other_slos: list[Slo] = []
+    classes: list[RequestClass] = []
     memory_mb: int | None = None
     predicted: Prediction | None = None
     arrivals: ArrivalDocument | None = None
@@ -405,20 +421,21 @@ class Plan(Document, frozen=True, kw_only=True):
             _require_function("function", self.function)
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
             _check_beside("", self.function, self.beside)
+        msgspec.structs.force_setattr(self, "classes", self._checked_classes())
         digest = self._identity()
         require(self.digest in ("", digest), "digest", self.digest, f"{digest}, that of the plan as it stands, or none")
         msgspec.structs.force_setattr(self, "digest", digest)
 
     def _identity(self) -> str:
-        content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb, self.size)
+        content = (self.model, self.all_routes, self.slo, self.other_slos, self.memory_mb, self.size, self.classes)
         # As it is when it has been read: a number of seconds may be written 1 or 1.0, and so may a parameter, which has no type.
         content = msgspec.json.decode(msgspec.json.encode(content), type=_Content)
         for table in (table for route in content[1] for table in (route.policy, *(beside.policy for beside in route.beside))):
             numbers = {name: float(value) for name, value in table.parameters.items() if not isinstance(value, str)}
             table.parameters.update(numbers)
-        model, routes, *rest, size = msgspec.to_builtins(content, order="deterministic")
+        model, routes, *rest, size, classes = msgspec.to_builtins(content, order="deterministic")
         routes = [{name: value for name, value in route.items() if value != _UNSAID.get(name, ...)} for route in routes]
-        said = (model, routes, *rest, *([] if size is None else [size]))
+        said = (model, routes, *rest, *([] if size is None else [size]), *([{"classes": classes}] if classes else []))
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:DIGEST_LENGTH]
 
     @property
@@ -446,6 +463,27 @@ class Plan(Document, frozen=True, kw_only=True):
         self._check_sizes()
         total = math.fsum(route.share for route in self.routes)
         require(abs(total - 1) <= 1e-6, "routes: sum of share", total, "1, within 1e-6")
+
+    def _checked_classes(self) -> list[RequestClass]:
+        """The classes, each with its slack."""
+        require(len(self.classes) <= MAX_CLASSES, "classes", len(self.classes), f"at most {MAX_CLASSES}")
+        names: set[str] = set()
+        checked = []
+        for i, each in enumerate(self.classes):
+            field = f"classes[{i}]"
+            _require_name(f"{field}.name", each.name)
+            require(each.name not in names, f"{field}.name", each.name, "each name once")
+            names.add(each.name)
+            slack = each.slack
+            if slack is None:
+                allowed = "a number of seconds, or else an slo of the class and one of the plan, between which it lies"
+                require(each.slo is not None and self.slo is not None, f"{field}.slack", slack, allowed)
+                assert each.slo is not None and self.slo is not None
+                slack = each.slo.latency - self.slo.latency
+            allowed = f"a number of seconds from {-MAX_SLACK:g} to {MAX_SLACK:g}"
+            require(abs(slack) <= MAX_SLACK, f"{field}.slack", slack, allowed)
+            checked.append(msgspec.structs.replace(each, slack=slack))
+        return checked
 
     def _check_sizes(self) -> None:
         """Whether routes chosen by size are ascending and end without a bound, and the others have none."""

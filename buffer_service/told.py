@@ -1,0 +1,122 @@
+"""What a request tells of itself, as far as the plan in force reads it. What may live here: the record, and reading the class.
+
+    sluice-class       a header: the name of a class of the plan; of the Open Inference Protocol also the parameter ``sluice_class``
+    sluice-deadline    a header: seconds within which the answer is wanted, from the arrival; the parameter ``sluice_deadline``
+
+The header counts where both are there. A request that tells no class is of the plan's first. The deadline of a request takes the
+place of its class's: its slack is what it has beyond the plan's SLO. Parameters are read where a plan has classes, for looking for
+them costs a look at the whole body.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sluice.batching.documents import Plan
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import MAX_SLACK
+from sluice.lambda_fn.contract import INFERENCE_HEADER, UNREADABLE
+
+CLASS_HEADER, DEADLINE_HEADER = b"sluice-class", b"sluice-deadline"
+CLASS_PARAMETER, DEADLINE_PARAMETER = "sluice_class", "sluice_deadline"
+SHOWN = 80  # bytes of what is wrong, in the answer that says so
+
+
+class Told(NamedTuple):
+    """Of a request: its ``size``, its ``slack`` (s), its class (``""``: none), and within how many seconds the answer is wanted.
+
+    ``latency`` is ``inf`` where nothing is promised, and ``None`` where it is what the plan promises to all.
+    """
+
+    size: float | None = None
+    slack: float = 0.0
+    name: str = ""
+    latency: float | None = None
+
+
+NOTHING_TOLD = Told()
+
+
+class _Parameters(msgspec.Struct):
+    """Of a request of the Open Inference Protocol, those of its parameters that are read here."""
+
+    sluice_class: Any = None
+    sluice_deadline: Any = None
+
+
+class _Request(msgspec.Struct):
+    parameters: _Parameters | None = None
+
+
+_decode_request = msgspec.json.Decoder(_Request).decode
+_decode_number = msgspec.json.Decoder(float).decode
+
+
+class Classes:
+    """The classes of a plan, and how a request says of which it is."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._slo = plan.slo.latency if plan.slo is not None else math.inf
+        promised = [each.slo.latency if each.slo is not None else math.inf for each in plan.classes]
+        told = (
+            Told(slack=each.slack or 0.0, name=each.name, latency=latency)
+            for each, latency in zip(plan.classes, promised, strict=True)
+        )
+        self._told = {each.name: each for each in told}
+        self._default = next(iter(self._told.values()), NOTHING_TOLD)
+
+    def of(self, said: Mapping[bytes, bytes], carried: Mapping[str, str], body: bytes) -> Told:
+        """Of a request that ``said`` this in headers; ``carried`` are those that its item carries.
+
+        Raises ``InvalidInput`` where the class is none of the plan's, or the deadline no time, or one that the plan cannot keep to.
+        """
+        if not said and not self._told:
+            return self._default
+        name: Any = said[CLASS_HEADER].decode("latin-1") if CLASS_HEADER in said else None
+        deadline: Any = said.get(DEADLINE_HEADER)
+        fields = CLASS_HEADER.decode(), DEADLINE_HEADER.decode()
+        if self._told and (name is None or deadline is None) and (parameters := _parameters(carried, body)) is not None:
+            if name is None and parameters.sluice_class is not None:
+                name, fields = parameters.sluice_class, (CLASS_PARAMETER, fields[1])
+            if deadline is None and parameters.sluice_deadline is not None:
+                deadline, fields = parameters.sluice_deadline, (fields[0], DEADLINE_PARAMETER)
+        told = self._default
+        if name is not None and self._told:
+            if not isinstance(name, str) or name not in self._told:
+                raise InvalidInput(fields[0], _shown(name), "a class of the plan: " + ", ".join(self._told))
+            told = self._told[name]
+        return told if deadline is None else self._within(told, fields[1], deadline)
+
+    def _within(self, told: Told, field: str, deadline: Any) -> Told:
+        """The same with a deadline of its own."""
+        if self._slo == math.inf:
+            raise InvalidInput(field, _shown(deadline), "none: the plan in force has no slo that it could be earlier or later than")
+        try:
+            seconds = _decode_number(deadline) if isinstance(deadline, bytes) else deadline
+        except UNREADABLE:
+            seconds = None
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SLACK:
+            raise InvalidInput(field, _shown(deadline), f"a number of seconds above 0, at most {MAX_SLACK:g}")
+        return told._replace(slack=seconds - self._slo, latency=float(seconds))
+
+
+def _parameters(carried: Mapping[str, str], body: bytes) -> _Parameters | None:
+    """Those of the Open Inference Protocol, of its binary form those of the JSON in front; ``None`` where the body is nothing such."""
+    if INFERENCE_HEADER in carried:
+        end = carried[INFERENCE_HEADER]
+        body = body[: int(end)] if end.isdecimal() and len(end) < 10 else b""
+    try:
+        return _decode_request(body).parameters
+    except UNREADABLE:
+        return None
+
+
+def _shown(value: Any) -> Any:
+    """What was told, cut where it is long."""
+    if isinstance(value, bytes):
+        value = value.decode("latin-1")
+    return value[:SHOWN] if isinstance(value, str) else str(value)[:SHOWN]
