@@ -35,6 +35,8 @@ class Suspension(NamedTuple):
 class RouteFunctions:
     """Of a route whose ``rule`` has a table for each of ``functions``, in this order."""
 
+    # What is asked at every request takes a list where there is one for ``any``: of one or two, a generator costs more.
+
     def __init__(self, functions: Sequence[str], rule: Policy) -> None:
         self._states: dict[str, FunctionState] = {}
         self.follow(functions, rule)
@@ -84,21 +86,20 @@ class RouteFunctions:
 
     def suspension(self, now: float) -> Suspension | None:
         """Why no request can be served now; ``None``: one of them is asked."""
-        for state in self._of_table:  # at every request
-            if not state.circuit.open:
-                return None
+        if not self._of_table[0].circuit.open:
+            return None
         waits = [Suspension(state.function, wait) for state in self._of_table if (wait := state.circuit.refuses(now)) is not None]
         return min(waits, key=lambda suspension: suspension.wait) if len(waits) == len(self._of_table) else None
 
     def takes_more(self, now: float, at_most: Sequence[tuple[int, int]]) -> bool:
         """Whether an elastic function takes whatever its table releases."""
-        limited = {place for place, _ in at_most}
-        free = (state for place, state in enumerate(self._of_table) if state.elastic and place not in limited)
-        return any(state.circuit.refuses(now) is None for state in free)
+        limited = [place for place, _ in at_most]
+        free = [state for place, state in enumerate(self._of_table) if state.elastic and place not in limited]
+        return any([state.circuit.refuses(now) is None for state in free])
 
     def asks_servers(self, now: float) -> bool:
         """Whether a function with servers of its own is asked."""
-        return any(not state.elastic and state.circuit.refuses(now) is None for state in self._of_table)
+        return any([not state.elastic and state.circuit.refuses(now) is None for state in self._of_table])
 
     def at_most(self, now: float, waited_for: Container[str]) -> Sequence[tuple[int, int]]:
         """How many batches are taken from tables now, where another function serves what waits, by the places of these tables.
@@ -106,6 +107,8 @@ class RouteFunctions:
         None for an elastic function that is not asked, is ``waited_for``, or refused a call and is asked again; one for a function
         that is to be tried: it has no servers that would bound what is taken for others to serve.
         """
+        if not any([state.circuit.open or state.refused or state.function in waited_for for state in self._of_table]):
+            return ()
         asked = [state.circuit.refuses(now) is None for state in self._of_table]
         most: dict[int, int] = {}
         for place, state in enumerate(self._of_table):
@@ -118,7 +121,7 @@ class RouteFunctions:
     @property
     def all_open(self) -> bool:
         """Whether none is asked but for trials."""
-        return all(state.circuit.open for state in self._of_table)
+        return all([state.circuit.open for state in self._of_table])
 
     @staticmethod
     def given(part: Part, other: FunctionState) -> Part:

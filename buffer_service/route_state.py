@@ -34,10 +34,8 @@ that comes more than a lease after the last is followed by another, as only then
 failed call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been
 released to an answer that got lost.
 
-Who may wait. A request is refused before it comes where it would wait for too long (``admission.py``): for servers, or for a
-function that is elastic and refuses batches. Where there are both, nobody is refused while an elastic function takes what its table
-releases, and else the wait for the servers is bounded. A caller who waits no more leaves the queue with the next call, and is in no
-batch after that.
+Who may wait. A request is refused before it comes where it would wait for too long (``route_admission.py``). A caller who waits no
+more leaves the queue with the next call, and is in no batch after that.
 
 Several functions. A batch is for the function whose table released it; who is asked in its place, and from which tables nothing is
 taken meanwhile, ``route_functions.py`` says.
@@ -69,10 +67,10 @@ from sluice.batching import Policy
 from sluice.batching.documents import Route
 from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
-from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_id, member_id, member_sizes, unnamed
+from sluice.buffer_service.route_admission import RouteAdmission
 from sluice.buffer_service.route_functions import RouteFunctions, Suspension
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.lambda_fn.contract import Answer, Item, failed
@@ -268,11 +266,10 @@ class RouteState:
         self._waiting = waiting
         self._patience = patience
         self._rule = route.rule()
-        self._elastic = self._rule.elastic
         self._to_install: Policy | None = self._table()
         self._slo = slo
-        self._admission = Admission(self._rule, patience, slo)
-        self._of_servers, self._admissions = self._bound_the_wait()
+        self._functions = RouteFunctions(route.functions, self._rule)
+        self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._gone: list[bytes] = []  # members whose callers wait no more
         self._gone_bytes = 0
@@ -282,11 +279,7 @@ class RouteState:
         self._resting: dict[str, float] = {}  # batches whose function is busy, and when each is looked at again
         self._ended: list[str] = []
         self._look_at = NEVER  # the earliest of these times
-        self._put_off = 0  # items of these
-        self._calls = self._at_work = 0  # of elastic functions, under way; and their items
-        self._computed = 0  # items that elastic functions have answered
         self._places = 0  # batches that were answered
-        self._functions = RouteFunctions(route.functions, self._rule)
         self._given_up: list[str] = []  # batches that no sweep has taken back yet
         self._messages: list[Message] = []  # of these, those that are not under way
         self._sending = 0
@@ -335,14 +328,8 @@ class RouteState:
         if (suspension := self._functions.suspension(now)) is not None:
             return FunctionSuspended(_suspended(suspension), suspension.wait)
         coming = len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
-        servers = self._of_servers
-        if servers is None or (self._elastic and not self._functions.asks_servers(now)):
-            has_room = self._admission.has_room(self._calls, coming)
-            return None if has_room else self._admission.refuses(now, self._put_off + coming, self._model)
-        if self._elastic and self._functions.takes_more(now, self._at_most(now)):
-            return None
-        refusal = servers.refuses(now, self._waited + coming, self._model)
-        if refusal is not None and servers.stale(now):
+        refusal = self._admission.refuses(now, self._waited, coming, self._at_most)
+        if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
         return refusal
 
@@ -351,8 +338,7 @@ class RouteState:
         if caller.queue != self.name or self.life is Life.CLOSED:
             return False
         caller.queue = TOLD
-        for admission in self._admissions:
-            admission.left(now, now - caller.came)
+        self._admission.left(now, now - caller.came)
         member = encode_member(caller.item, caller.size)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
@@ -398,11 +384,11 @@ class RouteState:
         batch = self._batches[batch_id]
         ended = batch.ended(part)
         if ended.elastic:
-            self._calls -= 1
-            self._at_work -= len(ended.items)
+            self._admission.ended(len(ended.items))
         function = self._functions.of(ended, batch.table)
         function.under_way -= function.under_way > 0 and ended.function == function.function
         in_force = ended.function == function.function
+        failure = answers if isinstance(answers, Failure) else None
         if isinstance(answers, Failure):
             self._part_failed(now, batch, ended, answers, function)
         else:
@@ -410,26 +396,13 @@ class RouteState:
             signed = in_force and self._functions.several
             batch.answered(_with_header(answers, FUNCTION_HEADER, str(self._functions.place(function))) if signed else answers)
         bounded = not self._functions.of_table(batch.table).elastic
-        if self._of_servers is not None and bounded and not batch.parts and not batch.asked:
-            self._of_servers.worked(now - batch.taken_at, self._wasted(batch))
+        if bounded and not batch.parts and not batch.asked:
+            self._admission.served(now - batch.taken_at, self._wasted(batch))
         self._go_on(now, batch_id, batch)
-        if in_force:
-            self._heard_of_function(now, ended, answers, function)
-
-    def _heard_of_function(self, now: float, part: Part, answers: list[Answer] | Failure, function: FunctionState) -> None:
-        """What the end of a call says of how much the function takes."""
-        failure = answers if isinstance(answers, Failure) else None
-        if failure is None:
+        if in_force and failure is None:
             self._ask_for_the_oldest(now, function)
-        if not function.elastic:
-            return
-        if failure is None:
-            self._computed += len(part.items)
-            self._admission.worked(now - part.asked_at)
-            self._admission.took(self._calls + 1)
-        elif failure.cause is Cause.BUSY:
-            self._admission.throttled(now, self._calls, self._at_work)
-        self._admission.put_off(now, self._put_off, self._computed)
+        if in_force and function.elastic:
+            self._admission.heard_of_elastic(now, ended, failure)
 
     @property
     def suspensions(self) -> int:
@@ -463,12 +436,11 @@ class RouteState:
         changed = self.life is not Life.SERVING or rule != self._rule
         self._live(Fact.FOLLOW)
         same = (rule, route.functions, slo) == (self._rule, self._route.functions, self._slo)
-        self._route, self._slo, self._rule, self._elastic = route, slo, rule, rule.elastic
+        self._route, self._slo, self._rule = route, slo, rule
         if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._look_again(now)
         if not same:
-            self._admission.follow(rule, self._patience, slo)
-            self._of_servers, self._admissions = self._bound_the_wait()
+            self._admission.follow(rule, slo)
         if changed:
             self._to_install = self._table()
             self._ask_at = AT_ONCE
@@ -610,14 +582,9 @@ class RouteState:
         if self._epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
-            for admission in self._admissions:
-                admission.lost()
+            self._admission.lost()
         self._epoch = outcome.epoch
-        for admission in self._admissions:
-            if self._functions.all_open:
-                admission.lost()  # what leaves the queue to be refused says nothing of the rate of service
-            else:
-                admission.heard(now, outcome.queue_length, outcome.taken, outcome.in_flight)
+        self._admission.heard(now, outcome)
         if asked.adoptions:
             self._settle_adoptions(asked.adoptions, outcome.accepted)
         elif outcome.accepted < len(asked.arrivals):
@@ -752,7 +719,7 @@ class RouteState:
             self._rest_until(batch_id, min(batch.parts[-1].due, now + LONGEST_BACKOFF))  # who waits may be gone before it is due
             if not self._admission.is_left(now - batch.taken_at):
                 batch.put_off = sum(len(part.items) for part in batch.parts)
-                self._put_off += batch.put_off
+                self._admission.put_off(batch.put_off)
             return
         batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
         self._messages += [Message(process, theirs, batch_id) for process, theirs in elsewhere.items()]
@@ -793,8 +760,7 @@ class RouteState:
         number = batch.ask(now, part, function.function, function.elastic)
         function.under_way += 1
         if function.elastic:
-            self._calls += 1
-            self._at_work += len(part.items)
+            self._admission.asked(len(part.items))
         self._invoke.append(Invocation(batch_id, function.function, self.asked_for, part.items, number, again, avoid))
 
     def _part_failed(self, now: float, batch: BatchState, part: Part, failure: Failure, function: FunctionState) -> None:
@@ -890,8 +856,7 @@ class RouteState:
                     self._move_on(batch, part)
                 batch.parts.clear()
             self._go_on(now, batch_id, batch)
-        if self._elastic and not self._put_off and not self._calls:
-            self._admission.put_off(now, 0, self._computed)  # nobody waits any more, and no call is under way that would tell
+        self._admission.looked_at(now)
 
     def _ask_for_the_oldest(self, now: float, function: FunctionState) -> None:
         """A function has answered, and takes one more: the batch that left the queue first is asked for before its time.
@@ -924,7 +889,7 @@ class RouteState:
         self._look_at = min(self._look_at, when)
 
     def _put_off_no_more(self, batch: BatchState) -> None:
-        self._put_off -= batch.put_off
+        self._admission.put_off_no_more(batch.put_off)
         batch.put_off = 0
 
     def _look_again(self, now: float) -> None:
@@ -1001,15 +966,6 @@ class RouteState:
         if self.life in RETIRED:
             policy = greedy(policy.max_batch_size, servers=None)
         return replace(policy, drop_after=self._longest_wait())
-
-    def _bound_the_wait(self) -> tuple[Admission | None, list[Admission]]:
-        """What bounds the wait for servers, where there are any; and all that bounds a wait."""
-        bounded = [table for table in self._rule.tables if table.servers is not None]
-        if not self._elastic or not bounded:
-            return None if self._elastic else self._admission, [self._admission]
-        first, *beside = bounded
-        of_servers = Admission(replace(first, beside=beside, drop_after=self._rule.drop_after), self._patience, self._slo)
-        return of_servers, [self._admission, of_servers]
 
     def _longest_wait(self) -> float:
         """Seconds after which nobody is served any more, by the route's table or for the patience of callers."""

@@ -229,9 +229,10 @@ def test_batches_of_servers_are_no_part_of_what_an_elastic_function_beside_them_
     bench = Two()
     bench.batch(1.0, 4, "p:1:0")
     ids, _ = bench.batch(1.0, 2, "p:1:1:1")
-    assert (bench.state._calls, bench.state._at_work) == (1, 2)
+    admission = bench.state._admission
+    assert (admission._calls, admission._at_work) == (1, 2)
     bench.state.served(1.1, "p:1:1:1", answers(ids))
-    assert (bench.state._calls, bench.state._at_work, bench.state._computed) == (0, 0, 2)
+    assert (admission._calls, admission._at_work, admission._computed) == (0, 0, 2)
 
 
 # --- plans

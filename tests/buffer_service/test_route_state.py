@@ -81,6 +81,7 @@ STATES = [
     "suspects",
     "function_state",
     "route_functions",
+    "route_admission",
 ]
 
 
@@ -598,5 +599,5 @@ def test_nobody_is_refused_for_an_elastic_function_that_was_busy_when_nobody_wai
     assert bench.state.refuses(1.4) is not None  # one more would wait behind these
     bench.state.gone(1.4, bench.waiting.pop(waits))
     ended = bench.state.turn(resting.wake_at)
-    assert not ended.invoke and bench.state._put_off == 0
+    assert not ended.invoke and bench.state._admission._put_off == 0
     assert bench.state.refuses(resting.wake_at) is None
