@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from typing import Any
 
 from sluice.batching import Batcher, Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord
@@ -97,9 +98,7 @@ class QueueState:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return Outcome(
-                accepted, dead=dead, queue_length=len(batcher), taken=self.taken, in_flight=self._busy(), epoch=self.epoch
-            )
+            return self._outcome(batcher, now, accepted, dead)
         step = batcher.advance(now, arrivals, at_most=events.at_most)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
@@ -107,7 +106,12 @@ class QueueState:
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*named) for named in zip(names, batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return Outcome(accepted, released, list(step.dropped), dead, wake_in, len(batcher), self.taken, self._busy(), self.epoch)
+        return self._outcome(batcher, now, accepted, dead, batches=released, dropped=list(step.dropped), wake_in=wake_in)
+
+    def _outcome(self, batcher: Batcher[bytes], now: float, accepted: int, dead: list[bytes], **ruled: Any) -> Outcome:
+        """What is answered, with how the queue is left."""
+        left = {"queue_length": len(batcher), "behind": batcher.behind(now), "taken": self.taken, "in_flight": self._busy()}
+        return Outcome(accepted, dead=dead, epoch=self.epoch, **left, **ruled)
 
     def _complete(self, batch_ids: Sequence[str]) -> list[str]:
         """Those of these that were in flight, and are no more."""

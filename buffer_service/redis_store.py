@@ -246,7 +246,7 @@ class RedisQueue:
         arguments += serving or ()
         arguments += events.gone
         arguments += events.arrivals
-        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken, busy = await self._run(arguments)
+        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind = await self._run(arguments)
         return Outcome(
             accepted,
             [Released(batch[0].decode(), batch[1:]) for batch in batches],
@@ -254,6 +254,7 @@ class RedisQueue:
             dead,
             float(wake_in) if wake_in else None,
             waiting,
+            behind,
             taken,
             busy,
             f"{epoch.decode(errors='replace')}.{self._gate.successions}",

@@ -69,10 +69,20 @@ from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, 
 from sluice.batching.policy import greedy
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
-from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_id, member_id, member_sizes, unnamed
+from sluice.buffer_service.members import (
+    Unreadable,
+    decode_member,
+    encode_member,
+    has_id,
+    has_slack,
+    member_id,
+    member_sizes,
+    unnamed,
+)
 from sluice.buffer_service.route_admission import RouteAdmission
 from sluice.buffer_service.route_functions import RouteFunctions, Suspension
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
+from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item, failed
 
 ROUTE_HEADER = "sluice-route"
@@ -133,12 +143,12 @@ ENDING = (Life.LEAVING, Life.CLEARING)
 
 @dataclass(slots=True)
 class Caller:
-    """Who waits at this process for an answer to ``item``; ``queue`` is where, ``came`` is when (s), ``size`` what was told."""
+    """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s)."""
 
     queue: str
     item: Item
     came: float
-    size: float | None = None
+    told: Told = NOTHING_TOLD
 
 
 class Call(NamedTuple):
@@ -291,7 +301,8 @@ class RouteState:
         self._swept_at = AT_ONCE
         self._sweeps_on = True  # whether the next sweep is due as soon as it may be
         self._queue_length: int | None = None
-        self._waited = 0  # what the queue said last
+        self._waited = self._behind = 0  # what the queue said last
+        self._slack_comes = False  # whether a request of this process had one
         self._clear()
 
     # -- facts
@@ -316,19 +327,26 @@ class RouteState:
         """The model as the function knows it."""
         return self._route.variant or self._model
 
-    def came(self, now: float, item: Item, size: float | None = None) -> None:
-        """A request of a caller here, who was not refused, and its size where it was told."""
-        self._arrivals.append((now, encode_member(item, size)))
+    def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
+        """A request of a caller here, who was not refused, with what he told of it."""
+        self._arrivals.append((now, encode_member(item, told)))
+        self._slack_comes = self._slack_comes or told.slack != 0
         self._ask_at = AT_ONCE
 
-    def refuses(self, now: float) -> DispatchFailed | None:
-        """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue."""
+    def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
+        """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue.
+
+        With a ``slack`` (s) above 0 it is taken to stand behind all, else behind those who have none, or are as urgent.
+        """
         if self.life is Life.CLOSED:
             return SHUT
         if (suspension := self._functions.suspension(now)) is not None:
             return FunctionSuspended(_suspended(suspension), suspension.wait)
-        coming = len(self._arrivals) + (len(self._asked.arrivals) if self._asked is not None else 0)
-        refusal = self._admission.refuses(now, self._waited, coming, self._at_most)
+        arrivals = [self._arrivals, *([self._asked.arrivals] if self._asked is not None else ())]
+        coming = sum(map(len, arrivals))
+        if slack <= 0 and self._slack_comes:
+            coming -= sum(has_slack(member) for came in arrivals for _, member in came)
+        refusal = self._admission.refuses(now, self._waited - (self._behind if slack <= 0 else 0), coming, self._at_most)
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
         return refusal
@@ -339,7 +357,7 @@ class RouteState:
             return False
         caller.queue = TOLD
         self._admission.left(now, now - caller.came)
-        member = encode_member(caller.item, caller.size)
+        member = encode_member(caller.item, caller.told)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
@@ -579,6 +597,7 @@ class RouteState:
     def _answered(self, now: float, asked: _Asked, outcome: Outcome) -> None:
         self._failures = 0
         self._queue_length = self._waited = outcome.queue_length
+        self._behind = outcome.behind
         if self._epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
@@ -671,7 +690,7 @@ class RouteState:
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._waits_here(request_id)]
-        self._arrivals = [(caller.came, encode_member(caller.item, caller.size)) for caller in callers] + self._arrivals
+        self._arrivals = [(caller.came, encode_member(caller.item, caller.told)) for caller in callers] + self._arrivals
         self._ask_at = AT_ONCE
 
     # -- batches under way
@@ -839,7 +858,7 @@ class RouteState:
 
     def _move_on(self, batch: BatchState, part: Part) -> None:
         """Other routes get the items of a part."""
-        members = {member_id(member): member for member in batch.members}  # with the size that was told
+        members = {member_id(member): member for member in batch.members}  # with what was told
         batch.moving += [members[item.id] for item in part.items if self._wanted(item.id)]
 
     def _wake(self, now: float) -> None:

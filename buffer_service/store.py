@@ -2,7 +2,7 @@
 
 A store belongs to one process of the buffer, which it knows by ``process``, a name of 8 characters. Its queues may be shared with
 other processes. A member is bytes that no store reads, but for its first 16: the request's id, which starts with the name of the
-process that the request's caller waits at.
+process that the request's caller waits at; and its slack, where it has one (``members.py``).
 
 Implementations: ``redis_store.RedisStore`` and ``memory_store.MemoryStore``; one suite of tests runs over both.
 """
@@ -86,9 +86,9 @@ class Outcome:
 
     The first ``accepted`` arrivals were taken, the rest refused because the queue is full. ``wake_in`` is the time in seconds until
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
-    ``taken`` is how many members have left in batches since the queue began, ``in_flight`` how many batches are in flight of
-    the tables whose servers are bounded. Another ``epoch`` than the last time means that the
-    store lost the queue in between.
+    Of the ``queue_length`` that wait, ``behind`` stand behind who comes now without a slack. ``taken`` is how many members have
+    left in batches since the queue began, ``in_flight`` how many batches are in flight of the tables whose servers are bounded.
+    Another ``epoch`` than the last time means that the store lost the queue in between.
     """
 
     accepted: int = 0
@@ -97,6 +97,7 @@ class Outcome:
     dead: list[bytes] = field(default_factory=list)
     wake_in: float | None = None
     queue_length: int = 0
+    behind: int = 0
     taken: int = 0
     in_flight: int = 0
     epoch: str = ""

@@ -6,7 +6,8 @@ be alarming about a service that fails fast otherwise.
 
 Metrics of a model count all its routes together; those named ``sluice_route_*`` count each route of a routed plan apart, and a
 request for the route whose function answered it. Those named ``sluice_function_*`` count what each function of the plan in force
-was asked for, in whatever route it stands.
+was asked for, in whatever route it stands. Those named ``sluice_class_*`` count the requests of each class of the plan in force;
+a request that told a deadline of its own violates that.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
 from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.tallies import Count, Counters, Histograms
+from sluice.buffer_service.told import NOTHING_TOLD, Told
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -65,6 +67,13 @@ class Telemetry:
         self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "digest", "function", "policy"), registry=registry)
         name, text = "sluice_request_size", "Of requests, as the plan has it told, in the model's own unit."
         self._request_sizes = Histograms(name, text, labels, REQUEST_SIZES, registry)
+        labels = ("model", "class")
+        name, text = "sluice_class_latency_seconds", "Of requests of a class, from arrival to answer."
+        self._class_latency = Histograms(name, text, labels, SECONDS, registry)
+        text = "Requests of a class, answered or not."
+        self._class_requests = Counter("sluice_class_requests", text, labels, registry=registry)
+        text = "Requests of a class without an answer within its SLO, or within their own deadline."
+        self._class_violations = Counter("sluice_class_slo_violations", text, labels, registry=registry)
         labels = ("model", "route")
         self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
         self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
@@ -148,6 +157,7 @@ class ModelTelemetry:
         self._slo = float("inf")
         self._plan_labels: set[tuple[str, str, str, str]] = set()
         self._functions: dict[str, tuple[Counter, Counter]] = {}  # of the plan in force: batches, requests
+        self._classes: dict[str, ClassTelemetry] = {}  # of the plan in force
         self.follow(plan)
 
     def follow(self, plan: Plan) -> None:
@@ -161,6 +171,7 @@ class ModelTelemetry:
         self._plan_labels = labels
         self._count_functions({function for function, _ in tables})
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
+        self._follow_classes({each.name for each in plan.classes})
         in_force = {route.name: route for route in plan.routes}
         for name in in_force.keys() | self._routes.keys():
             self.route(name).follow(in_force.get(name))
@@ -175,6 +186,12 @@ class ModelTelemetry:
             labels = self.name, new
             self._functions[new] = telemetry._function_batches.labels(*labels), telemetry._function_requests.labels(*labels)
 
+    def _follow_classes(self, names: set[str]) -> None:
+        for gone in self._classes.keys() - names:
+            self._classes.pop(gone).remove()
+        for new in names - self._classes.keys():
+            self._classes[new] = ClassTelemetry(self._telemetry, self.name, new)
+
     def route(self, name: str) -> RouteTelemetry:
         """The metrics of one route."""
         if name not in self._routes:
@@ -188,14 +205,16 @@ class ModelTelemetry:
         if route in self._routes:
             self._routes.pop(route).remove()
 
-    def answered(self, status: int, latency: float, route: str | None = None) -> None:
+    def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
         """A request was answered ``latency`` seconds after it came, by ``route`` if by any."""
         counter = self._by_status.get(status)
         if counter is None:
             counter = self._by_status[status] = self._telemetry._requests.labels(self.name, str(status))
         counter.value += 1
         self._latency.observe(latency)
-        self._counted(kept=latency <= self._slo and status < 500)
+        self._counted(told, latency if status < 500 else float("inf"))
+        if told.name in self._classes:
+            self._classes[told.name].latency.observe(latency)
         self._answers += 1
         _keep(self._latencies, latency, self._answers)
         if route is not None and route in self._routes:
@@ -233,15 +252,15 @@ class ModelTelemetry:
         """A function is not asked for a while."""
         self._telemetry._suspensions.labels(self.name).inc()
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """A request got an error of the buffer instead of an answer."""
         self._telemetry._refusals.labels(self.name, type(error).__name__).inc()
-        self._counted(kept=False)
+        self._counted(told, float("inf"))
 
-    def left(self, waited: float) -> None:
+    def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:
         """A caller went away ``waited`` seconds after he came."""
         self._telemetry._refusals.labels(self.name, "ClientLeft").inc()
-        self._counted(kept=waited <= self._slo)
+        self._counted(told, waited)
 
     def waiting(self, queue_length: int, route: str = "") -> None:
         """So many wait at a route."""
@@ -277,11 +296,38 @@ class ModelTelemetry:
         self._telemetry._stream.write(json.dumps(line) + "\n")
         self._telemetry._stream.flush()
 
-    def _counted(self, kept: bool) -> None:
+    def _counted(self, told: Told, latency: float) -> None:
+        """A request has ended, after so long; ``inf``: without the answer."""
+        promise = self._slo if told.latency is None else told.latency
+        late = latency > promise  # never where nothing is promised
         self._count += 1
-        if not kept and self._slo < float("inf"):
+        if late:
             self._late += 1
             self._violations.inc()
+        if told.name in self._classes:
+            self._classes[told.name].counted(late)
+
+
+class ClassTelemetry:
+    """The metrics of one class of requests."""
+
+    def __init__(self, telemetry: Telemetry, model: str, name: str) -> None:
+        self._labels = {"model": model, "class": name}
+        self._metrics = telemetry._class_latency, telemetry._class_requests, telemetry._class_violations
+        self.latency = telemetry._class_latency.labels(model, name)
+        self._requests = telemetry._class_requests.labels(model, name)
+        self._violations = telemetry._class_violations.labels(model, name)
+
+    def counted(self, late: bool) -> None:
+        """A request of it has ended."""
+        self._requests.inc()
+        if late:
+            self._violations.inc()
+
+    def remove(self) -> None:
+        """The class is gone from the scrapes."""
+        for metric in self._metrics:
+            metric.remove_by_labels(self._labels)
 
 
 class RouteTelemetry:
@@ -313,17 +359,17 @@ class RouteTelemetry:
         counter.value += 1
         self._latency.observe(latency)
 
-    def answered(self, status: int, latency: float, route: str | None = None) -> None:
+    def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
         """As of the model, which knows all routes: a request may have been moved to another."""
-        self._model.answered(status, latency, route)
+        self._model.answered(status, latency, route, told)
 
-    def refused(self, error: Exception) -> None:
+    def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """As of the model."""
-        self._model.refused(error)
+        self._model.refused(error, told)
 
-    def left(self, waited: float) -> None:
+    def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:
         """As of the model."""
-        self._model.left(waited)
+        self._model.left(waited, told)
 
     def sent(self, batch_size: int, function: str) -> None:
         """A batch leaves for a function."""

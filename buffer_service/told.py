@@ -105,7 +105,7 @@ class Classes:
 
 
 def _parameters(carried: Mapping[str, str], body: bytes) -> _Parameters | None:
-    """Those of the Open Inference Protocol, of its binary form those of the JSON in front; ``None`` where the body is nothing such."""
+    """Those of the Open Inference Protocol, in its binary form of the JSON in front; ``None`` where the body is nothing such."""
     if INFERENCE_HEADER in carried:
         end = carried[INFERENCE_HEADER]
         body = body[: int(end)] if end.isdecimal() and len(end) < 10 else b""

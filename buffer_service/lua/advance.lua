@@ -31,7 +31,7 @@
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
---           batches in flight of tables that are not elastic }
+--           batches in flight of tables that are not elastic, how many wait behind who comes now without a slack }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -228,7 +228,7 @@ local waiting = redis.call('LLEN', KEYS[2])
 local members = redis.call('LLEN', KEYS[3])
 if waiting > members then redis.call('RPOP', KEYS[2], waiting - members) end
 if waiting < members then date(members - waiting) end
-n_with_slack = redis.call('ZCARD', KEYS[12])
+if redis.call('EXISTS', KEYS[12]) == 1 then n_with_slack = redis.call('ZCARD', KEYS[12]) end
 waiting = members + n_with_slack
 
 -- Who has gone leaves.
@@ -388,4 +388,5 @@ local busy = 0
 for place, count in ipairs(in_flight) do
   if tables[place].servers >= 0 then busy = busy + count end
 end
-return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy }
+local behind = n_with_slack > 0 and redis.call('ZCOUNT', KEYS[12], stamp, '+inf') or 0
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind }

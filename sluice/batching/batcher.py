@@ -6,14 +6,14 @@ nobody arrived after now: as soon as the oldest is dated after now, all that wai
 batch in flight of a table that the policy has no more, or not yet, counts as one of the first table's.
 
 Members with a slack, each there once, stand in a line of their own, in the order in which their holds begin, of equals the least
-member first; those without in the order in which they came. The next to leave is the head of the line whose head's hold begins first, of equals that
-of those without. Each line is dated by itself where its head arrived after now.
+member first; those without in the order in which they came. The next to leave is the head of the line whose head's hold begins
+first, of equals that of those without. Each line is dated by itself where its head arrived after now.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ Member = TypeVar("Member")
 class Step(Generic[Member]):
     """What an event led to.
 
-    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock,
-    with the slack of who has one); ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the owner must call ``tick``. ``tables`` says
-    which table released each batch, by its place in ``Policy.tables``.
+    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock, to
+    which the slack of who has one is added); ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the
+    owner must call ``tick``. ``tables`` says which table released each batch, by its place in ``Policy.tables``.
     """
 
     batches: tuple[tuple[Member, ...], ...]
@@ -64,6 +64,10 @@ class Batcher(Generic[Member]):
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._with_slack)
+
+    def behind(self, now: float) -> int:
+        """How many wait who stand behind one who comes now without a slack."""
+        return len(self._with_slack) - bisect_left(self._with_slack, now, key=lambda entry: entry[0])
 
     def arrive(self, now: float, members: Iterable[Member]) -> Step[Member]:
         """``members`` arrive together, in this order."""

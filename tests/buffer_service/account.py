@@ -46,8 +46,9 @@ from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionUnavailable
 from sluice.buffer_service.members import member_id, member_size
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name, table_of
+from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers
-from tests.buffer_service.queue_in_words import QueueInWords, TakenBack
+from tests.buffer_service.queue_in_words import QueueInWords, TakenBack, slack
 from tests.buffer_service.virtual_time import VirtualLoop
 
 MODEL = "m"
@@ -91,7 +92,8 @@ class Request:
     ended: float | None = None
     status: int | str | None = None
     size: float = 0.0
-    told: float | None = None  # the size that the plan had read
+    says: str = ""  # of which class it is
+    told: Told = NOTHING_TOLD  # what the plan had read
 
 
 @dataclass(eq=False)
@@ -359,16 +361,19 @@ class Account:
             enough = [way.name for way in ways if way.up_to is None or (wanted is not None and wanted <= way.up_to)]
             if queue != queue_name(MODEL, enough[0]):
                 self.blame(f"{queue}: a request of size {wanted} comes here, where {enough[0]!r} is for it")
-        if request.told != wanted:
-            self.blame(f"{queue}: {request.id} has the size {wanted}, and {request.told} is read")
+        if request.told.size != wanted:
+            self.blame(f"{queue}: {request.id} has the size {wanted}, and {request.told.size} is read")
+        slacks = [each.slack for each in plan.classes if each.name == (request.says or plan.classes[0].name)]
+        if [request.told.slack] != (slacks or [0.0]):
+            self.blame(f"{queue}: {request.id} has the slack {slacks}, and {request.told.slack} is read")
 
     def _check_sizes(self, name: str, events: Events) -> None:
-        """A size goes with its request wherever that goes, and is what is recorded of it."""
+        """A size and a slack go with their request wherever that goes, and the size is recorded."""
         known = {member: self.by_id[member_id(member)].told for member in events.arrivals if member_id(member) in self.by_id}
         for member, told in known.items():
-            if member_size(member) != told:
-                self.blame(f"{name}: {member_id(member)} has the size {told}, and comes with {member_size(member)}")
-        wanted = [known.get(member) for member in events.arrivals]
+            if (member_size(member), slack(member)) != (told.size, told.slack):
+                self.blame(f"{name}: {member_id(member)} told {told}, and comes with {member_size(member)} and {slack(member)}")
+        wanted = [known.get(member, NOTHING_TOLD).size for member in events.arrivals]
         recorded = [None if math.isnan(size) else size for size in events.sizes] or [None] * len(wanted)
         if not events.recorded and recorded != wanted:
             self.blame(f"{name}: sizes {wanted} are recorded as {recorded}")

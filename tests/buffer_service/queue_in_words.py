@@ -5,10 +5,16 @@ It keeps its own account of who waits and what is in flight, and says where an a
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 
 from sluice.batching import Policy
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome
+
+
+def slack(member: bytes) -> float:
+    """Of a member of version 3, the number behind it; of all others 0."""
+    return float(struct.unpack(">d", member[18:26])[0]) if member[16:18] == b"\x03\xcb" else 0.0
 
 
 @dataclass(slots=True)
@@ -25,7 +31,8 @@ class QueueInWords:
     """One life of one queue."""
 
     policy: Policy
-    waiting: list[tuple[float, bytes]] = field(default_factory=list)  # (when it first came, member), as they wait
+    without_slack: list[tuple[float, bytes]] = field(default_factory=list)  # (when it first came, member), as they wait
+    with_slack: dict[bytes, float] = field(default_factory=dict)  # by member: when it came and its slack
     in_flight: dict[str, list[tuple[float, bytes]]] = field(default_factory=dict)
     heard: dict[str, float] = field(default_factory=dict)
     losses: dict[bytes, int] = field(default_factory=dict)
@@ -51,13 +58,17 @@ class QueueInWords:
         dead = self._sweep(process, events, limits, now) if events.serving is not None else []
         expect("put aside", outcome.dead, dead)
         for gone in events.gone:
-            place = next((i for i, (_, member) in enumerate(self.waiting) if member == gone), None)
-            if place is not None:
-                del self.waiting[place]
+            entry = next((entry for entry in self.waiting if entry[1] == gone), None)
+            if entry is not None:
+                self._take_out([entry])
                 self.losses.pop(gone[:ID_LENGTH], None)
         room = max(0, limits.max_queue_length - len(self.waiting))
         expect("accepted", outcome.accepted, min(room, len(events.arrivals)))
-        self.waiting += [(now, member) for member in events.arrivals[:room]]
+        for member in events.arrivals[:room]:
+            if slack(member):
+                self.with_slack.setdefault(member, now + slack(member))
+            else:
+                self.without_slack.append((now, member))
         if events.leaving:
             if events.serving is not None and not events.serving:
                 del self.heard[process]
@@ -65,6 +76,7 @@ class QueueInWords:
         else:
             self._check_rule(process, outcome, now, expect)
         expect("queue length", outcome.queue_length, len(self.waiting))
+        expect("behind one who comes now", outcome.behind, sum(begins >= now for begins in self.with_slack.values()))
         self.taken += sum(len(batch.members) for batch in outcome.batches)
         expect("taken", outcome.taken, self.taken)
         bounded = [place for place, table in enumerate(self.policy.tables) if table.servers is not None]
@@ -98,7 +110,11 @@ class QueueInWords:
                     back.append((came, member))
         ages = [{came for came, _ in members} for members in lost]
         self.open_order = sum(map(len, ages)) > len(set().union(*ages)) or (len(lost) > 1 and len(dead) > 1)
-        self.waiting[:0] = sorted(back, key=lambda entry: entry[0])
+        back.sort(key=lambda entry: entry[0])
+        self.without_slack[:0] = [(came, member) for came, member in back if not slack(member)]
+        for came, member in back:
+            if slack(member):
+                self.with_slack.setdefault(member, came)
         for silent in [name for name, at in self.heard.items() if at < now - 10 * limits.lease]:
             del self.heard[silent]
         return dead
@@ -107,21 +123,23 @@ class QueueInWords:
         """Batches and drops, one by one as the table says; and nothing is due any more."""
         policy, released, dropped = self.policy, list(outcome.batches), list(outcome.dropped)
         while self.waiting:
-            if self.waiting[0][0] > now:  # nobody comes from the future
-                self.waiting = [(now, member) for _, member in self.waiting]
+            if self.without_slack and self.without_slack[0][0] > now:  # nobody comes from the future
+                self.without_slack = [(now, member) for _, member in self.without_slack]
+            if self.with_slack and self.with_slack[self._urgent()] > now + slack(self._urgent()):
+                self.with_slack = {member: now + slack(member) for member in self.with_slack}
             oldest = self.waiting[0][0]
             if policy.drop_after is not None and now > oldest + policy.drop_after:
-                _, late = self.waiting.pop(0)
+                [(_, late)] = self._take_out(self.waiting[:1])
                 expect("dropped", dropped.pop(0) if dropped else None, late)
                 self.losses.pop(late[:ID_LENGTH], None)
                 continue
-            due = [place for place, ends in self.holds().items() if now >= oldest + ends]
+            due = [place for place, ends in self.holds().items() if now >= oldest + ends or ends == 0]
             if not due:
                 break
             place, table = due[0], policy.tables[due[0]]
             take = table.take[min(len(self.waiting), len(table.hold) - 1)]
             batch = released.pop(0) if released else None
-            members, self.waiting = self.waiting[:take], self.waiting[take:]
+            members = self._take_out(self.waiting[:take])
             expect("batch", batch and batch.members, [member for _, member in members])
             if batch is None:
                 break
@@ -138,6 +156,28 @@ class QueueInWords:
         expect("released beyond the table", [batch.members for batch in released], [])
         expect("dropped beyond the table", dropped, [])
         expect("wakes in", outcome.wake_in, self._wake_in(now))
+
+    @property
+    def waiting(self) -> list[tuple[float, bytes]]:
+        """Who waits, with the moment from which his hold runs, in the order in which they leave."""
+        plain, others, order = list(self.without_slack), sorted((begins, member) for member, begins in self.with_slack.items()), []
+        while plain or others:
+            line = others if not plain or (others and others[0][0] < plain[0][0]) else plain
+            order.append(line.pop(0))
+        return order
+
+    def _urgent(self) -> bytes:
+        """Of those with a slack the one whose hold begins first."""
+        return min((begins, member) for member, begins in self.with_slack.items())[1]
+
+    def _take_out(self, entries: list[tuple[float, bytes]]) -> list[tuple[float, bytes]]:
+        """These wait no more."""
+        for entry in entries:
+            if entry[1] in self.with_slack:
+                del self.with_slack[entry[1]]
+            else:
+                self.without_slack.remove(entry)
+        return entries
 
     def _wake_in(self, now: float) -> float | None:
         if not self.waiting or (hold := min(self.holds().values(), default=float("inf"))) == float("inf"):

@@ -25,7 +25,7 @@ from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Beside, Plan, PolicyDocument, RequestSize, Route
+from sluice.batching.documents import Beside, Plan, PolicyDocument, RequestClass, RequestSize, Route
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
@@ -35,6 +35,7 @@ from sluice.buffer_service.route_state import Invocation
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.buffer_service.told import CLASS_HEADER, NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item, decode_batch, encode_answers
 from tests.buffer_service.account import MODEL, SLOW, Account, CallMade, Planted, Process, Request
 from tests.buffer_service.virtual_time import PROCESS, VirtualLoop, run
@@ -70,6 +71,8 @@ STRANGERS = "a later version, and garbage"  # drawn apart, so that the others st
 STRANGER = "ffffffff"
 OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
 SIZES = "plans tell sizes"
+CLASSES = "plans have classes"
+SLACKS = {"eager": -0.02, "own": 0.0, "calm": 0.1, "patient": 0.7}
 BESIDE = "functions stand beside others"  # and in some of these runs only one kind of them is ever away, throttled or broken
 CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
 
@@ -94,6 +97,8 @@ class World(Account):
         drawn += (CLOCK,) * (self.rng_of_clock.random() < weather)
         self.rng_of_sizes = random.Random(f"sizes in {seed}")
         drawn += (SIZES,) * (self.rng_of_sizes.random() < 0.2)
+        self.rng_of_classes = random.Random(f"classes in {seed}")
+        drawn += (CLASSES,) * (self.rng_of_classes.random() < 0.3)
         self.rng_of_beside = random.Random(f"beside in {seed}")
         drawn += (BESIDE,) * (self.rng_of_beside.random() < 0.4)
         self.faults = frozenset(drawn if faults is None else faults)
@@ -355,7 +360,8 @@ class World(Account):
         if not fresh and "batches are too large" in self.faults and self.rng.random() < 0.3:
             kind = "huge" if self.rng.random() < 0.3 else "large"
         size = float(self.rng_of_sizes.randrange(40))
-        request = Request(len(self.requests), process.name, kind, self.loop.time(), fresh, size=size)
+        says = self.rng_of_classes.choice(("", *SLACKS)) if CLASSES in self.faults else ""
+        request = Request(len(self.requests), process.name, kind, self.loop.time(), fresh, size=size, says=says)
         self.requests.append(request)
         task = self.spawn(process, self._call(process, request))
         if self.chance("callers leave", 0.3):
@@ -371,8 +377,9 @@ class World(Account):
         if request.kind in ("huge", "large"):
             body += b" " * (HUGE if request.kind == "huge" else CAPACITY // 3)
         try:
-            size = process.model.size_of([(b"sluice-size", b"%d" % request.size)] if request.size else [], {}, body)
-            answer = await process.model.submit("application/json", {}, body, size)
+            said = {CLASS_HEADER: request.says.encode()} if request.says else {}
+            told = process.model.told([(b"sluice-size", b"%d" % request.size)] if request.size else [], said, {}, body)
+            answer = await process.model.submit("application/json", {}, body, told)
         except SluiceError as error:
             request.status = type(error).__name__
         else:
@@ -418,6 +425,13 @@ class World(Account):
         return [(when, self._draw_plan()) for when in (0.0, *times)]
 
     def _draw_plan(self, final: bool = False) -> Plan:
+        plan = self._draw_plan_without_classes(final)
+        if CLASSES not in self.faults or self.rng_of_classes.random() < 0.2:
+            return plan
+        names = self.rng_of_classes.sample(list(SLACKS), len(SLACKS))
+        return structs.replace(plan, digest="", classes=[RequestClass(name, slack=SLACKS[name]) for name in names])
+
+    def _draw_plan_without_classes(self, final: bool) -> Plan:
         draw = (lambda: constructors.greedy(4, servers=None)) if final else self._draw_policy
         routes = self.rng.choice(((), (), ("a",), ("a", "b"), ("b", "c"), ("a", "b", "c")))
         told = RequestSize("header") if SIZES in self.faults and self.rng_of_sizes.random() < 0.7 else None
@@ -618,12 +632,12 @@ class WatchedCallers(Callers):
         super().__init__(process, world.patience, world.loop.time)
         self._world = world
 
-    def add(self, queue: str, item: Item, came: float, size: float | None = None) -> asyncio.Future[Answer]:
+    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
         request = self._world.requests[msgspec.json.decode(item.body)["i"]]
-        request.id, request.came, request.told = item.id, came, size
+        request.id, request.came, request.told = item.id, came, told
         self._world.by_id[item.id] = request
         self._world.check_route(queue, request)
-        return super().add(queue, item, came, size)
+        return super().add(queue, item, came, told)
 
 
 class WatchedModel(ServedModel):

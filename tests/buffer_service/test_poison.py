@@ -22,7 +22,7 @@ from tests.buffer_service.simulation import STRANGERS, simulate
 ONE_SERVER = constructors.greedy(1, servers=1)
 PATIENCE = 2.0  # s, less than a lease
 GARBAGE = (b"", b"garbage", b"\xff" * 40, b"0123456789abcdef", b"0123456789abcdef\x93\xa1a\x80", b"0123456789abcdef\xc1rest")
-FROM_LATER = b"\x03whatever a later version writes"
+FROM_LATER = b"\x04whatever a later version writes"
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_a_request_of_a_later_version_is_answered_at_once_where_its_caller
             [message] = await later.receive()
         [answer] = msgspec.msgpack.decode(message, type=list[Answer])
         assert (answer.id, answer.status) == (f"{later.process}00000007", 502)
-        assert b"version 3" in answer.body
+        assert b"version 4" in answer.body
     await later.close()
 
 

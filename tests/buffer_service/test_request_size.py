@@ -23,6 +23,7 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.request_size import LARGEST, size_reader
 from sluice.buffer_service.routing import SizeClasses
 from sluice.buffer_service.store import Events, Limits
+from sluice.buffer_service.told import Told
 from sluice.lambda_fn.contract import INFERENCE_HEADER, Item
 from tests.buffer_service.conftest import NO_BATCHING, Function, memory, serving
 from tests.buffer_service.test_served_model import HELD, sample, serving_plan, until, until_waiting
@@ -131,7 +132,7 @@ sizes = st.one_of(st.none(), st.floats(0, LARGEST))
 @given(sizes, st.binary(max_size=20), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2))
 def test_a_member_carries_its_size_and_gives_it_back(size, body, headers):
     item = Item("processs00000001", "text/plain", body, headers)
-    member = encode_member(item, size)
+    member = encode_member(item, Told(size))
     assert (decode_member(member), member_size(member)) == (item, size)
 
 
@@ -143,7 +144,7 @@ def test_a_member_without_a_size_is_what_the_version_before_wrote_and_read():
 
 
 def test_a_member_with_a_size_that_is_torn_is_unreadable_and_has_none():
-    member = encode_member(Item("processs00000001", "text/plain", b""), 3.0)
+    member = encode_member(Item("processs00000001", "text/plain", b""), Told(3.0))
     for torn in (member[:20], member[:17] + b"\x00" + member[18:]):
         assert member_size(torn) is None
         with pytest.raises(Unreadable, match="the request processs00000001"):
@@ -262,7 +263,7 @@ async def test_a_queue_given_up_keeps_the_sizes_of_its_members(redis_server, mod
     first, second = RedisStore(redis_server.url, A), RedisStore(redis_server.url, B)
     queues = [store.queue(model, Limits(lease=0.1)) for store in (first, second)]
     await queues[0].install(NO_BATCHING)
-    member = encode_member(Item("aaaaaaaa00000000", "text/plain", b"x"), 42.0)
+    member = encode_member(Item("aaaaaaaa00000000", "text/plain", b"x"), Told(42.0))
     await queues[0].advance(Events(serving=[]), now=1.0)
     await queues[1].advance(Events(serving=[]), now=1.05)
     await queues[0].advance(Events([member], sizes=[42.0]), now=1.06)

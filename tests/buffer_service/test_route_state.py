@@ -82,6 +82,7 @@ STATES = [
     "function_state",
     "route_functions",
     "route_admission",
+    "told",
 ]
 
 

@@ -231,13 +231,17 @@ async def test_a_server_beside_is_free_after_a_sweep_where_a_version_that_knows_
 LATE, EARLY, SOON = member(1, slack=2.0), member(2, slack=-0.5), member(3, slack=0.5)
 
 
-async def test_who_has_a_slack_waits_for_longer_than_the_table_says_and_leaves_with_others_earliest_deadline_first(open_store, model):
+async def test_who_has_a_slack_waits_for_longer_than_the_table_says_and_leaves_with_others_earliest_deadline_first(
+    open_store, model
+):
     queue = open_store(A).queue(model, Limits())
     await queue.install(constructors.size_or_timeout(4, 1.0))
     assert (await queue.advance(Events([LATE]), now=1.0)).wake_in == 3.0
     assert (await queue.advance(Events([SOON]), now=1.5)).wake_in == 1.5
-    outcome = await queue.advance(Events([member(4)]), now=2.0)  # its hold begins with that of the one before: who has none is first
-    assert (outcome.wake_in, outcome.queue_length) == (1.0, 3)
+    outcome = await queue.advance(
+        Events([member(4)]), now=2.0
+    )  # its hold begins with that of the one before: who has none is first
+    assert (outcome.wake_in, outcome.queue_length, outcome.behind) == (1.0, 3, 2)
     [batch] = (await queue.advance(Events([member(5)]), now=2.5)).batches
     assert batch.members == [member(4), SOON, member(5), LATE]
 
@@ -513,7 +517,8 @@ stimuli_by_a_clock_that_is_set = st.lists(
     tables=st.lists(policies_with_tables_beside(), min_size=1, max_size=3),
     events=stimuli | stimuli_by_a_clock_that_is_set,
     limit=st.integers(1, 40),
-    slacks=st.just([0.0]) | st.lists(ticks | ticks.map(lambda slack: 8 * slack) | ticks.map(lambda slack: -slack), min_size=1, max_size=5),
+    slacks=st.just([0.0])
+    | st.lists(ticks | ticks.map(lambda slack: 8 * slack) | ticks.map(lambda slack: -slack), min_size=1, max_size=5),
 )
 def test_the_specification_the_memory_store_and_the_redis_script_release_the_same_batches(
     redis_server, tables, events, limit, slacks
@@ -559,7 +564,7 @@ async def _drive_three_bodies(url, tables, events, limit, slacks):
                 assert [b.table for b in outcome.batches] == list(step.tables)
                 assert tuple(outcome.dropped) == step.dropped
                 assert outcome.wake_in == (None if step.wake_at is None else step.wake_at - now)
-                assert outcome.queue_length == len(specification)
+                assert (outcome.queue_length, outcome.behind) == (len(specification), specification.behind(now))
                 busy = zip(specification.policy.tables, specification.busy(), strict=True)
                 assert outcome.in_flight == sum(batches for table, batches in busy if table.servers is not None)
             for batch, times in zip(outcome.batches, step.arrived, strict=True):
