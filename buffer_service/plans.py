@@ -4,7 +4,8 @@ A plan that cannot work is refused with an error that names the field and the va
 
     what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``;
                                 a folder, a pipe or a device where a file should be, a link to nothing
-    what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``
+    what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``; the longest
+                                with the slack of a class beyond the former
     an unknown function         one that does not exist, or serves another model
     a silent function           one that is new in its route, or beside another, and of whose workers none answers, while one of the
                                 plan in force does; in the first plan of a model it is taken, as it may come, and there is nothing
@@ -268,6 +269,12 @@ def _kind(error: Exception) -> str:
 
 def check_waits(plan: Plan, request_timeout: float) -> None:
     """Whether callers wait as long as a plan would have them; raises ``InvalidInput``."""
+    why = "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
+    tables = [table for route in plan.all_routes for table in route.rule().tables]
+    held = max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
+    for i, each in enumerate(plan.classes):
+        allowed = f"at most {request_timeout - held:g} s: with the longest hold of {held:g} s that is {request_timeout:g} s, {why}"
+        require((each.slack or 0.0) + held <= request_timeout, f"classes[{i}].slack", each.slack, allowed)
     for route in plan.all_routes:
         field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
         longest, why = request_timeout, "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"

@@ -122,7 +122,7 @@ class ServedModel:
 
     def _read_as(self, plan: Plan) -> None:
         """What requests tell of themselves, and whether the routes of the plan are chosen by that."""
-        self._classes = Classes(plan)
+        self._classes = Classes(plan, self._callers.request_timeout)
         self._read_size = size_reader(plan.size) if plan.size is not None else None
         self._router: Router | SizeClasses = SizeClasses(plan.all_routes) if plan.size is not None else self._deal
 

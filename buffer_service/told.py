@@ -57,9 +57,10 @@ _decode_number = msgspec.json.Decoder(float).decode
 
 
 class Classes:
-    """The classes of a plan, and how a request says of which it is."""
+    """The classes of a plan, and how a request says of which it is; nobody waits for longer than ``patience`` (s)."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, patience: float = MAX_SLACK) -> None:
+        self._longest = min(patience, MAX_SLACK)
         self._slo = plan.slo.latency if plan.slo is not None else math.inf
         promised = [each.slo.latency if each.slo is not None else math.inf for each in plan.classes]
         told = (
@@ -99,8 +100,8 @@ class Classes:
             seconds = _decode_number(deadline) if isinstance(deadline, bytes) else deadline
         except UNREADABLE:
             seconds = None
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SLACK:
-            raise InvalidInput(field, _shown(deadline), f"a number of seconds above 0, at most {MAX_SLACK:g}")
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= self._longest:
+            raise InvalidInput(field, _shown(deadline), f"a number of seconds above 0, at most {self._longest:g}")
         return told._replace(slack=seconds - self._slo, latency=float(seconds))
 
 
