@@ -4,8 +4,8 @@ A plan that cannot work is refused with an error that names the field and the va
 
     what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``;
                                 a folder, a pipe or a device where a file should be, a link to nothing
-    what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``; the longest
-                                with the slack of a class beyond the former
+    what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``; a slack
+                                that is beyond the former with the longest hold
     an unknown function         one that does not exist, or serves another model
     a silent function           one that is new in its route, or beside another, and of whose workers none answers, while one of the
                                 plan in force does; in the first plan of a model it is taken, as it may come, and there is nothing

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from sluice.batching import Batcher, Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord
@@ -106,12 +106,14 @@ class QueueState:
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*named) for named in zip(names, batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return self._outcome(batcher, now, accepted, dead, batches=released, dropped=list(step.dropped), wake_in=wake_in)
+        return replace(self._outcome(batcher, now, accepted, dead), batches=released, dropped=list(step.dropped), wake_in=wake_in)
 
-    def _outcome(self, batcher: Batcher[bytes], now: float, accepted: int, dead: list[bytes], **ruled: Any) -> Outcome:
-        """What is answered, with how the queue is left."""
-        left = {"queue_length": len(batcher), "behind": batcher.behind(now), "taken": self.taken, "in_flight": self._busy()}
-        return Outcome(accepted, dead=dead, epoch=self.epoch, **left, **ruled)
+    def _outcome(self, batcher: Batcher[bytes], now: float, accepted: int, dead: list[bytes]) -> Outcome:
+        """How the queue is left, with nobody released."""
+        waiting, behind = len(batcher), batcher.behind(now)
+        return Outcome(
+            accepted, dead=dead, queue_length=waiting, behind=behind, taken=self.taken, in_flight=self._busy(), epoch=self.epoch
+        )
 
     def _complete(self, batch_ids: Sequence[str]) -> list[str]:
         """Those of these that were in flight, and are no more."""

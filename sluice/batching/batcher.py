@@ -29,9 +29,9 @@ Member = TypeVar("Member")
 class Step(Generic[Member]):
     """What an event led to.
 
-    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock, to
-    which the slack of who has one is added); ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the
-    owner must call ``tick``. ``tables`` says which table released each batch, by its place in ``Policy.tables``.
+    ``batches`` leave now, in this order, each oldest first, who arrived at the times of ``arrived`` (seconds on the owner's clock,
+    and with the slack of who has one); ``dropped`` were given up; at ``wake_at`` (s, ``None``: not before the next event) the owner
+    must call ``tick``. ``tables`` says which table released each batch, by its place in ``Policy.tables``.
     """
 
     batches: tuple[tuple[Member, ...], ...]

@@ -23,8 +23,8 @@ another has a finite hold, with a free server or without, and is at the others, 
 
 A request may have a ``slack``, seconds on one side or the other of the promise that the table was made for: it waits as one that
 came so much later (or, below 0, earlier), and its holds run from ``arrival + slack``. So a table that waits to the last moment for
-an SLO of 0.2 s serves a request that has 0.5 s with a slack of 0.3: ``hold[q, class] = hold[q] + slack[class]``. A hold of 0 is over
-for everybody: the batch is full, or the server free. In the rule the oldest is then the one whose holds run from the earliest
+an SLO of 0.2 s serves a request that has 0.5 s with a slack of 0.3: ``hold[q, class] = hold[q] + slack[class]``. A hold of 0 is
+over for everybody: the batch is full, or the server free. In the rule the oldest is then the one whose holds run from the earliest
 moment, and it is first in a batch: earliest deadline first. Who has a long slack fills batches that leave for others.
 ``drop_after`` runs from the same moment.
 

@@ -1,4 +1,4 @@
-"""How a request says of which class it is and when it wants its answer, and what a buffer does with it: read, held, refused, counted."""
+"""How a request says its class and its deadline, and what a buffer does with them: read, held, refused, counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,12 +26,13 @@ from tests.buffer_service.test_overload import BATCH, CAPACITY, SERVICE_TIME, Wo
 from tests.buffer_service.test_served_model import sample, serving_plan
 from tests.buffer_service.virtual_time import in_virtual_time
 
-FAST, SLOW, ANY = RequestClass("fast", Slo(0.2)), RequestClass("slow", Slo(1.5)), RequestClass("any", slack=60.0)
+PROMISED = Slo(0.2)
+FAST, SLOW, ANY = RequestClass("fast", PROMISED), RequestClass("slow", Slo(1.5)), RequestClass("any", slack=60.0)
 PATIENT = RequestClass("any", slack=1.85)  # with the table as long as callers wait in these tests
 TABLE = constructors.size_or_timeout(8, 0.125)
 
 
-def plan(*classes: RequestClass, slo: Slo | None = Slo(0.2), table: constructors.Policy = TABLE) -> Plan:
+def plan(*classes: RequestClass, slo: Slo | None = PROMISED, table: constructors.Policy = TABLE) -> Plan:
     return Plan(model="m", function="f", policy=PolicyDocument.of(table), slo=slo, classes=list(classes))
 
 

@@ -34,9 +34,10 @@ from sluice.buffer_service.route_functions import RouteFunctions
 from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
 from sluice.buffer_service.routing import SizeClasses
 from sluice.buffer_service.store import QueueLost, Released
+from sluice.buffer_service.told import Classes
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
-from tests.buffer_service.simulation import BESIDE, CLOCK, FAULTS, OF_WORKERS, SIZES, STRANGER, World, simulate
+from tests.buffer_service.simulation import BESIDE, CLASSES, CLOCK, FAULTS, OF_WORKERS, SIZES, STRANGER, World, simulate
 
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
@@ -67,7 +68,7 @@ def _seen(world: World) -> set[Any]:
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, 200, 413, 429, 500, 502, 504}
+    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, CLASSES, 200, 413, 429, 500, 502, 504}
     wanted |= {"QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
@@ -154,6 +155,10 @@ def _makes_young_again_what_is_taken_back(take_back: Any) -> Any:
 
 def _believes_who_came_after_now(oldest: Any) -> Any:
     return lambda batcher, now: batcher._waiting[0][0] if batcher._waiting else now
+
+
+def _puts_who_has_a_slack_behind_all_others(next_one: Any) -> Any:
+    return lambda batcher: batcher._waiting.popleft() if batcher._waiting else next_one(batcher)
 
 
 def _forgets_what_a_failed_call_brought(failed: Any) -> Any:
@@ -262,6 +267,13 @@ DEFECTS: dict[str, Plant] = {
     "does not say that members were taken": _patched(Dispatcher, "_settle", lambda settle: lambda dispatcher, adopted: None),
     "forgets the size of who moves": _patched(
         RouteState, "_move_on", lambda _: lambda s, batch, part: batch.moving.extend(map(encode_member, part.items))
+    ),
+    "forgets the slack of who comes": _patched(
+        RouteState, "came", lambda f: lambda s, now, item, told: f(s, now, item, told._replace(slack=0.0))
+    ),
+    "puts who has a slack behind all others": _patched(Batcher, "_next", _puts_who_has_a_slack_behind_all_others),
+    "gives another slack than the class has": _patched(
+        Classes, "of", lambda f: lambda classes, *said: (told := f(classes, *said))._replace(slack=told.slack * 1.01)
     ),
     "records no sizes": _patched(RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), sizes=())),
     "takes the next route where a size is as large as the bound": _patched(
@@ -423,6 +435,14 @@ SCRIPT_DEFECTS = {
     "names every life alike": ("{ redis.call('GET', KEYS[8]),", "{ 'x',"),
     "records no sizes": ("if #ARGV[11] >= first_size then", "if false then"),
     "records the sizes of others": ("local first_size = 4 * (#ARGV - argument) + 1", "local first_size = 4 * accepted + 1"),
+    "puts who has a slack behind all others": ("tonumber(begins) < tonumber(arrived[i])", "false"),
+    "gives who has a slack none": (
+        "math.min(oldest, tonumber(first[2]))",
+        "math.min(oldest, tonumber(first[2]) - slack_of(first[1]))",
+    ),
+    "keeps who has a slack and has gone": ("index = redis.call('ZREM', KEYS[12], ARGV[argument]) == 1", "index = nil"),
+    "has a free server wait for a slack": ("if hold == 0 or now >=", "if now >="),
+    "counts nobody behind who is urgent": ("redis.call('ZCOUNT', KEYS[12], stamp, '+inf')", "0"),
     "records what is moved": ("if accepted > 0 and kept > 0 then", "kept = 100000 if accepted > 0 then"),
 }
 
