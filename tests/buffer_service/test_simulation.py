@@ -31,7 +31,9 @@ from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_functions import RouteFunctions
-from sluice.buffer_service.route_state import IDLE, NEVER, RETIRED, RouteState
+from sluice.buffer_service.route_instructions import NEVER
+from sluice.buffer_service.route_life import RETIRED
+from sluice.buffer_service.route_state import IDLE, RouteState
 from sluice.buffer_service.routing import SizeClasses
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.lambda_fn.contract import Answer
