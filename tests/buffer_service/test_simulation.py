@@ -43,6 +43,7 @@ from tests.buffer_service.simulation import BESIDE, CLOCK, FAULTS, OF_WORKERS, S
 SEEDS = 1500
 AT_MOST = 600  # seeds within which a planted defect is found
 REPLAYED = 100
+ONCE_WRONG = [38613]  # seeds beyond these that found a defect: a clock set back, then forward beyond a lease, under a slow store
 PARTS = [part if part < 1 else pytest.param(part, marks=pytest.mark.full) for part in range(10)]
 
 
@@ -51,6 +52,11 @@ def test_whatever_goes_wrong_everybody_gets_his_own_answer_once_and_nobody_waits
     for seed in range(part, SEEDS, 10):
         world = simulate(seed)
         assert not world.wrong, f"python -m tests.buffer_service.simulation {seed}: {world.wrong[0]}"
+
+
+@pytest.mark.parametrize("seed", ONCE_WRONG)
+def test_what_a_seed_found_once_is_mended(seed):
+    assert not simulate(seed).wrong
 
 
 def _seen(world: World) -> set[Any]:
