@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.queue_state import QueueState
-from sluice.buffer_service.route_state import Instructions, RouteState
+from sluice.buffer_service.route_instructions import Instructions
+from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.routing import Router
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, Store

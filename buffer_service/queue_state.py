@@ -19,8 +19,9 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
 
 in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
-nobody: perhaps the store was away, and all others are about to be heard of. Ties: a lease that ends now still holds; of
-members lost together the oldest is first, of those equally old the one whose batch left first.
+nobody: perhaps the store was away, and all others are about to be heard of; nor does who was heard of after now, as nobody knows
+how long ago that was. Ties: a lease that ends now still holds; of members lost together the oldest is first, of those equally old
+the one whose batch left first.
 
 The clock may be set back, or a replica whose clock is behind may take over. Nobody arrived after now and nobody was heard of after
 now: as soon as the head of the queue is dated after now, all that wait are dated now; an owner of batches in flight whom a sweep
@@ -150,8 +151,8 @@ class QueueState:
 
     def _sweep(self, batcher: Batcher[bytes], process: str, serving: Sequence[str], limits: Limits, now: float) -> list[bytes]:
         """Renew the lease of ``process``; put what nobody serves back to the head; return what was lost too often."""
+        judges = process in self.seen and self.seen[process] <= now <= self.seen[process] + limits.lease
         self._date_owners(now)
-        judges = process in self.seen and now <= self.seen[process] + limits.lease
         self.seen[process] = now
         held = set(serving)
         batches = [

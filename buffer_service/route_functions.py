@@ -11,8 +11,9 @@ a batch.
                                             or later one of which a worker crashed and is not back
 
 A function whose circuit is open, and which would be tried, comes after those that are well. From the table of an elastic function
-that takes nothing, nothing is taken while another function is asked, for nothing would bound what that one gets in its place; but
-one batch where it is to be tried.
+that takes nothing, nothing is taken while another function is asked and its table ends the wait, for nothing would bound what that
+one gets in its place; but one batch where it is to be tried. Where no other table ends the wait at the length that the queue has,
+the queue reads this one all the same (``policy.decide``), and its batch goes to a function that is asked.
 """
 
 from __future__ import annotations

@@ -11,21 +11,11 @@ them what is to be done. The same facts give the same instructions.
     sent, moved                   how a message to another process, and a move to another route, ended
     follow, retire, leave         the plan has another table or function; has this route no more; the process ends
 
-The life of a route is this table; a fact that is not in the row of the state is an error, all others leave the state as it is.
-
-    state       retire      nobody waits    follow      leave       said goodbye    meanwhile
-    --------    --------    ------------    --------    --------    ------------    --------------------------------------------
-    SERVING     RETIRING    -               SERVING     LEAVING     -               batches are served
-    RETIRING    -           DRAINED         SERVING     CLEARING    -               the queue holds nobody, batches are moved
-    DRAINED     -           -               -           CLEARING    -               nobody waits at it; it only has to leave
-    LEAVING     -           -               -           -           CLOSED          as before while callers wait, then no new ones
-    CLEARING    -           -               -           -           CLOSED          who came is called; batches are moved
-    CLOSED      -           -               -           -           -               the lease is given up
-
-``nobody waits`` and ``said goodbye`` are facts that the state finds itself: the first when the queue is empty, no caller here is at
-it, and nothing of it is under way here; the second when a call that names no batch was answered, or failed, while leaving. Who
-leaves does not count on others to serve his callers, as they may follow another plan already: he takes batches as before until
-none of his callers is at the queue, none after that, and says goodbye when those under way have ended.
+The life of a route is the table of ``route_life.py``. That nobody waits, and that goodbye was said, are facts that the state finds
+itself: the first when the queue is empty, no caller here is at it, and nothing of it is under way here; the second when a call that
+names no batch was answered, or failed, while leaving. Who leaves does not count on others to serve his callers, as they may follow
+another plan already: he takes batches as before until none of his callers is at the queue, none after that, and says goodbye when
+those under way have ended.
 
 Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
 shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
@@ -57,9 +47,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from itertools import accumulate
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -81,6 +69,19 @@ from sluice.buffer_service.members import (
 )
 from sluice.buffer_service.route_admission import RouteAdmission
 from sluice.buffer_service.route_functions import RouteFunctions, Suspension
+from sluice.buffer_service.route_instructions import (
+    AT_ONCE,
+    NEVER,
+    Adopted,
+    Adoption,
+    Call,
+    Instructions,
+    Invocation,
+    Message,
+    Move,
+    Refusal,
+)
+from sluice.buffer_service.route_life import ENDING, LIVES, RETIRED, Fact, Life
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item, failed
@@ -105,40 +106,6 @@ AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where server
 SHUT = Draining("this process is shutting down, and takes no more requests")
 TOLD = ""
 """The queue of a caller whose answer is at hand; no queue has this name."""
-AT_ONCE, NEVER = -math.inf, math.inf
-
-
-class Life(Enum):
-    """The states of a route; the table is in this module's opening."""
-
-    SERVING = auto()
-    RETIRING = auto()
-    DRAINED = auto()
-    LEAVING = auto()
-    CLEARING = auto()
-    CLOSED = auto()
-
-
-class Fact(Enum):
-    """What moves a route from one state of its life to another."""
-
-    RETIRE = auto()
-    NOBODY_WAITS = auto()
-    FOLLOW = auto()
-    LEAVE = auto()
-    SAID_GOODBYE = auto()
-
-
-LIVES: dict[Life, dict[Fact, Life]] = {
-    Life.SERVING: {Fact.RETIRE: Life.RETIRING, Fact.FOLLOW: Life.SERVING, Fact.LEAVE: Life.LEAVING},
-    Life.RETIRING: {Fact.NOBODY_WAITS: Life.DRAINED, Fact.FOLLOW: Life.SERVING, Fact.LEAVE: Life.CLEARING},
-    Life.DRAINED: {Fact.LEAVE: Life.CLEARING},
-    Life.LEAVING: {Fact.SAID_GOODBYE: Life.CLOSED},
-    Life.CLEARING: {Fact.SAID_GOODBYE: Life.CLOSED},
-    Life.CLOSED: {},
-}
-RETIRED = (Life.RETIRING, Life.DRAINED, Life.CLEARING)
-ENDING = (Life.LEAVING, Life.CLEARING)
 
 
 @dataclass(slots=True)
@@ -149,92 +116,6 @@ class Caller:
     item: Item
     came: float
     told: Told = NOTHING_TOLD
-
-
-class Call(NamedTuple):
-    """Tell the queue these events, after installing a table where one is given."""
-
-    install: Policy | None
-    events: Events
-
-
-class Invocation(NamedTuple):
-    """Ask a function for the answers to these items of a batch; ``model`` is what it calls them.
-
-    ``part`` numbers what is asked for of the batch. ``again``: it is asked because a call failed; ``avoid`` is the worker that
-    did, where others can be asked.
-    """
-
-    batch_id: str
-    function: str
-    model: str
-    items: list[Item]
-    part: int = 1
-    again: bool = False
-    avoid: str = ""
-
-
-class Refusal(NamedTuple):
-    """An error for a caller here."""
-
-    request_id: str
-    error: DispatchFailed
-
-
-class Message(NamedTuple):
-    """Answers for callers at another process, to be sent at ``due``; ``batch_id`` is ``""`` where no batch waits for that."""
-
-    process: str
-    answers: list[Answer]
-    batch_id: str
-    due: float = AT_ONCE
-    tried: int = 0
-
-
-class Move(NamedTuple):
-    """Members of a batch for other routes of the model."""
-
-    batch_id: str
-    members: list[bytes]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Adoption:
-    """Members that another route gives up; equal to itself alone, as one route may give the same members twice."""
-
-    members: list[bytes]
-
-
-class Adopted(NamedTuple):
-    """How an adoption ended: taken, but for those that were refused for want of room; or with an error, and some may be taken."""
-
-    adoption: Adoption
-    error: StoreUnavailable | None
-
-
-class Instructions(NamedTuple):
-    """What is to be done now, in this order.
-
-    ``tell`` are answers for callers here, ``log`` are lines with their level, ``unreadable`` says what was set aside. A turn is due
-    again at ``wake_at`` (s; ``inf``: at a fact). ``drained``: nobody waits at the retired route any more; ``closed``: its lease is
-    given up. ``queue_length`` is what the queue said, if it was heard of since the last turn. ``ended`` are batches that were asked
-    for and are under way no more.
-    """
-
-    call: Call | None
-    invoke: Sequence[Invocation]
-    send: Sequence[Message]
-    move: Sequence[Move]
-    adopted: Sequence[Adopted]
-    refuse: Sequence[Refusal]
-    tell: Sequence[Answer]
-    log: Sequence[tuple[int, str]]
-    unreadable: Sequence[str]
-    wake_at: float
-    drained: bool
-    closed: bool
-    queue_length: int | None
-    ended: Sequence[str]
 
 
 @dataclass(slots=True)

@@ -168,7 +168,8 @@ if n_serving >= 0 then
     serving[ARGV[argument]] = true
   end
   local heard = redis.call('ZSCORE', KEYS[5], process)
-  local judges = heard and now <= tonumber(heard) + tonumber(ARGV[5]) -- else the server may have been away, and all are late
+  -- else the server may have been away, and all are late; or its clock was set back, and nobody knows how late he is
+  local judges = heard and tonumber(heard) <= now and now <= tonumber(heard) + tonumber(ARGV[5])
   redis.call('ZADD', KEYS[5], stamp, process)
   local lost = {}
   local alive = {}

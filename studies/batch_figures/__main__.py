@@ -14,8 +14,7 @@ from .page import page
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.batch_figures`."""
     study_parser(__package__, description).parse_args(arguments)
-    study = compute()
-    publish("batch-figures", page(study), lambda: draw(study), LOOK)
+    publish(__package__, compute(), page, draw, LOOK)
 
 
 if __name__ == "__main__":

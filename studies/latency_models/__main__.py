@@ -17,8 +17,7 @@ from .results import Row, read, write
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.latency_models`."""
-    parser = study_parser(__package__, description)
-    parser.add_argument("--compute", action="store_true", help="simulate every setting anew first")
+    parser = study_parser(__package__, description, "simulate every setting anew first")
     parser.add_argument("--requests", type=int, help=f"a multiple of {N_BLOCKS}: a quick look, which writes nothing")
     options = parser.parse_args(arguments)
     if options.compute or options.requests:
@@ -27,8 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.requests:
             return
         write(found)
-    rows = read()
-    publish("latency-models", page(rows), lambda: draw(rows), LOOK)
+    publish(__package__, read(), page, draw, LOOK)
 
 
 def report(rows: Sequence[Row]) -> None:

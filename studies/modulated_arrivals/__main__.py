@@ -14,12 +14,9 @@ from .results import read, write
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.modulated_arrivals`."""
-    parser = study_parser(__package__, description)
-    parser.add_argument("--compute", action="store_true", help="make the data anew first, which takes half an hour")
-    if parser.parse_args(arguments).compute:
+    if study_parser(__package__, description, "make the data anew first, which takes half an hour").parse_args(arguments).compute:
         write(list(compute(N_RUNS, N_REQUESTS)))
-    rows = read()
-    publish("modulated-arrivals", page(rows), lambda: draw(rows), LOOK)
+    publish(__package__, read(), page, draw, LOOK)
 
 
 if __name__ == "__main__":

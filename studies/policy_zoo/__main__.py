@@ -16,16 +16,14 @@ from .results import Row, read, write
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.policy_zoo`."""
-    parser = study_parser(__package__, description)
-    parser.add_argument("--compute", action="store_true", help="run the traces anew first")
+    parser = study_parser(__package__, description, "run the traces anew first")
     parser.add_argument("folder", nargs="?", type=Path, help="where the traces are that the project does not ship")
     options = parser.parse_args(arguments)
     if options.folder is not None and not options.compute:
         parser.error("a folder of traces is read with --compute alone")
     if options.compute:
         write(computed(read(), options.folder))
-    rows = read()
-    publish("policy-zoo", page(rows), lambda: draw(rows), LOOK)
+    publish(__package__, read(), page, draw, LOOK)
 
 
 def computed(rows: Sequence[Row], folder: Path | None) -> Sequence[Row]:

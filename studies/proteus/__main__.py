@@ -39,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return  # what is kept is of the whole study
         kept.mkdir(parents=True, exist_ok=True)
         write(study, kept)
-    study = read(kept)
-    publish("proteus", page(study), lambda: draw(study), LOOK, out)
+    publish(__package__, read(kept), page, draw, LOOK, out)
 
 
 def _parser() -> argparse.ArgumentParser:

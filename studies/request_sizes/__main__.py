@@ -14,12 +14,9 @@ from .results import read, write
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.request_sizes`."""
-    parser = study_parser(__package__, description)
-    parser.add_argument("--compute", action="store_true", help="plan and run every cell anew first")
-    if parser.parse_args(arguments).compute:
+    if study_parser(__package__, description, "plan and run every cell anew first").parse_args(arguments).compute:
         write(compute())
-    rows = read()
-    publish("request-sizes", page(rows), lambda: draw(rows), LOOK)
+    publish(__package__, read(), page, draw, LOOK)
 
 
 if __name__ == "__main__":

@@ -19,15 +19,12 @@ ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREAD
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.search_scaling`."""
-    parser = study_parser(__package__, description)
-    parser.add_argument("--compute", action="store_true", help="measure anew first, in a process that has one core")
-    if parser.parse_args(arguments).compute:
+    if study_parser(__package__, description, "measure anew first, in a process that has one core").parse_args(arguments).compute:
         if not ONE_CORE.items() <= os.environ.items():  # numpy reads them as it is imported
             again = [sys.executable, "-m", __package__, "--compute"]
             raise SystemExit(subprocess.run(again, env={**os.environ, **ONE_CORE}, check=False).returncode)
         write(compute())
-    study = read()
-    publish("search-scaling", page(study), lambda: draw(study), LOOK)
+    publish(__package__, read(), page, draw, LOOK)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,9 @@ from .results import read, write
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.smdp_figures`."""
-    parser = study_parser(__package__, description)
-    parser.add_argument("--compute", action="store_true", help="solve everything anew first")
-    if parser.parse_args(arguments).compute:
+    if study_parser(__package__, description, "solve everything anew first").parse_args(arguments).compute:
         write(compute())
-    study = read()
-    publish("smdp-figures", page(study), lambda: draw(study), LOOK)
+    publish(__package__, read(), page, draw, LOOK)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class QueueInWords:
         return wrong
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
-        judges = now <= self.heard.get(process, -float("inf")) + limits.lease
+        judges = 0 <= now - self.heard.get(process, float("inf")) <= limits.lease
         self.heard[process] = now
         for owner in {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}:
             if self.heard.get(owner, now) > now:  # by a clock that was set back since

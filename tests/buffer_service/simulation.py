@@ -31,7 +31,7 @@ from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import deliver
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.route_state import Invocation
+from sluice.buffer_service.route_instructions import Invocation
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Events, Limits, Outcome, QueueLost, queue_name
 from sluice.buffer_service.telemetry import Telemetry

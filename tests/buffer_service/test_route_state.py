@@ -10,11 +10,13 @@ import pytest
 from sluice.batching import policy as constructors
 from sluice.batching.documents import PolicyDocument, Route
 from sluice.batching.errors import Draining, QueueFull, StoreUnavailable
-from sluice.buffer_service import route_state
+from sluice.buffer_service import route_life, route_state
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.members import encode_member, member_id
 from sluice.buffer_service.redis_servers import Away
-from sluice.buffer_service.route_state import LARGEST_CALL, LIVES, NEVER, RETRY, SENDINGS, TOLD, Caller, Fact, Life, RouteState
+from sluice.buffer_service.route_instructions import NEVER
+from sluice.buffer_service.route_life import LIVES, Fact, Life
+from sluice.buffer_service.route_state import LARGEST_CALL, RETRY, SENDINGS, TOLD, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
 from sluice.lambda_fn.contract import Answer, Item
 
@@ -83,6 +85,8 @@ STATES = [
     "route_functions",
     "route_admission",
     "told",
+    "route_instructions",
+    "route_life",
 ]
 
 
@@ -99,7 +103,7 @@ def test_a_state_imports_no_clock_no_loop_and_no_network(name):
 
 
 def test_the_table_of_lives_is_the_one_that_is_drawn():
-    header, _, *rows = [line.split() for line in route_state.__doc__.split("    state  ")[1].split("\n\n")[0].splitlines()]
+    header, _, *rows = [line.split() for line in route_life.__doc__.split("    state  ")[1].split("\n\n")[0].splitlines()]
     assert header[:3] == ["retire", "nobody", "waits"]
     facts = [Fact.RETIRE, Fact.NOBODY_WAITS, Fact.FOLLOW, Fact.LEAVE, Fact.SAID_GOODBYE]
     drawn = {

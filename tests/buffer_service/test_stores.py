@@ -390,6 +390,18 @@ async def test_a_lease_of_the_future_ends_a_lease_after_it_is_seen(open_store, m
     assert again.members == lost.members
 
 
+async def test_who_was_heard_of_before_the_clock_was_set_back_judges_nobody_when_he_comes_again(open_store, model):
+    serves, judges = (open_store(name).queue(model, Limits(lease=1.0)) for name in (A, B))
+    await serves.install(GREEDY)
+    for queue in (serves, judges):
+        await queue.advance(Events(serving=[]), now=1000.0)
+    [batch] = (await serves.advance(Events([member(1)]), now=1000.0)).batches
+    await serves.advance(Events(serving=[batch.batch_id]), now=990.0)
+    assert (await judges.advance(Events(serving=[]), now=992.0)).batches == []  # the clock was set forward beyond the lease
+    await serves.advance(Events(serving=[batch.batch_id]), now=992.1)
+    assert (await judges.advance(Events(serving=[]), now=992.2)).batches == []
+
+
 async def test_a_clock_that_jumps_by_an_hour_takes_no_batch_from_who_serves_it(open_store, model):
     queues = [open_store(name).queue(model, Limits(lease=1.0)) for name in (A, B, "cccccccc")]
     await queues[0].install(constructors.greedy(1, servers=3))

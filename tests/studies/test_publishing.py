@@ -57,23 +57,28 @@ def test_a_study_that_there_is_none_of_is_refused_with_those_that_there_are() ->
         make(["policy"])
 
 
-def drawn() -> Figures:
+def page(title: str) -> str:
+    """A page of a line."""
+    return f"# {title}\n"
+
+
+def drawn(title: str) -> Figures:
     """A small figure."""
     figure = Figure((2, 1))
-    figure.subplots().plot([0, 1], [1, 0], label="a")
+    figure.subplots().plot([0, 1], [1, 0], label=title)
     return {"small.svg": figure}
 
 
 def test_a_page_published_again_is_the_same_to_the_byte_and_has_no_date(tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        publish("small", "# Small\n", drawn, look("small"), tmp_path / folder)
+        publish("studies.a_small_one", "Small", page, drawn, look("small"), tmp_path / folder)
     one, two = ((tmp_path / folder / "figures" / "small.svg").read_bytes() for folder in ("one", "two"))
     assert one == two
     assert b"<dc:date>" not in one
-    assert (tmp_path / "one" / "small.md").read_text(encoding="utf-8") == "# Small\n"
+    assert (tmp_path / "one" / "a-small-one.md").read_text(encoding="utf-8") == "# Small\n"
 
 
 def test_a_study_leaves_the_settings_of_matplotlib_as_they_were(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
-    publish("small", "", drawn, look("small", grid=False), tmp_path)
+    publish("studies.small", "Small", page, drawn, look("small", grid=False), tmp_path)
     assert dict(matplotlib.rcParams) == before
