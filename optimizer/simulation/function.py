@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sluice.batching.documents import ServiceProfile
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import Billing, invocation_costs
 from sluice.optimizer.service.by_size import service_times_under
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.deployment import Deployment, Environments
+from sluice.optimizer.simulation.deployment import Beside, Deployment, Environments
 from sluice.optimizer.simulation.schedule import Schedule
 
 LARGEST_BATCH = 128
@@ -58,6 +59,20 @@ class Function:
         return replace(self, memory_mb=memory_mb)
 
     @property
+    def name(self) -> str:
+        """As a plan names it."""
+        return self.profile.function.replace(PLACEHOLDER, str(self.memory_mb))
+
+    def called(self, name: str) -> Function | None:
+        """The same function at the memory size that the name tells; ``None`` where it is called so at none."""
+        before, placeholder, after = self.profile.function.partition(PLACEHOLDER)
+        if not placeholder:
+            return self if name == before else None
+        size = name[len(before) : len(name) - len(after)]
+        found = size.isdecimal() and name == self.profile.function.replace(PLACEHOLDER, size)
+        return self.at(int(size)) if found else None
+
+    @property
     def platform(self) -> Environments | None:
         """How its environments run, with the INIT of its memory size."""
         init = self.profile.init.get(self.memory_mb)
@@ -65,6 +80,10 @@ class Function:
             return self.environments
         return replace(self.environments, init_duration=init.mean)
 
-    def under(self, policy: Policy | Schedule) -> Deployment:
-        """The function behind a buffer with elastic tables."""
-        return Deployment(policy, self.service, environments=self.platform, billing=self.billing)
+    def under(self, policy: Policy | Schedule, beside: Sequence[Beside] = ()) -> Deployment:
+        """The function behind a buffer with elastic tables, and what stands beside it."""
+        return Deployment(policy, self.service, self.platform, function=self.name, beside=beside, billing=self.billing)
+
+    def beside(self, policy: Policy) -> Beside:
+        """The function behind an elastic table beside others."""
+        return Beside(policy, self.service, self.platform, function=self.name)
