@@ -27,11 +27,11 @@ from sluice.optimizer.recommend.last_moment import last_moment_beside, seconds_t
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost, simulate_overflow
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.recommend.simulated_setting import surely_keeps
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Beside
 from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.simulation.statistics import surely_keeps
 
 MOST_SIMULATED = 1 << 25  # requests in all, some seconds
 SEARCHED = 1 << 17  # requests of a run

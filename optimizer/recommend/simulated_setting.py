@@ -20,6 +20,7 @@ from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.event_loop import SimulationResult
+from sluice.optimizer.simulation.statistics import surely_keeps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -110,13 +111,6 @@ class SimulatedSetting:
         """Whether every SLO is surely kept, since one as tight of those simulated is."""
         kept = [slo for v, slo in zip(self.violations, self.slos, strict=True) if self.settled and surely_keeps(v, slo)]
         return all(any(k.latency <= slo.latency and k.percentile >= slo.percentile for k in kept) for slo in slos)
-
-
-def surely_keeps(violations: Estimate, slo: Slo) -> bool | None:
-    """Whether the share of violations is surely within what the SLO allows, surely beyond (``False``), or neither."""
-    if violations.high <= slo.error_budget:
-        return True
-    return False if violations.low > slo.error_budget else None
 
 
 def estimates(run: SimulationResult, slos: tuple[Slo, ...], confidence: float, blocks: int) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon
 from sluice.optimizer.recommend.offers import WorkerOffer
-from sluice.optimizer.recommend.simulated_setting import surely_keeps
 from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.statistics import surely_keeps
 
 HOLDS = 9  # timeouts tried
 

@@ -122,6 +122,7 @@ def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
         "violations": [estimate_document(run.violations(k)) for k in range(len(slos))],
         "violation_ratios": [run.violation_ratio(k) for k in range(len(slos))],
         "keeps_slos": run.keeps(slos),
+        "surely_keeps_slos": run.surely_keeps(slos),
         "answered": run.answered,
         "dropped": run.dropped,
         "unanswered": run.unanswered,

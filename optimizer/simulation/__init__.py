@@ -17,7 +17,7 @@ from sluice.optimizer.simulation.event_loop import SimulationResult, simulate, s
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
 from sluice.optimizer.simulation.sized_run import SizedQueue, SizedRun, simulate_sizes
-from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics, cheapest_kept
+from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics, cheapest_kept, cheapest_perhaps_kept
 from sluice.optimizer.simulation.streaming import simulate_deployments
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "SizedRun",
     "TraceArrivals",
     "cheapest_kept",
+    "cheapest_perhaps_kept",
     "mmpp2",
     "poisson",
     "service_times",

@@ -180,6 +180,14 @@ class RunStatistics:
         """Whether of all arrivals no more were late than the SLOs allow; their latencies are those asked for, in their order."""
         return all(self.violation_ratio(k) <= slo.error_budget for k, slo in enumerate(slos))
 
+    def surely_keeps(self, slos: Sequence[Slo]) -> bool | None:
+        """Whether all SLOs are surely kept, as the intervals of the violations have it, surely not, or neither.
+
+        What was not kept in the run itself, its beginning included, is not surely kept.
+        """
+        verdicts = [surely_keeps(self.violations(k), slo) for k, slo in enumerate(slos)]
+        return False if False in verdicts else None if None in verdicts or not self.keeps(slos) else True
+
     @property
     def span(self) -> float:
         """Seconds from the first arrival to the last arrival or answer."""
@@ -190,10 +198,25 @@ class RunStatistics:
         return np.asarray(self._tally.in_time[k])
 
 
+def surely_keeps(violations: Estimate, slo: Slo) -> bool | None:
+    """Whether the share of violations is surely within what the SLO allows, surely beyond (``False``), or neither."""
+    if violations.high <= slo.error_budget:
+        return True
+    return False if violations.low > slo.error_budget else None
+
+
 def cheapest_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
-    """The run of least cost that keeps all SLOs, by name; ``None`` where none does, or there is no SLO."""
-    kept = [name for name, run in runs.items() if slos and run.keeps(slos)]
-    return min(kept, key=lambda name: runs[name].cost.per_request, default=None)
+    """The run of least cost that surely keeps all SLOs, by name; ``None`` where none does, or there is no SLO."""
+    return _cheapest({name: run for name, run in runs.items() if slos and run.surely_keeps(slos) is True})
+
+
+def cheapest_perhaps_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
+    """The run of least cost that may keep all SLOs, as far as its intervals tell; ``None`` where none may, or there is no SLO."""
+    return _cheapest({name: run for name, run in runs.items() if slos and run.surely_keeps(slos) is not False})
+
+
+def _cheapest(runs: Mapping[str, RunStatistics]) -> str | None:
+    return min(runs, key=lambda name: runs[name].cost.per_request, default=None)
 
 
 class Statistics:

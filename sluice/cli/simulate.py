@@ -20,7 +20,7 @@ from sluice.optimizer.baselines import USAGE, Situation, named_deployments
 from sluice.optimizer.recommend.words import promised
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
-from sluice.optimizer.simulation import Estimate, RunStatistics, cheapest_kept, simulate_deployments
+from sluice.optimizer.simulation import Estimate, RunStatistics, cheapest_kept, cheapest_perhaps_kept, simulate_deployments
 
 BINS = 60
 
@@ -96,17 +96,32 @@ def command(
                 "refused": refused,
                 "notes": notes,
                 "winner": winner,
+                "perhaps": cheapest_perhaps_kept(runs, slos),
                 "prices": prices_document(prices),
             }
         )
         return
     output.stdout.print(_table(runs, slos, f"{run.n_requests} requests, {rate:.4g}/s"))
-    if slos and winner is None:
-        output.stdout.print("None of these keeps the SLO.")
-    elif winner is not None:
-        usd = per_million(runs[winner].cost.per_request)
-        output.stdout.print(f"Cheapest that keeps the SLO: {winner}, {usd} USD per million requests.", highlight=False)
+    for sentence in _verdict(runs, slos):
+        output.stdout.print(sentence, highlight=False)
     output.stdout.print(priced(prices))
+
+
+def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator[str]:
+    """Which of the policies surely keeps the SLOs at least cost, and which cheaper one might, in words."""
+    if not slos:
+        return
+    surely, perhaps = cheapest_kept(runs, slos), cheapest_perhaps_kept(runs, slos)
+    if surely is not None:
+        usd = per_million(runs[surely].cost.per_request)
+        yield f"Cheapest that surely keeps the SLO: {surely}, {usd} USD per million requests."
+    else:
+        yield "None of these keeps the SLO." if perhaps is None else "None of these surely keeps the SLO."
+    if perhaps is not None and perhaps != surely:
+        run = runs[perhaps]
+        late = [run.violations(k) for k in range(len(slos))]
+        shares = " and ".join(f"{100 * of.value:.3g} % are late, {100 * of.low:.3g} to {100 * of.high:.3g} %" for of in late)
+        yield f"Might keep it: {perhaps}, {per_million(run.cost.per_request)} USD; {shares}; more requests would tell."
 
 
 def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -> Table:
