@@ -11,8 +11,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sluice.batching.documents import Plan
+from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
+from sluice.batching.policy import INF
 from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
 from sluice.optimizer.baselines.functions import (
     last_moment,
@@ -28,6 +29,7 @@ from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
 from sluice.optimizer.baselines.situation import Situation
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
 from sluice.optimizer.simulation.deployment import Deployment, Overflow
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
 from sluice.optimizer.smdp import PhaseTables
 
 FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
@@ -157,21 +159,43 @@ def named(text: str, of: Situation) -> Deployment:
     return policy.make(of, *numbers)
 
 
-def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment:
-    """What a plan of one queue does, or tables by phase, which swap as the arrivals of the run have the phase guessed."""
+def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment | SizedDeployment:
+    """What a plan does, of one queue or of one for each size class; or tables by phase, which swap as the phase is guessed.
+
+    Guessed from the arrivals of the run.
+
+    Raises
+    ------
+    InvalidInput
+        Routes by shares; queues by size and no sizes of the requests; functions beside one another.
+    """
     if isinstance(plan, PhaseTables):
         return of.offer.under(plan.schedule(of.times))
-    if plan.policy is None:
-        allowed = "none: a plan of one queue; fleets are `sluice fleet`'s, size classes `sluice recommend --trace`'s"
-        raise InvalidInput(f"{source}: routes", len(plan.routes), allowed)
-    policy = plan.policy.policy()
-    if policy.servers is not None and not plan.beside:
+    allowed = "none: a plan of one queue, or of queues by size; fleets are `sluice fleet`'s"
+    require(plan.policy is not None or plan.size is not None, f"{source}: routes", len(plan.routes), allowed)
+    routes = plan.all_routes
+    if plan.policy is not None:
+        return _queue(routes[0], plan.memory_mb, of, source)
+    ends = [INF if route.up_to is None else route.up_to for route in routes]
+    queues = [
+        SizedQueue(up_to, _queue(route, plan.memory_mb, of, f"{source}: routes.{route.name}", (above, up_to)))
+        for route, above, up_to in zip(routes, [-1.0, *ends], ends, strict=False)
+    ]
+    return SizedDeployment(queues)
+
+
+def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, sizes: tuple[float, float] | None = None) -> Deployment:
+    """One queue of a plan, which may be that of the requests larger than the one of ``sizes`` and at most the other."""
+    policy = route.policy.policy()
+    if policy.servers is not None and not route.beside:
         return of.offer.under(policy)
-    function = of.function() if plan.memory_mb is None else of.any_function.at(plan.memory_mb)
-    if not plan.beside:
+    function = of.function_named(route.function, memory_mb)
+    if sizes is not None:
+        function = function.between(*sizes)
+    if not route.beside:
         return function.under(policy)
     allowed = "one function beside workers; other functions beside one another are not simulated"
-    tables = [beside.policy.policy() for beside in plan.beside]
+    tables = [beside.policy.policy() for beside in route.beside]
     simulated = policy.servers is not None and len(tables) == 1 and tables[0].servers is None
     require(simulated, f"{source}: beside", len(tables), allowed)
     return of.offer.under(policy, overflow=Overflow(tables[0], function.service, function.platform), billing=function.billing)
@@ -179,7 +203,7 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
 
 def named_deployments(
     texts: Sequence[str], of: Situation, plans: Mapping[str, Plan | PhaseTables] = MappingProxyType({})
-) -> tuple[dict[str, Deployment], dict[str, str]]:
+) -> tuple[dict[str, Deployment | SizedDeployment], dict[str, str]]:
     """What is named, ``all`` among the names; and why some of all policies cannot be had.
 
     Parameters
@@ -192,7 +216,7 @@ def named_deployments(
     SluiceError
         From a policy that was named by itself, or where none of all can be had.
     """
-    deployments: dict[str, Deployment] = {}
+    deployments: dict[str, Deployment | SizedDeployment] = {}
     refused: dict[str, str] = {}
     errors: list[SluiceError] = []
     for text in dict.fromkeys(text for given in texts for text in (all_names() if given == "all" else [given])):

@@ -12,13 +12,23 @@ import numpy as np
 
 from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.errors import require
-from sluice.optimizer.arrays import Array, Counts
-from sluice.optimizer.billing.cost import BatchCost, predict_cost
-from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, estimate_ratio, share_of_blocks
+from sluice.optimizer.arrays import Array, Counts, Indices
+from sluice.optimizer.billing.cost import BatchCost, Billing, predict_cost
+from sluice.optimizer.service.by_size import MixedServiceTimes
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.batch_means import (
+    BLOCKS,
+    FEWEST_REQUESTS,
+    Estimate,
+    estimate_quantile_of_counts,
+    estimate_ratio,
+    share_of_blocks,
+)
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION
 from sluice.optimizer.simulation.queue_run import Progress
-from sluice.optimizer.simulation.tally import Tally, count, upper_edges
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment
+from sluice.optimizer.simulation.tally import Tally, count, largest_of, upper_edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +52,7 @@ class RunStatistics:
 
     Parameters
     ----------
+    deployment : Deployment or SizedDeployment
     latencies : tuple of float
         The latencies within which answers were counted, s.
     dropped : int
@@ -53,9 +64,11 @@ class RunStatistics:
     cost : BatchCost
         USD per answered request.
     series : Series or None
+    classes : tuple of RunStatistics
+        Of the queues of a ``SizedDeployment``, in their order, over the same span of time; else empty.
     """
 
-    deployment: Deployment
+    deployment: Deployment | SizedDeployment
     n_requests: int
     latencies: tuple[float, ...]
     dropped: int
@@ -66,6 +79,12 @@ class RunStatistics:
     series: Series | None
     _tally: Tally
     _length: int
+    classes: tuple[RunStatistics, ...] = ()
+
+    @property
+    def estimates(self) -> bool:
+        """Whether there are enough requests for estimates with their intervals; of a class there may not be."""
+        return self.n_requests >= FEWEST_REQUESTS
 
     @property
     def answered(self) -> int:
@@ -102,7 +121,9 @@ class RunStatistics:
     @property
     def worker_seconds(self) -> float:
         """Seconds of workers that were there, from the first arrival to the end."""
-        return self.deployment.schedule.server_seconds(self.start, self.end)
+        if isinstance(self.deployment, Deployment):
+            return self.deployment.schedule.server_seconds(self.start, self.end)
+        return sum(of.worker_seconds for of in self.classes)
 
     @property
     def utilisation(self) -> float | None:
@@ -129,6 +150,11 @@ class RunStatistics:
         seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
         counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
         return estimate_quantile_of_counts(counts, np.append(upper_edges()[seen], np.inf), quantile)
+
+    def share_within(self, latencies: Array) -> Array:
+        """Share of all arrivals that were answered within these seconds, to the width of a bin."""
+        answered = np.append(0, np.cumsum(self._tally.latencies.sum(axis=0)))
+        return np.asarray(answered[np.searchsorted(upper_edges(), latencies, side="right")] / self.n_requests)
 
     def violations(self, k: int = 0) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
@@ -159,20 +185,31 @@ def cheapest_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str
 
 
 class Statistics:
-    """Collects what a queue's progress says."""
+    """Collects what a queue's progress says.
 
-    def __init__(self, deployment: Deployment, n_requests: int, latencies: tuple[float, ...], edges: Array | None) -> None:
-        self._deployment = deployment
+    ``buffered``: the requests pass the buffer also where they go one by one, as it parts them into several queues.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment | SizedDeployment,
+        n_requests: int,
+        latencies: tuple[float, ...],
+        edges: Array | None,
+        buffered: bool = False,
+    ) -> None:
+        self._deployment, self._buffered = deployment, buffered
         self._n_requests, self._latencies, self._edges = n_requests, latencies, edges
-        self._length = n_requests // (BLOCKS + 1)
+        self._length = max(1, n_requests // (BLOCKS + 1))
+        self._billed: float | None = None
         n_bins = 0 if edges is None else len(edges) - 1
         self._tally = Tally.empty(deployment.max_batch_size, len(latencies), n_bins)
         self._fed = 0  # requests that came
         self._seen = 0  # those of them that left or were dropped
         self._start = self._end = np.nan
 
-    def add(self, progress: Progress) -> None:
-        """What another chunk led to."""
+    def add(self, progress: Progress, places: Indices | None = None) -> None:
+        """What another chunk led to; ``places`` are those of its arrivals among all, unless no others came in between."""
         arrivals = progress.arrivals
         most = self._n_requests - self._seen
         require(len(arrivals) <= most, "arrivals", len(arrivals), f"at most {most}, as {self._n_requests} requests were announced")
@@ -184,7 +221,7 @@ class Statistics:
             arrivals,
             progress.n_waited,
             progress.batches,
-            self._seen,
+            np.arange(self._seen, self._seen + len(arrivals)) if places is None else places,
             counted_from,
             self._length,
             np.array(self._latencies),
@@ -193,10 +230,18 @@ class Statistics:
         )
         self._seen += progress.n_left
         self._fed += len(arrivals) - progress.n_waited
+        self._start = min(self._start, float(arrivals[0]))
         self._end = max(self._end, ended, float(arrivals[-1]))
+        if len(progress.sizes) and isinstance(self._deployment, Deployment) and self._deployment.function is not None:
+            self._billed = (self._billed or 0.0) + _billed(self._deployment.function, self._deployment.billing, progress)
 
-    def result(self) -> RunStatistics:
-        """When all is added."""
+    @property
+    def span(self) -> tuple[float, float]:
+        """The first arrival and the last arrival or answer so far, s."""
+        return self._start, self._end
+
+    def result(self, span: tuple[float, float] | None = None) -> RunStatistics:
+        """When all is added; ``span`` (s) is that of the run, where it is longer than from the first arrival to the last answer."""
         t = self._tally
         require(self._fed == self._n_requests, "arrivals", self._fed, f"the {self._n_requests} requests that were announced")
         series = None
@@ -209,18 +254,28 @@ class Statistics:
             self._latencies,
             self._seen - int(t.answered.sum()),
             self._n_requests - self._seen,
-            self._start,
-            self._end,
+            *(self.span if span is None else span),
             BatchCost(),
             series,
             t,
             self._length,
         )
-        return replace(run, cost=_cost(self._deployment, t, run.worker_seconds))
+        if not isinstance(self._deployment, Deployment):
+            return run
+        return replace(run, cost=_cost(self._deployment, t, run.worker_seconds, self._billed, self._buffered))
 
 
-def _cost(deployment: Deployment, tally: Tally, worker_seconds: float) -> BatchCost:
-    """USD per answered request."""
+def _billed(function: ServiceTimes, billing: Billing, progress: Progress) -> float:
+    """Mean billed seconds of all that the function served of it, by the members and the largest size of each batch."""
+    assert isinstance(function, MixedServiceTimes)
+    batches = progress.batches
+    here = batches.marks >= FUNCTION
+    largest = largest_of(progress.sizes, batches)[here]
+    return float(function.by_size.mean_billed(largest, batches.sizes[here], billing.step).sum())
+
+
+def _cost(deployment: Deployment, tally: Tally, worker_seconds: float, billed: float | None, buffered: bool) -> BatchCost:
+    """USD per answered request; ``billed`` are the function's seconds, where they are known better than by the size of batches."""
     sizes = np.arange(1, tally.sizes.shape[1])
     answered = max(1, int(tally.answered.sum()))
     by_workers = tally.sizes[0, 1:]
@@ -238,8 +293,11 @@ def _cost(deployment: Deployment, tally: Tally, worker_seconds: float) -> BatchC
         deployment.function,
         replace(deployment.billing, cold_start_probability=float(tally.sizes[COLD:].sum() / by_function.sum())),
         init_duration=0.0 if environments is None else environments.init_duration,
-        buffered=not (len(sizes) == 1 and not by_workers.any()),
+        buffered=buffered or not (len(sizes) == 1 and not by_workers.any()),
     )
+    if billed is not None:
+        gb_seconds = billed * deployment.function.memory_mb / 1024 / float(by_function @ sizes)
+        function = replace(function, compute=gb_seconds * deployment.billing.prices.gb_second(deployment.billing.architecture))
     part = float(by_function @ sizes) / answered
     terms = {name: part * usd for name, usd in function.terms().items()}
     return BatchCost(**{**terms, "machines": machines}, fixed_terms=function.fixed_terms)
