@@ -105,6 +105,19 @@ def test_predict_and_simulate_take_a_mix(sized: str, trace: str, document_of: Do
     assert simulated["cost"]["per_request"] == pytest.approx(predicted["cost"]["per_request"], rel=0.01)
 
 
+def test_the_way_through_the_buffer_is_added_to_every_latency_and_to_no_bill(sized: str, trace: str, document_of: Document) -> None:
+    ask = ("predict", "--poisson", "50", "--profile", sized, "--memory", "1769", "--sizes", trace, "--size-column", "tokens")
+    near, far = (document_of(*ask, "-b", "8", "-t", "0.1", "--buffer-overhead", seconds) for seconds in ("0", "0.02"))
+    for name, seconds in near["latency"].items():
+        assert far["latency"][name] == pytest.approx(seconds + 0.02, abs=2e-5)
+    assert far["cost"] == near["cost"]
+
+
+def test_what_a_buffer_cannot_take_is_refused(ask: tuple[str, ...], trace: str, exit_of: Run) -> None:
+    code, _, err = exit_of(*ask, "--sizes", trace, "--size-column", "tokens", "--buffer-overhead", "-1")
+    assert code == 2 and "--buffer-overhead: -1.0 is not allowed; allowed: a number of seconds >= 0" in err
+
+
 @pytest.fixture(scope="module")
 def plan(sized: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two classes, in tables of the same function and of workers."""
