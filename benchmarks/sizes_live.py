@@ -1,61 +1,157 @@
-"""Requests of different size before two workers that pad: one queue, and a queue for each class, simulated and live.
+"""Requests of different size before an encoder that pads, live: size classes, and one queue that batches whatever comes.
 
-The workers are sleepers, whose law of service times is known: a batch of b requests, the largest of size s, takes
-``INTERCEPT + (SLOPE + SIZE_SLOPE * s) * b`` seconds, long against what the buffer and the way to it take. Sizes are 1 to ``BOUND``
-with probability ``SHORT``, else up to ``LARGEST``; arrivals are Poisson. Every table takes up to ``BATCH_SIZE`` as soon as a
-worker is free: one queue before both workers, or the requests up to ``BOUND`` before one and the others before the other. The same
-arrivals and sizes are simulated by the law alone, and replayed to a real buffer and real workers over HTTP.
+The lengths are those of a real trace, a ``SHRUNK``-th of its tokens: plans are made for the first half of its requests, and the
+second half is sent, in its order. The encoder (``sluice.local.padded_encoder``) runs in the local Lambda, behind a buffer with its
+Redis, on this machine; what a batch of each size takes is measured first, and so is the way through the buffer, as what one request
+after the other takes beyond that. Arrivals are Poisson; every request has a body of its own length. Printed are what was predicted
+for the mix; what a simulation with the very arrivals and lengths comes to, which leaves out what chance does to so few; and what
+was measured, the cost by the durations that were billed. Last stands the simulation with all batches as much slower than in the
+profile as they were: other work on the machine moves that too, and what a prediction leaves out does not. It takes under two
+minutes. A sleeper of the encoder's law needs no core, and measures the way alone.
 
-``python -m benchmarks.sizes_live [--requests 500] [--rate 6]``
+``python -m benchmarks.sizes_live [--sleeper] [--seconds 32] [--rate 10] [--slo 0.5] [--headroom 0.1]``
 """
 
 from __future__ import annotations
 
 import argparse
-import heapq
-import sys
+import os
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from msgspec.structs import replace as replaced
 
-from benchmarks.buffer_throughput import wait_for
-from benchmarks.overload import child
-from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, write
-from sluice.batching.policy import greedy
-from sluice.lambda_fn.models.sleeper import Sleeper
+from sluice.batching import policy as policies
+from sluice.batching.documents import Plan, PolicyDocument, RequestSize, ServiceProfile, ServiceTime, Slo
+from sluice.batching.policy import Policy
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, replay, run
+from sluice.local.sized_body import bodies_of_sizes
+from sluice.local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing import default_prices
+from sluice.optimizer.recommend import FunctionSetting, Goal, Limits, Question, SizedAnswer, poisson, recommend_classes
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.last_moment import last_moment
+from sluice.optimizer.service import SizeMix
+from sluice.optimizer.simulation import Function, SizedDeployment, SizedQueue, simulate_sizes
+from sluice.optimizer.traces.trace import read_sizes
+from sluice.profiler.invocations import LambdaInvocations
+from sluice.profiler.samples import Sample
+from sluice.profiler.service_times import Sweep, measure_service_times
 
-Array = npt.NDArray[np.float64]
+TRACE = Path(__file__).parents[1] / "examples" / "traces" / "azure_llm_code_tokens.csv.gz"
+SHRUNK = 60
+MODEL, MEMORY = "padded-encoder", 1769
+FUNCTION = f"{MODEL}-{MEMORY}"
+SIZES, BATCHES = (8, 32, 64, 128), (1, 2, 4, 8)
+ENCODER = {"SLUICE_MODEL": "sluice.local.padded_encoder:PaddedEncoder"}
+LAW = {"INTERCEPT": 0.003, "SLOPE": 0.0005, "SIZE_SLOPE": 0.00036}  # s, s a request, s a request and token of the largest
+SLEEPER = {f"SLUICE_SLEEPER_{name}": str(seconds) for name, seconds in LAW.items()}
+SIZE = RequestSize("header")
+PROFILE_SECONDS, RUNS = 20.0, (5, 20)
+ALONE, GAP, SETTLING = 40, 0.1, 10  # requests that measure the way, s between them, those that do not count
+BodyOf = Callable[[float], bytes]
+WARM = 4  # environments that are started before
+SEED = 11
 
-INTERCEPT, SLOPE, SIZE_SLOPE = 0.04, 0.01, 0.001  # s, s a request, s a request and unit of size
-BATCH_SIZE = 8
-SHORT, BOUND, LARGEST = 0.7, 64, 256
-SEED = 5
-WORKER_PORTS, PORT = (18580, 18581), 18582
-LAW = Sleeper("ruler", INTERCEPT, SLOPE, SIZE_SLOPE)
+
+class Way(NamedTuple):
+    """A way to serve the requests: its plan, what is predicted (s, USD), and what is simulated, by the profile."""
+
+    plan: Plan
+    p95: float
+    cost: float
+    deployment: Callable[[ServiceProfile], SizedDeployment]
+
+
+class Measured(NamedTuple):
+    """p95 (s), USD per request, and seconds billed in all."""
+
+    p95: float
+    cost: float
+    billed: float
 
 
 def main() -> None:
-    """Print p95 of all requests, of the short and of the long, of both plans, simulated and measured."""
+    """Print p95 and cost of both ways: predicted, simulated on the requests that are sent, and measured."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument("--rate", type=float, default=6.0)
+    parser.add_argument("--sleeper", action="store_true")
+    parser.add_argument("--seconds", type=float, default=32.0)
+    parser.add_argument("--rate", type=float, default=10.0)
+    parser.add_argument("--slo", type=float, default=0.5)
+    parser.add_argument("--headroom", type=float, default=0.1)
     options = parser.parse_args()
+    lengths = np.ceil(read_sizes(TRACE) / SHRUNK)
+    known, ahead = lengths[: len(lengths) // 2], lengths[len(lengths) // 2 :]
     rng = np.random.default_rng(SEED)
-    times = np.cumsum(rng.exponential(1 / options.rate, options.requests))
-    short = rng.random(options.requests) < SHORT
-    sizes = np.where(short, rng.integers(1, BOUND + 1, len(short)), rng.integers(BOUND + 1, LARGEST + 1, len(short))).astype(float)
-    print("p95, ms      all             short           long            (simulated, measured)")
-    for name, plan in plans().items():
-        live = measured(plan, times, sizes)
-        assert live.answered.all(), live.messages
-        predicted = simulated(plan, times, sizes)
-        pairs = [(p95(predicted[of]), p95(live.latency[of])) for of in (short | ~short, short, ~short)]
-        print(f"{name:11s}  " + "  ".join(f"{a * 1000:6.0f}, {b * 1000:6.0f}" for a, b in pairs), flush=True)
+    times = np.cumsum(rng.exponential(1 / options.rate, int(options.seconds * options.rate)))
+    sizes = np.resize(ahead, len(times))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        log = stack.enter_context((folder / "log").open("wb"))
+        model = (SLEEPER if options.sleeper else ENCODER) | {"SLUICE_MODEL_NAME": MODEL}
+        cloud = stack.enter_context(lambda_process([{"name": FUNCTION, "memory_mb": MEMORY, "environment": model}]))
+        redis = stack.enter_context(RedisServer())
+        (plans := folder / "plans").mkdir()
+        buffer = stack.enter_context(buffer_process(redis.url, cloud.url, plans, log, log_level="warning"))
+        body = bodies_of_sizes(b'{"size": 1}', "size") if options.sleeper else bodies_of_sizes(b'{"tokens": [7]}', "tokens")
+        profile, way = profile_of(cloud, buffer, body)
+        question = Question(
+            poisson(options.rate),
+            profile,
+            (Slo(options.slo),),
+            limits=Limits(max_batch_size=max(BATCHES)),
+            goal=Goal(headroom=options.headroom),
+            mix=SizeMix.of(known),
+        )
+        ways = {"size classes": classes(recommend_classes(question), sizes), "one queue": one_queue(question, sizes)}
+        live = {name: measured(of.plan, buffer, cloud, body, times, sizes) for name, of in ways.items()}
+    print(f"{len(times)} requests, {options.rate:g}/s; the way through the buffer takes {1e3 * way:.1f} ms")
+    print(f"{'':26s} predicted   on these   measured   measured by: predicted, on these")
+    for name, of in ways.items():
+        show(name, of, live[name], profile, times, sizes)
+    saved = 1 - live["size classes"].cost / live["one queue"].cost
+    print(f"Measured, size classes cost {100 * saved:.1f} % less than one queue that batches without regard to size.")
+
+
+def show(name: str, of: Way, live: Measured, profile: ServiceProfile, times: Array, sizes: Array) -> None:
+    """p95 and cost: predicted, simulated on these requests, measured; the latter by both, p95 also by batches so slow."""
+
+    def simulated(by: ServiceProfile) -> Measured:
+        ran = simulate_sizes(of.deployment(by), times, sizes, np.random.default_rng(SEED))
+        seconds = ran.statistics.cost.compute * len(times) / default_prices().gb_second("x86_64") / (MEMORY / 1024)
+        return Measured(p95(ran.latency), ran.cost_per_request, seconds)
+
+    queues = of.deployment(profile).queues
+    print(f"{name}: " + ", ".join(f"lengths up to {queue.up_to:g} by {queue.deployment.max_batch_size}" for queue in queues))
+    here = simulated(profile)
+    slower = live.billed / here.billed
+    for what, predicted, on_these, seen, unit in (
+        ("p95, ms", of.p95, here.p95, live.p95, 1e3),
+        ("USD per million", of.cost, here.cost, live.cost, 1e6),
+    ):
+        values = " ".join(f"{unit * value:10.4g}" for value in (predicted, on_these, seen))
+        print(f"  {what:24s}{values}   {seen / predicted:13.3f} {seen / on_these:9.3f}")
+    as_slow = simulated(slowed(profile, slower)).p95
+    print(f"  batches took {slower:.3f} times what they took in the profile; p95 with such batches {1e3 * as_slow:.4g}, ", end="")
+    print(f"{live.p95 / as_slow:.3f}", flush=True)
+
+
+def slowed(profile: ServiceProfile, by: float) -> ServiceProfile:
+    """The same with all batches so many times as slow."""
+    points = []
+    for point in profile.points:
+        time = point.service_time
+        quantiles = [(q, by * seconds) for q, seconds in time.quantiles]
+        slow = ServiceTime(by * time.mean, quantiles, time.n)
+        points.append(replaced(point, service_time=slow, billed_duration=by * point.billed_duration))
+    return replaced(profile, points=points)
 
 
 def p95(latency: Array) -> float:
@@ -63,55 +159,76 @@ def p95(latency: Array) -> float:
     return float(np.percentile(latency, 95, method="inverted_cdf"))
 
 
-def plans() -> dict[str, Plan]:
-    """One queue before both workers, and a class before each."""
-    one, other = (f"http://127.0.0.1:{port}" for port in WORKER_PORTS)
-    both, alone = (PolicyDocument.of(greedy(BATCH_SIZE, servers=servers)) for servers in (2, 1))
-    told = RequestSize("header")
-    classes = [Route("short", one, alone, SHORT, up_to=BOUND), Route("long", other, alone, 1 - SHORT)]
-    return {
-        "one queue": Plan(model="ruler", function=f"{one},{other}", policy=both, size=told),
-        "two classes": Plan(model="ruler", routes=classes, size=told),
-    }
+def classes(answer: SizedAnswer, sizes: Array) -> Way:
+    """A queue for each size class."""
+    plan = answer.plan(MODEL, SIZE)
+
+    def deployment(profile: ServiceProfile) -> SizedDeployment:
+        by = replace(answer, question=replace(answer.question, profile=profile))
+        return by.deployment(SizeMix.of(sizes))
+
+    return Way(plan, answer.latency.percentile(95), answer.cost.per_request, deployment)
 
 
-def simulated(plan: Plan, times: Array, sizes: Array) -> Array:
-    """The latency of each request by the law, s: a batch leaves as soon as a worker is free, and takes who is there."""
-    latency = np.empty(len(times))
-    ends = [np.inf if route.up_to is None else route.up_to for route in plan.all_routes]
-    class_of = np.searchsorted(ends, sizes)
-    for place, route in enumerate(plan.all_routes):
-        here = np.flatnonzero(class_of == place)
-        free = [0.0] * (route.policy.servers or 1)
-        first = 0
-        while first < len(here):
-            start = max(heapq.heappop(free), times[here[first]])
-            last = min(first + BATCH_SIZE, int(np.searchsorted(times[here], start, side="right")))
-            batch = here[first:last]
-            end = start + LAW.service_time(len(batch), float(sizes[batch].max()))
-            latency[batch] = end - times[batch]
-            heapq.heappush(free, end)
-            first = last
-    return latency
+def one_queue(question: Question, sizes: Array) -> Way:
+    """Batches as large as the SLO allows, without regard to size."""
+    settings = FunctionSettings(question)
+    service = settings.services[0].up_to(settings.search.max_batch_size)
+    found = last_moment(service, question.promised, question.longest_timeout)
+    assert found is not None, "nothing keeps the SLO"
+    setting: FunctionSetting = settings.held(0, found)
+
+    def deployment(profile: ServiceProfile) -> SizedDeployment:
+        function = Function(profile, MEMORY, question.billing, mix=SizeMix.of(sizes))
+        return SizedDeployment([SizedQueue(np.inf, setting.deployment(function))])
+
+    return Way(plan_of(setting.policy), setting.latency.percentile(95), setting.cost.per_request, deployment)
 
 
-def measured(plan: Plan, times: Array, sizes: Array) -> Replay:
-    """The same requests, replayed."""
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (directory / "plan.json").write_bytes(write(plan))
-        law = zip(("INTERCEPT", "SLOPE", "SIZE_SLOPE"), (INTERCEPT, SLOPE, SIZE_SLOPE), strict=True)
-        model = {"SLUICE_MODEL_NAME": "ruler"} | {f"SLUICE_SLEEPER_{name}": str(seconds) for name, seconds in law}
-        for port in WORKER_PORTS:
-            stack.enter_context(child([sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(port)], model))
-        for port in WORKER_PORTS:
-            wait_for(port)
-        redis = stack.enter_context(RedisServer())
-        buffer = [sys.executable, "-m", "sluice.cli.main", "serve", "--port", str(PORT), "--log-level", "warning"]
-        stack.enter_context(child([*buffer, "--redis-url", redis.url, "--plans", f"file:{directory}"], {}))
-        wait_for(PORT)
-        bodies = [b"%d" % size for size in sizes]
-        return run(replay(times, f"http://127.0.0.1:{PORT}/models/ruler", body=bodies.__getitem__, sizes=sizes))
+def plan_of(policy: Policy) -> Plan:
+    """One queue with this table."""
+    return Plan(model=MODEL, function=f"{FUNCTION}:live", policy=PolicyDocument.of(policy), size=SIZE)
+
+
+def profile_of(cloud: LambdaProcess, buffer: BufferProcess, body: BodyOf) -> tuple[ServiceProfile, float]:
+    """Service times by batch and size, whose overhead has the way through the buffer; and that way, s."""
+    os.environ.update(AWS_ENVIRONMENT)
+    samples = tuple(Sample(body(size), size=size) for size in SIZES)
+    sweep = Sweep(
+        function=f"{MODEL}-{{memory_mb}}:live",
+        memory_sizes=(MEMORY,),
+        batch_sizes=BATCHES,
+        samples=samples,
+        model=MODEL,
+        precision=0.02,
+        n_min=RUNS[0],
+        n_max=RUNS[1],
+        max_seconds=PROFILE_SECONDS,
+    )
+    profile = measure_service_times(sweep, LambdaInvocations(cloud.url), np.random.default_rng(SEED)).profile
+    buffer.apply(plan_of(policies.no_batching()))
+    send(buffer, body, np.zeros(WARM), np.full(WARM, float(SIZES[0])))
+    alone = send(buffer, body, np.linspace(0.0, GAP * (ALONE - 1), ALONE), np.full(ALONE, float(SIZES[0])))
+    one = next(point for point in profile.points if (point.batch_size, point.size) == (1, SIZES[0]))
+    way = max(0.0, float(np.median(alone.latency[SETTLING:])) - one.service_time.mean - one.overhead)
+    return profile.behind(way), way
+
+
+def measured(plan: Plan, buffer: BufferProcess, cloud: LambdaProcess, body: BodyOf, times: Array, sizes: Array) -> Measured:
+    """The requests, sent."""
+    buffer.apply(plan)
+    cloud.reset_usage()
+    live = send(buffer, body, times, sizes)
+    usage, prices = cloud.usage(FUNCTION), default_prices()
+    dollars = usage["gb_seconds"] * prices.gb_second("x86_64") + usage["invocations"] * prices.function.request
+    return Measured(p95(live.latency), dollars / len(times), usage["billed_duration"])
+
+
+def send(buffer: BufferProcess, body: BodyOf, times: Array, sizes: Array) -> Replay:
+    """Requests of these sizes at these times (s), all of which must be answered."""
+    live = run(replay(times, f"{buffer.url}/models/{MODEL}", body=lambda index: body(float(sizes[index])), sizes=sizes))
+    assert live.answered.all(), live.messages
+    return live
 
 
 if __name__ == "__main__":

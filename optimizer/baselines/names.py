@@ -13,6 +13,7 @@ import numpy as np
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
+from sluice.batching.policy import INF
 from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
 from sluice.optimizer.baselines.functions import (
     last_moment,
@@ -30,6 +31,7 @@ from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed
 from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
 from sluice.optimizer.smdp import PhaseTables
 
 FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
@@ -159,33 +161,43 @@ def named(text: str, of: Situation) -> Deployment:
     return policy.make(of, *numbers)
 
 
-def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment:
-    """What a plan of one queue does, or tables by phase, which swap as the arrivals of the run have the phase guessed.
+def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment | SizedDeployment:
+    """What a plan does, of one queue or of one for each size class; or tables by phase, which swap as the phase is guessed.
 
-    Functions beside one another are those that the plan names; a function alone is the one given, if none is called so.
+    Functions beside one another are those that the plan names; a function alone is the one given, if none is called so. The phase
+    is guessed from the arrivals of the run.
 
     Raises
     ------
     InvalidInput
-        Routes; a function beside another that is none of those given.
+        Routes by shares; queues by size and no sizes of the requests; a function beside another that is none of those given.
     """
     if isinstance(plan, PhaseTables):
         return of.offer.under(plan.schedule(of.times))
-    if plan.policy is None:
-        allowed = "none: a plan of one queue; fleets are `sluice fleet`'s, size classes `sluice recommend --trace`'s"
-        raise InvalidInput(f"{source}: routes", len(plan.routes), allowed)
-    return _queue(plan.all_routes[0], plan.memory_mb, of, source)
+    allowed = "none: a plan of one queue, or of queues by size; fleets are `sluice fleet`'s"
+    require(plan.policy is not None or plan.size is not None, f"{source}: routes", len(plan.routes), allowed)
+    allowed = "none: each request is simulated with the one promise of the plan; without its classes the plan can be"
+    require(not plan.classes, f"{source}: classes", len(plan.classes), allowed)
+    routes = plan.all_routes
+    if plan.policy is not None:
+        return _queue(routes[0], plan.memory_mb, of, source)
+    ends = [INF if route.up_to is None else route.up_to for route in routes]
+    queues = [
+        SizedQueue(up_to, _queue(route, plan.memory_mb, of, f"{source}: routes.{route.name}", (above, up_to)))
+        for route, above, up_to in zip(routes, [-1.0, *ends], ends, strict=False)
+    ]
+    return SizedDeployment(queues)
 
 
-def _queue(route: Route, memory_mb: int | None, of: Situation, source: str) -> Deployment:
-    """One queue of a plan."""
+def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, sizes: tuple[float, float] | None = None) -> Deployment:
+    """One queue of a plan, which may be that of the requests larger than the one of ``sizes`` and at most the other."""
     policy = route.policy.policy()
     if route.beside:
         tables = [policy, *(beside.policy.policy() for beside in route.beside)]
         fields = [f"{source}: function", *(f"{source}: beside[{i}].function" for i in range(len(route.beside)))]
         alone = sum(table.servers is not None for table in tables) == 1
         own, *others = (
-            _function(name, memory_mb, of, field) if table.servers is None else _workers(name, alone, of, field)
+            _function(name, memory_mb, of, field, sizes) if table.servers is None else _workers(name, alone, of, field)
             for name, table, field in zip(route.functions, tables, fields, strict=True)
         )
         beside = [
@@ -200,16 +212,17 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str) -> D
     if policy.servers is not None:
         return of.offer.under(policy)
     named = of.function_named(route.function, memory_mb)
-    return (named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))).under(policy)
+    function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
+    return (function if sizes is None else function.between(*sizes)).under(policy)
 
 
-def _function(name: str, memory_mb: int | None, of: Situation, field: str) -> Function:
+def _function(name: str, memory_mb: int | None, of: Situation, field: str, sizes: tuple[float, float] | None) -> Function:
     """What a plan calls so."""
     function = of.function_named(name, memory_mb)
     if function is None:
         given = ", ".join(other.profile.function for other in of.functions)
         raise InvalidInput(field, name, f"a function whose profile is given: {given}")
-    return function
+    return function if sizes is None else function.between(*sizes)
 
 
 def _workers(name: str, alone: bool, of: Situation, field: str) -> WorkerOffer:
@@ -237,7 +250,7 @@ def _require_all_named(of: Situation, plans: Iterable[Plan | PhaseTables]) -> No
 
 def named_deployments(
     texts: Sequence[str], of: Situation, plans: Mapping[str, Plan | PhaseTables] = MappingProxyType({})
-) -> tuple[dict[str, Deployment], dict[str, str]]:
+) -> tuple[dict[str, Deployment | SizedDeployment], dict[str, str]]:
     """What is named, ``all`` among the names; and why some of all policies cannot be had.
 
     Parameters
@@ -250,7 +263,7 @@ def named_deployments(
     SluiceError
         From a policy that was named by itself, or where none of all can be had.
     """
-    deployments: dict[str, Deployment] = {}
+    deployments: dict[str, Deployment | SizedDeployment] = {}
     refused: dict[str, str] = {}
     errors: list[SluiceError] = []
     _require_all_named(of, plans.values())

@@ -16,6 +16,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.baselines.sizing import MOST_WORKERS, fewest_workers
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.recommend import Answer, Goal, Limits, Question, WorkerOffer, provisioned_offers, recommend
+from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.simulation.chunks import Arrivals, SampledArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment, Environments
 from sluice.optimizer.simulation.function import Function
@@ -32,18 +33,32 @@ class Workload(NamedTuple):
     run: Arrivals
 
     @classmethod
-    def of_trace(cls, trace: Trace, past: float) -> Workload:
-        """A trace cut in two: the part ``past`` at its beginning is fitted and seen, the rest is run."""
+    def of_trace(cls, trace: Trace, past: float, mix: SizeMix | None = None, seed: int = 0) -> Workload:
+        """A trace cut in two: the part ``past`` at its beginning is fitted and seen, the rest is run; ``mix`` as ``of_process``."""
         require(0 < past < 1, "past", past, "a part of the trace, strictly between 0 and 1")
         cut = past * trace.duration
         process = fit_arrivals(trace.between(0, cut)).arrivals
-        return cls(process, trace.times[trace.times <= cut], TraceArrivals(trace.times[trace.times > cut]))
+        return cls(process, trace.times[trace.times <= cut], _recorded(trace, cut, mix, seed))
 
     @classmethod
-    def of_process(cls, process: ArrivalProcess, run: Trace | int, seed: int) -> Workload:
-        """A process that is known, a sample of which was seen; and a trace that is run, or so many more requests of the process."""
+    def of_process(cls, process: ArrivalProcess, run: Trace | int, seed: int, mix: SizeMix | None = None) -> Workload:
+        """A process that is known, a sample of which was seen; and a trace that is run, or so many more requests of the process.
+
+        The requests that are run have their own sizes where the trace tells them, and else those drawn from the ``mix``.
+        """
         seen = np.cumsum(process.sample(N_PAST, np.random.default_rng([seed, 1])))
-        return cls(process, seen, TraceArrivals(run.times) if isinstance(run, Trace) else SampledArrivals(process, run, seed))
+        if isinstance(run, Trace):
+            return cls(process, seen, _recorded(run, -np.inf, mix, seed))
+        return cls(process, seen, SampledArrivals(process, run, seed, mix))
+
+
+def _recorded(trace: Trace, after: float, mix: SizeMix | None, seed: int) -> TraceArrivals:
+    """The requests of a trace after some time (s), with sizes if there are a mix or their own."""
+    here = trace.times > after
+    if trace.sizes is not None:
+        return TraceArrivals(trace.times[here], trace.sizes[here])
+    drawn = None if mix is None else mix.draw(int(here.sum()), np.random.default_rng([seed, 2]))
+    return TraceArrivals(trace.times[here], drawn)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ each term apart: cold starts, logs, the bytes that the buffer moves, and what th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -80,6 +80,21 @@ class BatchCost:
         """USD per request with everything, the fixed cost spread over the requests of a month at ``arrival_rate`` (requests/s)."""
         require(0 < arrival_rate < np.inf, "arrival_rate", arrival_rate, "requests/s > 0")
         return self.per_request + self.beside + self.fixed_per_month / SECONDS_PER_MONTH / arrival_rate
+
+
+def cost_of_parts(parts: Sequence[tuple[float, int | None, BatchCost]]) -> BatchCost:
+    """Of a request of any part, by its share of the requests, the memory of its function (MB; none: workers), and its cost.
+
+    What the buffer costs per month is paid once, what is kept of a function once for each memory size.
+    """
+    terms = {
+        f.name: sum(share * getattr(cost, f.name) for share, _, cost in parts) for f in fields(BatchCost) if f.name != "fixed_terms"
+    }
+    by_memory = {memory_mb: cost.fixed_terms for _, memory_mb, cost in parts}
+    fixed = {name: usd for of in by_memory.values() for name, usd in of.items()}
+    if "snapshot" in fixed:
+        fixed["snapshot"] = sum(of.get("snapshot", 0.0) for of in by_memory.values())
+    return BatchCost(**terms, fixed_terms=fixed)
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,16 @@ import numpy as np
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, RequestSize, Route, percentile_name
 from sluice.batching.errors import NOT_GIVEN, Infeasible, InvalidInput, require
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.billing.cost import BatchCost, invocation_costs
+from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_costs
 from sluice.optimizer.function.latency import LatencyPrediction, mixture
 from sluice.optimizer.recommend.candidate import shown_percentiles
 from sluice.optimizer.recommend.function_choice import choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.service.by_size import service_by_size
 from sluice.optimizer.service.mix import SizeMix
-from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.sized_run import SizedQueue, SizedRun, simulate_sizes
+from sluice.optimizer.simulation.deployment import Environments
+from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
 
 MOST_CLASSES = 4
 MOST_BOUNDARIES = 10  # between which are 55 classes
@@ -94,13 +94,7 @@ class SizedAnswer:
     @property
     def cost(self) -> BatchCost:
         """Of a request of any class; the buffer's fixed cost is paid once, that of a snapshot for each memory size."""
-        parts = [(of.share, of.best.cost.terms()) for of in self.classes]
-        terms = {name: sum(share * of[name] for share, of in parts) for name in parts[0][1]}
-        by_memory = {of.best.memory_mb: of.best.cost.fixed_terms for of in self.classes}
-        fixed = {name: usd for terms in by_memory.values() for name, usd in terms.items()}
-        if "snapshot" in fixed:
-            fixed["snapshot"] = sum(terms["snapshot"] for terms in by_memory.values())
-        return BatchCost(**terms, fixed_terms=fixed)
+        return cost_of_parts([(of.share, of.best.memory_mb, of.best.cost) for of in self.classes])
 
     @property
     def saving(self) -> float | None:
@@ -137,29 +131,19 @@ class SizedAnswer:
             made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
         )
 
+    def deployment(self, run: SizeMix, environments: Environments | None = None) -> SizedDeployment:
+        """The queues as they are run with requests of the sizes of ``run``, perhaps beyond those that they were found for.
 
-def simulate_answer(answer: SizedAnswer, arrival_times: Array, sizes: Array, rng: np.random.Generator) -> SizedRun:
-    """What the answer does with requests that arrive at ``arrival_times`` (s) with their own ``sizes``."""
-    *_, last = answer.classes
-    queues = [
-        SizedQueue(np.inf if of is last else of.up_to, sized_deployment(of.question, of.best, float(sizes.max())))
-        for of in answer.classes
-    ]
-    return simulate_sizes(queues, arrival_times, sizes, rng)
-
-
-def sized_deployment(question: Question, setting: FunctionSetting, largest: float) -> Deployment:
-    """A setting as it is run with requests of sizes up to ``largest``, perhaps beyond those of the mix that it was found for.
-
-    Raises
-    ------
-    InvalidInput
-        A size beyond the largest measured, or one that was not measured in batches as large as the setting's.
-    """
-    assert question.mix is not None
-    end = max(largest, question.mix.largest)
-    by_size = service_by_size(question.profile, setting.memory_mb, setting.batch_size, end)
-    return Deployment(setting.policy, by_size.under(question.mix), billing=question.billing)
+        Raises
+        ------
+        InvalidInput
+            A size beyond the largest measured, or one that was not measured in batches as large as those of its queue.
+        """
+        question, (*inside, _) = self.question, self.classes
+        function = Function(question.profile, question.memory_sizes[0], question.billing, environments, mix=run)
+        ends = [*(of.up_to for of in inside), np.inf]
+        each = zip(self.classes, [-1.0, *ends], ends, strict=False)
+        return SizedDeployment([SizedQueue(end, of.best.deployment(function.between(above, end))) for of, above, end in each])
 
 
 def recommend_classes(

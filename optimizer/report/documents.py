@@ -18,6 +18,8 @@ from sluice.optimizer.recommend import Answer, FunctionSetting, OverflowSetting,
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.report import wording
 from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment
 from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics
 
 RUN_PERCENTILES = (50.0, 95.0, 99.0)
@@ -113,10 +115,8 @@ def prediction_document(prediction: LatencyPrediction, latency: Mapping[str, flo
 def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
     """What a deployment did, under SLOs whose latencies were asked for; with its series, if it has one."""
     percentiles = sorted({*RUN_PERCENTILES, *(slo.percentile for slo in slos)})
-    tables = run.deployment.schedule.tables
-    document: Document = {
-        "policy": {"kind": tables[-1].kind, "parameters": dict(tables[-1].parameters), "tables": len(tables)},
-        "memory_mb": next((side.service.memory_mb for side in run.deployment.serving if side.elastic), None),
+    document: Document = _classes_document(run, slos) if isinstance(run.deployment, SizedDeployment) else _table(run.deployment)
+    document |= {
         "latency": {percentile_name(p): estimate_document(run.percentile(p)) for p in percentiles},
         "mean_latency": estimate_document(run.mean_latency),
         "violations": [estimate_document(run.violations(k)) for k in range(len(slos))],
@@ -154,6 +154,25 @@ def _serving(side: ServingStatistics) -> Document:
         "utilisation": side.utilisation,
         "cost": cost_document(side.cost),
     }
+
+
+def _table(deployment: Deployment) -> Document:
+    tables = deployment.schedule.tables
+    return {
+        "policy": {"kind": tables[-1].kind, "parameters": dict(tables[-1].parameters), "tables": len(tables)},
+        "memory_mb": next((side.service.memory_mb for side in deployment.serving if side.elastic), None),
+    }
+
+
+def _classes_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
+    """What the queue of each size class did; of a class of too few requests for estimates only how many they are."""
+    assert isinstance(run.deployment, SizedDeployment)
+    each = []
+    for up_to, of in zip(run.deployment.ends, run.classes, strict=True):
+        seen = run_document(of, slos) if of.estimates else {}
+        each.append({"up_to": up_to if isfinite(up_to) else None, "n_requests": of.n_requests, **seen})
+    memory = set(run.deployment.memory_sizes)
+    return {"memory_mb": memory.pop() if len(memory) == 1 else None, "classes": each}
 
 
 def _series(series: Series) -> Document:

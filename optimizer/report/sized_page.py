@@ -12,12 +12,12 @@ from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import sizes as told
 from sluice.optimizer.report.page import Cell, Row, Section, Table, latency_cell, rendered, svg, usd_cell
 from sluice.optimizer.report.wording import named, promise
-from sluice.optimizer.simulation.sized_run import SizedRun
+from sluice.optimizer.simulation.statistics import RunStatistics
 
 N_POINTS = 400
 
 
-def sized_page(answer: SizedAnswer, run: SizedRun | None, model: str, command: str, made_at: datetime) -> str:
+def sized_page(answer: SizedAnswer, run: RunStatistics | None, model: str, command: str, made_at: datetime) -> str:
     """The page as HTML."""
     question = answer.question
     assumptions = [
@@ -42,7 +42,7 @@ def sized_page(answer: SizedAnswer, run: SizedRun | None, model: str, command: s
     )
 
 
-def _settings(answer: SizedAnswer, run: SizedRun | None) -> Table:
+def _settings(answer: SizedAnswer, run: RunStatistics | None) -> Table:
     slos, rows = answer.question.slos, told.rows(answer, run)
     simulated = [] if run is None else [f"{slos[0].name}, simulated on the trace"]
     head = ["size", "share, %", "runs on", "leaves with, or after", *(slo.name for slo in slos), *simulated, "mean batch"]
@@ -80,14 +80,14 @@ def _sizes(answer: SizedAnswer) -> Section:
     return Section("sizes", "Sizes", caption, [svg(figure, "mix", "Sizes of the requests")], beside=table)
 
 
-def _latency(answer: SizedAnswer, run: SizedRun | None) -> Section:
+def _latency(answer: SizedAnswer, run: RunStatistics | None) -> Section:
     law = answer.latency
     times = np.linspace(0, law.longest, N_POINTS)
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.subplots()
     axes.plot(1e3 * times, law.cdf(times), label="predicted")
     if run is not None:
-        axes.plot(1e3 * times, np.searchsorted(np.sort(run.latency), times, side="right") / len(run.latency), label="on the trace")
+        axes.plot(1e3 * times, run.share_within(times), label="on the trace")
     for slo in answer.question.slos:
         axes.axvline(1e3 * slo.latency, linestyle=":", color="C3")
     axes.set_xlabel("latency, ms")

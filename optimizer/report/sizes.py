@@ -13,7 +13,7 @@ from sluice.optimizer.recommend.size_classes import WORTH
 from sluice.optimizer.recommend.words import leaves, milliseconds
 from sluice.optimizer.report.documents import Document, cost_document, estimate_document, prices_document
 from sluice.optimizer.report.wording import per_million, promise
-from sluice.optimizer.simulation.sized_run import SizedRun
+from sluice.optimizer.simulation.statistics import RunStatistics
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def headline(answer: SizedAnswer) -> str:
     return f"{text}, {100 * (answer.saving or 0.0):.3g} % less than without regard to size ({whole})."
 
 
-def verdict(answer: SizedAnswer, run: SizedRun | None) -> list[str]:
+def verdict(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:
     """Whether the SLOs are kept, what classes are worth, what was simulated."""
     slos, law = answer.question.slos, answer.latency
     reached = " and ".join(f"{slo.name} {milliseconds(law.percentile(slo.percentile))}" for slo in slos)
@@ -63,9 +63,13 @@ def verdict(answer: SizedAnswer, run: SizedRun | None) -> list[str]:
         value, low, high = run.percentile(slo.percentile)
         sentences.append(
             f"On the trace, every request with its own size: {slo.name} {milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} "
-            f"with 95 % confidence), {per_million(run.cost_per_request)} USD per million."
+            f"with 95 % confidence), {per_million(run.cost.per_request)} USD per million{_cold(run)}."
         )
     return sentences
+
+
+def _cold(run: RunStatistics) -> str:
+    return f"; {run.cold_starts} of {run.n_batches} batches started cold" if run.cold_starts else ""
 
 
 def _buffer(answer: SizedAnswer) -> list[str]:
@@ -81,7 +85,7 @@ def _buffer(answer: SizedAnswer) -> list[str]:
     ]
 
 
-def rows(answer: SizedAnswer, run: SizedRun | None) -> list[ClassRow]:
+def rows(answer: SizedAnswer, run: RunStatistics | None) -> list[ClassRow]:
     """The classes by size, all of them together, and what they are compared with."""
     slos = answer.question.slos
     first = slos[0].percentile
@@ -92,7 +96,7 @@ def rows(answer: SizedAnswer, run: SizedRun | None) -> list[ClassRow]:
         return ClassRow(name, share, *what)
 
     found = [
-        row(f"up to {of.up_to:g}", of.share, of.best, None if run is None else run.percentile_of_class(k, first))
+        row(f"up to {of.up_to:g}", of.share, of.best, None if run is None else _of_class(run, k, first))
         for k, of in enumerate(answer.classes)
     ]
     law, seen = answer.latency, None if run is None else run.percentile(first).value
@@ -108,7 +112,7 @@ def compared(answer: SizedAnswer) -> dict[str, BatchCost]:
     return {"recommended": answer.cost} | {name: setting.cost for name, setting in others.items() if setting is not None}
 
 
-def sized_document(answer: SizedAnswer, plan: Plan, run: SizedRun | None) -> Document:
+def sized_document(answer: SizedAnswer, plan: Plan, run: RunStatistics | None) -> Document:
     """An answer, with the plan made of it and what it did on a trace."""
     question, rate = answer.question, answer.question.arrivals.arrival_rate
     mix = question.mix
@@ -144,16 +148,22 @@ def sized_document(answer: SizedAnswer, plan: Plan, run: SizedRun | None) -> Doc
     }
 
 
-def _run_document(answer: SizedAnswer, run: SizedRun) -> Document:
+def _run_document(answer: SizedAnswer, run: RunStatistics) -> Document:
     slos = answer.question.slos
     return {
-        "n_requests": len(run.latency),
+        "n_requests": run.n_requests,
         "latency": {slo.name: estimate_document(run.percentile(slo.percentile)) for slo in slos},
-        "late": [float((run.latency > slo.latency).mean()) for slo in slos],
-        "of_class": [{slo.name: run.percentile_of_class(k, slo.percentile) for slo in slos} for k in range(len(answer.classes))],
+        "late": [run.violation_ratio(k) for k in range(len(slos))],
+        "of_class": [{slo.name: _of_class(run, k, slo.percentile) for slo in slos} for k in range(len(answer.classes))],
         "mean_batch_size": run.mean_batch_size,
-        "cost_per_request": run.cost_per_request,
+        "cold_starts": run.cold_starts,
+        "cost_per_request": run.cost.per_request,
     }
+
+
+def _of_class(run: RunStatistics, k: int, percentile: float) -> float | None:
+    """Percentile of the latency of a class, s; ``None`` where too few of it came."""
+    return run.classes[k].percentile(percentile).value if run.classes[k].estimates else None
 
 
 def _setting(setting: FunctionSetting) -> str:

@@ -8,6 +8,7 @@ from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
 from sluice.optimizer.recommend.words import milliseconds, promised
+from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.statistics import RunStatistics
 
 TERMS = {
@@ -106,7 +107,8 @@ def seen_on_trace(answer: Answer, run: RunStatistics) -> str:
     """What the recommended workers did with a trace, whether or not the SLOs were kept."""
     late = " and ".join(f"{100 * run.violation_ratio(k):.2g} % beyond {promised(slo.latency)}" for k, slo in enumerate(answer.slos))
     verdict = "kept" if run.keeps(answer.slos) else "not kept"
-    beside = f", {100 * run.by_function:.2g} % of the requests by the function" if run.deployment.beside else ""
+    both = isinstance(run.deployment, Deployment) and bool(run.deployment.beside)
+    beside = f", {100 * run.by_function:.2g} % of the requests by the function" if both else ""
     return f"On the trace itself: {verdict}, {late}{beside}, at {per_million(run.cost.per_request)} USD per million requests."
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sluice.batching.documents import ServiceProfile
 from sluice.batching.errors import InvalidInput, require
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes, falls_beyond_noise, service_times_up_to
@@ -36,6 +36,7 @@ _HALVINGS = 10  # of the levels; 1 - (1 - x)^2 at equally spaced x, so that they
 _STRAY = 4e-5  # of the mean, in the area
 _FAR, _NARROW = 2e-3, 4e-3  # of the value, where the cell is wider than that
 _NO_WEIGHT = 1e-12
+_AT_ONCE = 1 << 13  # batches that are billed
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +77,19 @@ class ServiceBySize:
         """Mean seconds beyond them: (len(sizes), max_batch_size)."""
         return self._at(np.array([times.overhead for times in self.of_size]), sizes)
 
-    def mean_billed(self, sizes: Array, granularity: float) -> Array:
-        """Mean billed seconds, each invocation rounded up to a multiple of ``granularity`` (s): (len(sizes), max_batch_size)."""
-        billed = self._at(np.array([times.billed_duration for times in self.of_size]), sizes)
-        seconds, n = self.seconds(sizes), self.max_batch_size
-        each = ServiceTimes(
-            self.memory_mb, seconds.reshape(len(sizes) * n, -1), np.zeros(len(sizes) * n), billed.ravel(), self.quantile_levels
-        )
-        return each.mean_billed(granularity).reshape(len(sizes), n)
+    def mean_billed(self, largest: Array, members: Indices, granularity: float) -> Array:
+        """Mean billed seconds of batches by their largest size and number of members, (n_batches,), in the memory of some thousand.
+
+        Each invocation is rounded up to a multiple of ``granularity``, s.
+        """
+        measured = [np.array([getattr(times, name) for times in self.of_size]) for name in ("seconds", "billed_duration")]
+        mean = np.empty(len(largest))
+        for start in range(0, len(largest), _AT_ONCE):
+            here = slice(start, start + _AT_ONCE)
+            seconds, billed = (self._at(of, largest[here], members[here] - 1) for of in measured)
+            each = ServiceTimes(self.memory_mb, seconds, np.zeros(len(seconds)), billed, self.quantile_levels)
+            mean[here] = each.mean_billed(granularity)
+        return mean
 
     def under(self, mix: SizeMix) -> MixedServiceTimes:
         """Of batches whose members' sizes are drawn independently from a mix.
@@ -110,13 +116,14 @@ class ServiceBySize:
         """The same for batches of at most ``batch_size``."""
         return ServiceBySize(self.sizes, tuple(times.up_to(batch_size) for times in self.of_size))
 
-    def _at(self, measured: Array, sizes: Array) -> Array:
-        """What was measured at ``self.sizes`` along the first axis, linear in between and constant below."""
+    def _at(self, measured: Array, sizes: Array, row: Indices | slice = slice(None)) -> Array:
+        """What was measured at ``self.sizes`` along the first axis, linear in between and constant below; all rows, or one each."""
         above = np.clip(np.searchsorted(self.sizes, sizes), 1 if len(self.sizes) > 1 else 0, len(self.sizes) - 1)
         below = np.maximum(above - 1, 0)
         width = np.where(above > below, self.sizes[above] - self.sizes[below], 1.0)
-        part = np.clip((sizes - self.sizes[below]) / width, 0.0, 1.0).reshape(-1, *[1] * (measured.ndim - 1))
-        return np.asarray(measured[below] * (1 - part) + measured[above] * part)
+        low, high = measured[below, row], measured[above, row]
+        part = np.clip((sizes - self.sizes[below]) / width, 0.0, 1.0).reshape(-1, *[1] * (low.ndim - 1))
+        return np.asarray(low * (1 - part) + high * part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +141,9 @@ class MixedServiceTimes(ServiceTimes):
 
     def mean_billed(self, granularity: float) -> Array:
         """Mean billed seconds by batch size, (max_batch_size,), every size of the largest member rounded on its own."""
-        weights = self.mix.of_the_largest(self.max_batch_size)
-        return np.asarray(np.einsum("nk,kn->n", weights, self.by_size.mean_billed(self.mix.values, granularity)))
+        weights, n = self.mix.of_the_largest(self.max_batch_size), self.max_batch_size
+        each = np.repeat(self.mix.values, n), np.tile(np.arange(1, n + 1), len(self.mix.values))
+        return np.asarray(np.einsum("nk,kn->n", weights, self.by_size.mean_billed(*each, granularity).reshape(-1, n)))
 
 
 def service_by_size(profile: ServiceProfile, memory_mb: int, batch_size: int, largest: float | None = None) -> ServiceBySize:

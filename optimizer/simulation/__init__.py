@@ -16,7 +16,8 @@ from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deploymen
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate, simulate_deployment, simulate_schedule
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
-from sluice.optimizer.simulation.sized_run import SizedQueue, SizedRun, simulate_sizes
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
+from sluice.optimizer.simulation.sized_run import SizedRun, simulate_sizes
 from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics, cheapest_kept, cheapest_perhaps_kept
 from sluice.optimizer.simulation.streaming import simulate_deployments
 
@@ -39,6 +40,7 @@ __all__ = [
     "Serving",
     "ServingStatistics",
     "SimulationResult",
+    "SizedDeployment",
     "SizedQueue",
     "SizedRun",
     "TraceArrivals",

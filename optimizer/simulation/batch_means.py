@@ -24,6 +24,7 @@ from sluice.optimizer.arrays import Array
 
 BLOCKS = 32
 FEWEST = 8
+FEWEST_REQUESTS = 2 * (BLOCKS + 1)
 
 
 class Estimate(NamedTuple):

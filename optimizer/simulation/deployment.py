@@ -204,6 +204,11 @@ class Deployment(Serving):
         return (self, *self.beside)
 
     @property
+    def n_tables(self) -> int:
+        """How many these are."""
+        return 1 + len(self.beside)
+
+    @property
     def max_batch_size(self) -> int:
         """Size of the largest batch of any table."""
         return max(side.schedule.max_batch_size for side in self.serving)

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from sluice.batching.documents import PLACEHOLDER, ServiceProfile
+from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import Billing, invocation_costs
@@ -57,6 +60,15 @@ class Function:
     def at(self, memory_mb: int) -> Function:
         """The same function with another memory size."""
         return replace(self, memory_mb=memory_mb)
+
+    def between(self, above: float, up_to: float) -> Function:
+        """The same function for the requests alone that are larger than ``above`` and at most ``up_to``."""
+        mix = self.mix
+        if mix is None:
+            raise InvalidInput("sizes", NOT_GIVEN, "those of the requests (--sizes, --size-column), as queues are chosen by them")
+        if not mix.share(above, up_to):  # nobody comes, and something must stand there
+            return replace(self, mix=SizeMix(np.array([min(up_to, mix.largest)]), np.ones(1)))
+        return replace(self, mix=mix.between(above, up_to))
 
     @property
     def name(self) -> str:

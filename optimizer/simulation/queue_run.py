@@ -36,12 +36,15 @@ class Progress:
         In order of dispatch; ``first`` counts within ``arrivals``. Who is between two batches, or before the first, was dropped.
     n_left : int
         How many of ``arrivals`` had left or been dropped at the end; the others wait.
+    sizes : array
+        Those of ``arrivals``; empty where requests are not sized.
     """
 
     arrivals: Array
     n_waited: int
     batches: Records
     n_left: int
+    sizes: Array
 
 
 class QueueRun:
@@ -101,7 +104,7 @@ class QueueRun:
         self._uniforms = self._uniforms[n_batches:]
         first, members, dispatched, responses, marks = records
         batches = Records(first[:n_batches], members[:n_batches], dispatched[:n_batches], responses[:n_batches], marks[:n_batches])
-        return Progress(arrivals, n_waited, batches, head)
+        return Progress(arrivals, n_waited, batches, head, request_sizes)
 
     def _check_sizes(self, sizes: Array, n: int) -> None:
         require(len(sizes) == n * self._sized, "sizes", len(sizes), "one for each arrival, or none")

@@ -1,66 +1,121 @@
 """Requests of different size, run: a queue for each size class, and each batch as long as its own largest member has it.
 
-The class of a request looks at no queue, so each class is simulated alone, exactly, and the requests are put back in order of
-arrival.
-What a batch costs is what a batch of as many members with that largest size does.
+The class of a request looks at no queue, so each class is simulated alone, exactly, and its requests are counted at their places
+among all. What a batch costs is what a batch of as many members with that largest size does. Each class has environments of its
+own, also where another's function has the same memory: cold starts are counted a little too often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sluice.batching.documents import quantile_of
-from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.arrays import Array, Indices
-from sluice.optimizer.billing.cost import invocation_costs
-from sluice.optimizer.service.by_size import MixedServiceTimes
+from sluice.optimizer.billing.cost import cost_of_parts
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
-from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
-from sluice.optimizer.simulation.queue_run import checked_times
+from sluice.optimizer.simulation.queue_run import Progress, QueueRun, checked_times
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment
+from sluice.optimizer.simulation.statistics import RunStatistics, Statistics
 
 
-@dataclass(frozen=True, eq=False)
-class SizedQueue:
-    """The queue of the requests up to a size (inf: of all that are larger), and what serves it: a function, elastic."""
+class SizedRunning:
+    """The queues of size classes under way.
 
-    up_to: float
-    deployment: Deployment
+    Parameters
+    ----------
+    deployment : SizedDeployment
+    rngs : sequence of Generator
+        Of the service times of each queue.
+    """
+
+    def __init__(self, deployment: SizedDeployment, rngs: Sequence[np.random.Generator]) -> None:
+        self._deployment = deployment
+        self._runs = [QueueRun(queue.deployment, rng, sized=True) for queue, rng in zip(deployment.queues, rngs, strict=True)]
+        self._waiting = [np.empty(0, dtype=np.int64) for _ in self._runs]
+        self._fed = 0
+
+    def feed(self, arrival_times: Array, sizes: Array, last: bool) -> Iterator[tuple[int, Progress, Indices]]:
+        """Go on as ``QueueRun.feed`` does: what it led to in each class, with the places of its arrivals among all requests."""
+        class_of = self._deployment.class_of(sizes)
+        places = self._fed + np.arange(len(sizes))
+        self._fed += len(sizes)
+        for k, run in enumerate(self._runs):
+            here = class_of == k
+            came, waiting = places[here], self._waiting[k]
+            if not len(came) and not (last and len(waiting)):
+                continue
+            of_arrivals = np.concatenate([waiting, came])
+            progress = run.feed(arrival_times[here], last, sizes[here])
+            self._waiting[k] = of_arrivals[progress.n_left :]
+            yield k, progress, of_arrivals
+
+
+class SizedStatistics:
+    """Collects what happens in the queues of size classes: of all requests, and of each class.
+
+    Parameters
+    ----------
+    sizes : iterable of array
+        Of all requests that will come, piece by piece: how many are of each class.
+    """
+
+    def __init__(
+        self, deployment: SizedDeployment, sizes: Iterable[Array], latencies: tuple[float, ...], edges: Array | None = None
+    ) -> None:
+        n_queues = len(deployment.queues)
+        counts = sum((np.bincount(deployment.class_of(piece), minlength=n_queues) for piece in sizes), np.zeros(n_queues, np.int64))
+        self._deployment = deployment
+        self._all = Statistics(deployment, int(counts.sum()), latencies, edges)
+        self._classes = [
+            Statistics(queue.deployment, int(n), latencies, edges, buffered=n_queues > 1)
+            for queue, n in zip(deployment.queues, counts, strict=True)
+        ]
+
+    def add(self, k: int, progress: Progress, places: Indices) -> None:
+        """What another chunk led to in the queue ``k``."""
+        self._classes[k].add(progress)
+        self._all.add(progress, places)
+
+    def result(self) -> RunStatistics:
+        """When all is added."""
+        run = self._all.result()
+        classes = tuple(of.result((run.start, run.end)) for of in self._classes)
+        memory = self._deployment.memory_sizes
+        shares = [of.answered / max(1, run.answered) for of in classes]
+        cost = cost_of_parts([(share, mb, of.cost) for share, mb, of in zip(shares, memory, classes, strict=True)])
+        return replace(run, classes=classes, cost=cost)
 
 
 @dataclass(frozen=True, eq=False)
 class SizedRun:
-    """What happened.
+    """What happened to every request.
 
     Parameters
     ----------
     latency : array, shape (n_requests,)
-        Seconds from arrival to answer, in order of arrival.
+        Seconds from arrival to answer, in order of arrival; ``nan`` without one.
     class_of : array of int, shape (n_requests,)
         The place of a request's queue.
-    runs : sequence of SimulationResult
-        Of each queue; ``None`` where nobody came.
-    usd : float
-        Of all invocations.
+    statistics : RunStatistics
+        Of all, and of each class.
     """
 
     latency: Array
     class_of: Indices
-    runs: Sequence[SimulationResult | None]
-    usd: float
+    statistics: RunStatistics
 
     @property
     def cost_per_request(self) -> float:
         """USD."""
-        return self.usd / len(self.latency)
+        return self.statistics.cost.per_request
 
     @property
     def mean_batch_size(self) -> float:
         """Mean size of a batch, of any class."""
-        return len(self.latency) / sum(run.n_batches for run in self.runs if run is not None)
+        return self.statistics.mean_batch_size
 
     def percentile(self, percentile: float) -> Estimate:
         """Percentile (0-100) of the latency of all requests in equilibrium, s."""
@@ -72,43 +127,24 @@ class SizedRun:
         return float(np.percentile(here, percentile, method="inverted_cdf")) if len(here) else None
 
 
-def simulate_sizes(queues: Sequence[SizedQueue], arrival_times: Array, sizes: Array, rng: np.random.Generator) -> SizedRun:
-    """Run the queues of size classes over requests that arrive at ``arrival_times`` (s) with their own ``sizes``.
-
-    Parameters
-    ----------
-    queues : sequence of SizedQueue
-        By size, ascending; the last one for all sizes. One alone is a queue without regard to size.
+def simulate_sizes(deployment: SizedDeployment, arrival_times: Array, sizes: Array, rng: np.random.Generator) -> SizedRun:
+    """Run the queues of size classes over requests that arrive at ``arrival_times`` (s) with their own ``sizes``, and keep each.
 
     Raises
     ------
     InvalidInput
-        Queues out of order; servers; service times that do not tell sizes apart; a size beyond those they speak of.
+        Service times that do not tell sizes apart; a size beyond those they speak of.
     """
-    times, ends = checked_times(arrival_times), [queue.up_to for queue in queues]
-    require(bool(ends) and ends[-1] == np.inf and bool((np.diff(ends) > 0).all()), "queues", ends, "sizes, ascending, the last inf")
-    class_of = np.searchsorted(ends, sizes)
-    latency, usd = np.empty(len(times)), 0.0
-    runs: list[SimulationResult | None] = []
-    for k, queue in enumerate(queues):
-        here = class_of == k
-        if not here.any():
-            runs.append(None)
-            continue
-        run = simulate_deployment(queue.deployment, times[here], rng, sizes[here])
-        latency[here] = run.latency
-        usd += _bill(queue.deployment, run, sizes[here])
-        runs.append(run)
-    return SizedRun(latency, class_of, runs, usd)
-
-
-def _bill(deployment: Deployment, run: SimulationResult, sizes: Array) -> float:
-    """USD of the invocations of a run."""
-    service, billing = deployment.service, deployment.billing
-    if not deployment.schedule.elastic or not isinstance(service, MixedServiceTimes):
-        raise InvalidInput("queues", "servers", "functions whose service times tell sizes apart")
-    largest, at = np.unique(np.maximum.reduceat(sizes, run.first_of_batch), return_inverse=True)
-    seconds = service.by_size.mean_billed(largest, billing.step)[at, run.batch_sizes - 1]
-    gb_second = billing.prices.gb_second(billing.architecture)
-    _, fee = invocation_costs(service, billing)
-    return float(seconds.sum() * service.memory_mb / 1024 * gb_second + fee * run.n_batches)
+    times = checked_times(arrival_times)
+    running = SizedRunning(deployment, [rng] * len(deployment.queues))
+    statistics = SizedStatistics(deployment, [sizes], ())
+    latency = np.full(len(times), np.nan)
+    for k, progress, places in running.feed(times, sizes, last=True):
+        batches = progress.batches
+        members = np.repeat(batches.first - np.cumsum(batches.sizes) + batches.sizes, batches.sizes) + np.arange(
+            batches.sizes.sum()
+        )
+        latency[places[members]] = np.repeat(batches.dispatched, batches.sizes) - progress.arrivals[members]
+        latency[places[members]] += np.repeat(batches.responses, batches.sizes)
+        statistics.add(k, progress, places)
+    return SizedRun(latency, deployment.class_of(sizes), statistics.result())

@@ -12,13 +12,22 @@ import numpy as np
 
 from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.errors import require
-from sluice.optimizer.arrays import Array, Counts
+from sluice.optimizer.arrays import Array, Counts, Indices
 from sluice.optimizer.billing.cost import BatchCost, predict_cost
-from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, estimate_ratio, share_of_blocks
+from sluice.optimizer.service.by_size import MixedServiceTimes
+from sluice.optimizer.simulation.batch_means import (
+    BLOCKS,
+    FEWEST_REQUESTS,
+    Estimate,
+    estimate_quantile_of_counts,
+    estimate_ratio,
+    share_of_blocks,
+)
 from sluice.optimizer.simulation.deployment import Deployment, Serving
 from sluice.optimizer.simulation.queue_loop import COLD
 from sluice.optimizer.simulation.queue_run import Progress
-from sluice.optimizer.simulation.tally import Tally, count, upper_edges
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment
+from sluice.optimizer.simulation.tally import Tally, count, largest_of, upper_edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +86,7 @@ class RunStatistics:
 
     Parameters
     ----------
+    deployment : Deployment or SizedDeployment
     latencies : tuple of float
         The latencies within which answers were counted, s.
     dropped : int
@@ -88,11 +98,13 @@ class RunStatistics:
     cost : BatchCost
         USD per answered request.
     serving : tuple of ServingStatistics
-        By table, in their order.
+        By table, in their order; of a ``SizedDeployment`` its classes have them.
     series : Series or None
+    classes : tuple of RunStatistics
+        Of the queues of a ``SizedDeployment``, in their order, over the same span of time; else empty.
     """
 
-    deployment: Deployment
+    deployment: Deployment | SizedDeployment
     n_requests: int
     latencies: tuple[float, ...]
     dropped: int
@@ -104,6 +116,16 @@ class RunStatistics:
     series: Series | None
     _tally: Tally
     _length: int
+    classes: tuple[RunStatistics, ...] = ()
+
+    @property
+    def _sides(self) -> tuple[ServingStatistics, ...]:
+        return self.serving or tuple(side for of in self.classes for side in of.serving)
+
+    @property
+    def estimates(self) -> bool:
+        """Whether there are enough requests for estimates with their intervals; of a class there may not be."""
+        return self.n_requests >= FEWEST_REQUESTS
 
     @property
     def answered(self) -> int:
@@ -118,12 +140,12 @@ class RunStatistics:
     @property
     def cold_starts(self) -> int:
         """Batches whose environment had to start."""
-        return sum(side.cold_starts for side in self.serving)
+        return sum(side.cold_starts for side in self._sides)
 
     @property
     def by_function(self) -> float:
         """Share of the answered requests that functions served, and not servers."""
-        return sum(side.share for side in self.serving if side.serving.elastic)
+        return sum(side.requests for side in self._sides if side.serving.elastic) / max(1, self.answered)
 
     @property
     def batch_size_pmf(self) -> Array:
@@ -139,12 +161,12 @@ class RunStatistics:
     @property
     def worker_seconds(self) -> float:
         """Seconds of workers that were there, from the first arrival to the end."""
-        return sum(side.server_seconds for side in self.serving)
+        return sum(side.server_seconds for side in self._sides)
 
     @property
     def utilisation(self) -> float | None:
         """Share of the workers' time in which they were busy; ``None`` without workers."""
-        busy = sum(side.billed_duration for side in self.serving if not side.serving.elastic)
+        busy = sum(side.billed_duration for side in self._sides if not side.serving.elastic)
         return busy / self.worker_seconds if self.worker_seconds > 0 else None
 
     @property
@@ -167,6 +189,11 @@ class RunStatistics:
         seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
         counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
         return estimate_quantile_of_counts(counts, np.append(upper_edges()[seen], np.inf), quantile)
+
+    def share_within(self, latencies: Array) -> Array:
+        """Share of all arrivals that were answered within these seconds, to the width of a bin."""
+        answered = np.append(0, np.cumsum(self._tally.latencies.sum(axis=0)))
+        return np.asarray(answered[np.searchsorted(upper_edges(), latencies, side="right")] / self.n_requests)
 
     def violations(self, k: int = 0) -> Estimate:
         """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
@@ -220,20 +247,31 @@ def _cheapest(runs: Mapping[str, RunStatistics]) -> str | None:
 
 
 class Statistics:
-    """Collects what a queue's progress says."""
+    """Collects what a queue's progress says.
 
-    def __init__(self, deployment: Deployment, n_requests: int, latencies: tuple[float, ...], edges: Array | None) -> None:
-        self._deployment = deployment
+    ``buffered``: the requests pass the buffer also where they go one by one, as it parts them into several queues.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment | SizedDeployment,
+        n_requests: int,
+        latencies: tuple[float, ...],
+        edges: Array | None,
+        buffered: bool = False,
+    ) -> None:
+        self._deployment, self._buffered = deployment, buffered
         self._n_requests, self._latencies, self._edges = n_requests, latencies, edges
-        self._length = n_requests // (BLOCKS + 1)
+        self._length = max(1, n_requests // (BLOCKS + 1))
         n_bins = 0 if edges is None else len(edges) - 1
-        self._tally = Tally.empty(len(deployment.serving), deployment.max_batch_size, len(latencies), n_bins)
+        self._billed = np.full(deployment.n_tables, np.nan)  # seconds by table, where requests are sized
+        self._tally = Tally.empty(deployment.n_tables, deployment.max_batch_size, len(latencies), n_bins)
         self._fed = 0  # requests that came
         self._seen = 0  # those of them that left or were dropped
         self._start = self._end = np.nan
 
-    def add(self, progress: Progress) -> None:
-        """What another chunk led to."""
+    def add(self, progress: Progress, places: Indices | None = None) -> None:
+        """What another chunk led to; ``places`` are those of its arrivals among all, unless no others came in between."""
         arrivals = progress.arrivals
         most = self._n_requests - self._seen
         require(len(arrivals) <= most, "arrivals", len(arrivals), f"at most {most}, as {self._n_requests} requests were announced")
@@ -245,7 +283,7 @@ class Statistics:
             arrivals,
             progress.n_waited,
             progress.batches,
-            self._seen,
+            np.arange(self._seen, self._seen + len(arrivals)) if places is None else places,
             counted_from,
             self._length,
             np.array(self._latencies),
@@ -254,41 +292,78 @@ class Statistics:
         )
         self._seen += progress.n_left
         self._fed += len(arrivals) - progress.n_waited
+        self._start = min(self._start, float(arrivals[0]))
         self._end = max(self._end, ended, float(arrivals[-1]))
+        if len(progress.sizes) and isinstance(self._deployment, Deployment):
+            self._billed = np.nan_to_num(self._billed) + _billed(self._deployment, progress)
 
-    def result(self) -> RunStatistics:
-        """When all is added."""
+    @property
+    def span(self) -> tuple[float, float]:
+        """The first arrival and the last arrival or answer so far, s."""
+        return self._start, self._end
+
+    def result(self, span: tuple[float, float] | None = None) -> RunStatistics:
+        """When all is added; ``span`` (s) is that of the run, where it is longer than from the first arrival to the last answer."""
         t = self._tally
         require(self._fed == self._n_requests, "arrivals", self._fed, f"the {self._n_requests} requests that were announced")
         series = None
         if self._edges is not None:
             mean = np.divide(t.latency_at, t.answered_at, out=np.full(len(t.latency_at), np.nan), where=t.answered_at > 0)
             series = Series(self._edges, t.arrivals_at, t.answered_at, t.in_time_at, mean)
-        places = range(len(self._deployment.serving))
-        serving = tuple(_of_table(place, self._deployment, t, self._start, self._end) for place in places)
-        return RunStatistics(
+        run = RunStatistics(
             self._deployment,
             self._n_requests,
             self._latencies,
             self._seen - int(t.answered.sum()),
             self._n_requests - self._seen,
-            self._start,
-            self._end,
-            sum((side.cost for side in serving), _cost_of_buffer(self._deployment, serving)),
-            serving,
+            *(self.span if span is None else span),
+            BatchCost(),
+            (),
             series,
             t,
             self._length,
         )
+        if not isinstance(self._deployment, Deployment):
+            return run
+        sides = enumerate(zip(self._deployment.serving, self._billed, strict=True))
+        serving = tuple(_of_table(place, self._deployment, t, run, billed) for place, (_, billed) in sides)
+        return replace(run, serving=serving, cost=sum((side.cost for side in serving), self._cost_of_buffer(serving)))
+
+    def _cost_of_buffer(self, serving: Sequence[ServingStatistics]) -> BatchCost:
+        """USD per answered request of what stands before functions; where one serves without batching there need be nothing."""
+        share = sum(side.share for side in serving if side.serving.elastic)
+        if share == 0 or (len(serving) == 1 and self._deployment.max_batch_size == 1 and not self._buffered):
+            return BatchCost()
+        assert isinstance(self._deployment, Deployment)
+        prices, moved = self._deployment.billing.prices, self._deployment.billing.moved
+        return BatchCost(
+            cache=share * prices.cache_per_request(*moved),
+            load_balancer=share * prices.load_balancer_per_request(*moved),
+            network=share * prices.network_per_request(*moved),
+            fixed_terms=dict(prices.fixed_terms()),
+        )
 
 
-def _of_table(place: int, deployment: Deployment, tally: Tally, start: float, end: float) -> ServingStatistics:
-    """What served the batches of the table at this place."""
+def _billed(deployment: Deployment, progress: Progress) -> Array:
+    """Mean billed seconds of what each function served of it, by the members and the largest size of each batch, (n_tables,)."""
+    batches, largest = progress.batches, largest_of(progress.sizes, progress.batches)
+    seconds = np.zeros(len(deployment.serving))
+    for place, serving in enumerate(deployment.serving):
+        here = batches.marks // 2 == place
+        if serving.elastic and here.any():
+            assert isinstance(serving.service, MixedServiceTimes)
+            of = serving.service.by_size
+            seconds[place] = of.mean_billed(largest[here], batches.sizes[here], deployment.billing.step).sum()
+    return seconds
+
+
+def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatistics, billed: float) -> ServingStatistics:
+    """What served the batches of the table at this place; ``billed`` are seconds, ``nan`` where the size of batches tells them."""
     serving, answered = deployment.serving[place], max(1, int(tally.answered.sum()))
     by_mark = tally.sizes[2 * place : 2 * place + 2, 1:]
     by_size, cold = by_mark.sum(axis=0), int(by_mark[COLD].sum())
     batches, requests = int(by_size.sum()), int(by_size @ np.arange(1, len(by_size) + 1))
-    there, cost = serving.schedule.server_seconds(start, end), BatchCost()
+    there, cost = serving.schedule.server_seconds(run.start, run.end), BatchCost()
     if not serving.elastic:
         duration = float(tally.seconds[2 * place])
         usd = serving.price_per_worker_hour / 3600 * there + serving.price_per_worker_second * duration
@@ -299,22 +374,12 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, start: float, en
         billing = replace(deployment.billing, cold_start_probability=cold / batches)
         service, init = serving.service, 0.0 if serving.environments is None else serving.environments.init_duration
         by_size = np.trim_zeros(by_size, "b")
-        duration = float(by_size @ service.mean_billed(billing.step)[: len(by_size)]) + cold * init
         of_its_own = predict_cost(by_size / batches, service, billing, init_duration=init, buffered=False)
+        duration = float(by_size @ service.mean_billed(billing.step)[: len(by_size)])
+        if not np.isnan(billed):
+            of_its_own = replace(of_its_own, compute=of_its_own.compute * billed / duration)
+            duration = billed
+        duration += cold * init
         terms = {name: requests / answered * usd for name, usd in of_its_own.terms().items()}
         cost = BatchCost(**terms, fixed_terms=of_its_own.fixed_terms)
     return ServingStatistics(serving, batches, requests, requests / answered, cold, duration, there, cost)
-
-
-def _cost_of_buffer(deployment: Deployment, serving: Sequence[ServingStatistics]) -> BatchCost:
-    """USD per answered request of what stands before functions; where one alone serves without batching there need be nothing."""
-    share = sum(side.share for side in serving if side.serving.elastic)
-    if share == 0 or (len(serving) == 1 and deployment.max_batch_size == 1):
-        return BatchCost()
-    prices, moved = deployment.billing.prices, deployment.billing.moved
-    return BatchCost(
-        cache=share * prices.cache_per_request(*moved),
-        load_balancer=share * prices.load_balancer_per_request(*moved),
-        network=share * prices.network_per_request(*moved),
-        fixed_terms=dict(prices.fixed_terms()),
-    )

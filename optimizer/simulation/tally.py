@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sluice.optimizer.arrays import Array, Counts
+from sluice.optimizer.arrays import Array, Counts, Indices
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.simulation.batch_means import BLOCKS
 from sluice.optimizer.simulation.queue_loop import Records
@@ -66,14 +66,14 @@ def count(
     arrivals: Array,
     n_waited: int,
     batches: Records,
-    offset: int,
+    places: Indices,
     counted_from: int,
     length: int,
     limits: Array,
     edges: Array,
     tally: Tally,
 ) -> float:
-    """Add a chunk, whose first arrival is the ``offset``-th of all; the time of the last answer."""
+    """Add a chunk, ``places`` being those of its arrivals among all; the time of the last answer."""
     n_bins = len(edges) - 1
     if n_bins > 0:
         for i in range(n_waited, len(arrivals)):
@@ -87,7 +87,7 @@ def count(
         ended = max(ended, leaves + response)
         for i in range(start, start + size):
             latency = leaves - arrivals[i] + response
-            place = offset + i - counted_from
+            place = places[i] - counted_from
             block = 0 if place < 0 else 1 + place // length
             fraction, power = frexp(max(latency, _SHORTEST))
             at = (power - _LOWEST) * _PER_DOUBLING + int((fraction - 0.5) * (2 * _PER_DOUBLING))
@@ -104,6 +104,15 @@ def count(
                 if len(limits) > 0 and latency <= limits[0]:
                     tally.in_time_at[bin_at] += 1
     return ended
+
+
+@compiled
+def largest_of(sizes: Array, batches: Records) -> Array:
+    """The size of the largest member of each batch, (n_batches,); who was dropped between two batches is in none."""
+    largest = np.empty(len(batches.first))
+    for k in range(len(batches.first)):
+        largest[k] = sizes[batches.first[k] : batches.first[k] + batches.sizes[k]].max()
+    return largest
 
 
 @compiled

@@ -235,6 +235,19 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
         points = [msgspec.structs.replace(point, size=None) for point in self.points if point.size == size]
         return msgspec.structs.replace(self, points=points)
 
+    def behind(self, seconds: float) -> ServiceProfile:
+        """The same function behind something on the way that takes so many more seconds, as a buffer does.
+
+        Raises
+        ------
+        InvalidInput
+            No number of seconds >= 0; more than 0 and a linear profile, which has no overhead.
+        """
+        require(0 <= seconds < INF, "overhead", seconds, "a number of seconds >= 0")
+        require(bool(self.points) or not seconds, "overhead", seconds, "0 beside a linear profile: its intercept may have it")
+        points = [msgspec.structs.replace(point, overhead=point.overhead + seconds) for point in self.points]
+        return msgspec.structs.replace(self, points=points)
+
     def points_at(self, memory_mb: int) -> list[ProfilePoint]:
         """The points of one memory size, by batch size and size of requests; raises ``InvalidInput`` where it was not measured."""
         found = sorted((p for p in self.points if p.memory_mb == memory_mb), key=lambda p: (p.batch_size, p.size or 0))

@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile
-from sluice.batching.errors import NOT_GIVEN, InvalidInput
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
@@ -48,12 +49,21 @@ def perhaps_arrivals(command: Command) -> Command:
 
 
 def profile_option(command: Command) -> Command:
-    """``--profile``; the command gets ``profile: ServiceProfile``."""
+    """``--profile``, and what the buffer before it takes; the command gets ``profile: ServiceProfile``."""
 
     @click.option("--profile", required=True, metavar="FILE", help="Service profile, as `sluice profile --out` writes it.")
+    @click.option(
+        "--buffer-overhead",
+        type=float,
+        default=0.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="What the way through the buffer takes beyond the overhead in the profile.",
+    )
     @wraps(command)
-    def with_profile(*, profile: str, **others: Any) -> Any:
-        return command(profile=read_profile(profile), **others)
+    def with_profile(*, profile: str, buffer_overhead: float, **others: Any) -> Any:
+        require(0 <= buffer_overhead < INF, "--buffer-overhead", buffer_overhead, "a number of seconds >= 0")
+        return command(profile=read_profile(profile).behind(buffer_overhead), **others)
 
     return with_profile
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-import numpy as np
 from rich.table import Column, Table
 
 from sluice.batching.documents import ArrivalDocument, RequestSize
@@ -14,10 +13,10 @@ from sluice.cli import output
 from sluice.cli.answered import Answered
 from sluice.cli.cost_table import cost_table
 from sluice.optimizer.recommend import Question, SizedAnswer, recommend_classes
-from sluice.optimizer.recommend.size_classes import simulate_answer
 from sluice.optimizer.report import sizes as told
 from sluice.optimizer.report.wording import per_million, priced, promise
-from sluice.optimizer.simulation import SizedRun
+from sluice.optimizer.service import SizeMix
+from sluice.optimizer.simulation import RunStatistics, TraceArrivals, simulate_deployments
 from sluice.optimizer.traces.trace import Trace
 
 
@@ -37,7 +36,9 @@ def answered_by_size(
     answer = recommend_classes(question, most_classes, on_progress=on_progress)
     run = None
     if trace is not None and trace.sizes is not None:
-        run = simulate_answer(answer, trace.times, trace.sizes, np.random.default_rng(0))
+        deployment = answer.deployment(SizeMix.of(trace.sizes), question.environments)
+        latencies = [slo.latency for slo in question.slos]
+        run = simulate_deployments({"": deployment}, TraceArrivals(trace.times, trace.sizes), latencies)[""]
     plan = answer.plan(model, size, arrivals, made_at)
 
     def page() -> str:
@@ -48,7 +49,7 @@ def answered_by_size(
     return Answered(plan, page, lambda: told.sized_document(answer, plan, run), lambda: _show(answer, run))
 
 
-def _show(answer: SizedAnswer, run: SizedRun | None) -> None:
+def _show(answer: SizedAnswer, run: RunStatistics | None) -> None:
     for sentence in (told.headline(answer), *told.verdict(answer, run)):
         output.stdout.print(sentence)
     output.stdout.print(_classes(answer, run))
@@ -56,7 +57,7 @@ def _show(answer: SizedAnswer, run: SizedRun | None) -> None:
     output.stdout.print(priced(answer.question.billing.prices))
 
 
-def _classes(answer: SizedAnswer, run: SizedRun | None) -> Table:
+def _classes(answer: SizedAnswer, run: RunStatistics | None) -> Table:
     slos = answer.question.slos
     title = f"{promise(slos)}, at {answer.question.arrivals.arrival_rate:.4g} requests/s"
     table = Table(Column("size", width=11), "runs on", "leaves", title=title, padding=(0, 1, 0, 0))

@@ -11,12 +11,13 @@ from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from sluice.batching.documents import SIZE_HEADER, Slo
-from sluice.batching.errors import DispatchFailed, InvalidInput
+from sluice.batching.errors import NOT_GIVEN, DispatchFailed, InvalidInput
 from sluice.cli import output
 from sluice.cli.sized_files import read_sized_files
 from sluice.cli.slo_options import slo_options
 from sluice.cli.trace_options import TraceOptions, trace_options
 from sluice.local.replay import Body, Replay, ReplayProgress, ReplaySummary, await_listener, intended_times, replay, run
+from sluice.local.sized_body import bodies_of_sizes
 
 DRAW_EVERY = 1.0  # s
 
@@ -30,6 +31,11 @@ DRAW_EVERY = 1.0  # s
     multiple=True,
     metavar="[SIZE=]FILE",
     help="Body of every request; repeated with sizes, of those up to each size  [default: an empty JSON object, or its size]",
+)
+@click.option(
+    "--body-size",
+    metavar="PATH",
+    help="Path in the JSON of --body to what gets the size of each request: a list, a string or a number.",
 )
 @click.option("--size-header", default=SIZE_HEADER, show_default=True, help="Header that tells the size of a request.")
 @click.option("--content-type", default="application/json", show_default=True, help="Content type of the body.")
@@ -45,6 +51,7 @@ def command(
     trace: TraceOptions,
     url: str,
     bodies: tuple[str, ...],
+    body_size: str | None,
     size_header: str,
     content_type: str,
     scale: float,
@@ -63,11 +70,12 @@ def command(
     the latencies, do not trust them.
 
     Where the trace has sizes (--size-column, or the buffer's own record) each request tells its own in a header, and has the --body
-    of the least size that is as large.
+    of the least size that is as large, or by --body-size one of its own size.
     """
     observed = trace.read()
     times = observed.times
-    content = _contents(bodies, None if observed.sizes is None else observed.sizes.tolist())
+    sizes = None if observed.sizes is None else observed.sizes.tolist()
+    content = _contents(bodies, sizes) if body_size is None else _contents_of_sizes(bodies, body_size, sizes)
     intended = intended_times(times, scale, limit, seconds)
     if not as_json:
         click.echo(f"read {len(observed)} arrivals as {observed.reading}", err=True)
@@ -124,6 +132,18 @@ def _contents(bodies: tuple[str, ...], sizes: list[float] | None) -> Body:
         told = f"warning: {share:.3g} % of the sizes are above {ends[-1]:g}, the largest of --body, and have its body all the same."
         click.echo(told, err=True)
     return [files[min(bisect_left(ends, size), len(ends) - 1)][1] for size in sizes].__getitem__
+
+
+def _contents_of_sizes(bodies: tuple[str, ...], path: str, sizes: list[float] | None) -> Body:
+    """From a request's number to a body of its size, made of the one that was named."""
+    if sizes is None:
+        raise InvalidInput("--body-size", path, "none, as the trace has no sizes (--size-column)")
+    files = read_sized_files(bodies, "--body")
+    if len(files) != 1:
+        raise InvalidInput("--body", " ".join(bodies) or NOT_GIVEN, "one file, of which --body-size makes those of every size")
+    made = bodies_of_sizes(files[0][1], path)
+    made(next((size for size in sizes if size % 1), sizes[0]))  # what cannot be made is refused before anything is sent
+    return lambda index: made(sizes[index])
 
 
 def _reason(result: Replay) -> str:

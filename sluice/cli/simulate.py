@@ -16,11 +16,20 @@ from sluice.cli import output
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines import USAGE, Situation, named_deployments
 from sluice.optimizer.recommend.words import promised
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
-from sluice.optimizer.simulation import Estimate, RunStatistics, cheapest_kept, cheapest_perhaps_kept, simulate_deployments
+from sluice.optimizer.simulation import (
+    Deployment,
+    Estimate,
+    RunStatistics,
+    SizedDeployment,
+    cheapest_kept,
+    cheapest_perhaps_kept,
+    simulate_deployments,
+)
 
 BINS = 60
 
@@ -56,7 +65,8 @@ def command(
 ) -> None:
     """Run policies side by side on the same arrivals: latency, violations, cost.
 
-    Policies that plan know a model of the arrivals or the past part of a trace, never what they are run on.
+    Policies that plan know a model of the arrivals or the past part of a trace, never what they are run on. Where requests have
+    sizes each has its own, those of the trace (--size-column) or drawn from --sizes, and a plan of size classes is run by class.
     """
     require(bins is None or bins >= 1, "bins", bins, "an integer >= 1")
     slos, run = situation.slos, situation.workload.run
@@ -66,7 +76,7 @@ def command(
         deployments, refused = named_deployments(names, situation, files)
         if energy is not None:
             joules = read_per_batch(energy, max(deployment.max_batch_size for deployment in deployments.values()), "energy")
-            deployments = {name: replace(deployment, energy=joules) for name, deployment in deployments.items()}
+            deployments = {name: _with_energy(deployment, joules) for name, deployment in deployments.items()}
         progress.update(task, description="simulating")
         n_bins = bins or (BINS if plot is not None else 0)
         runs = simulate_deployments(deployments, run, [slo.latency for slo in slos], seed, n_bins)
@@ -124,6 +134,10 @@ def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator
         yield f"Might keep it: {perhaps}, {per_million(run.cost.per_request)} USD; {shares}; more requests would tell."
 
 
+def _with_energy(deployment: Deployment | SizedDeployment, joules: Array) -> Deployment | SizedDeployment:
+    return deployment.with_energy(joules) if isinstance(deployment, SizedDeployment) else replace(deployment, energy=joules)
+
+
 def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -> Table:
     percentiles = sorted({slo.percentile for slo in slos} or RUN_PERCENTILES[:2])
     drops = any(run.dropped for run in runs.values())
@@ -135,27 +149,37 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
         table.add_column(column, justify="right", no_wrap=True)
     best = cheapest_kept(runs, slos)
     for name, run in runs.items():
-        cells = [_interval(run.percentile(p)) for p in percentiles]
-        cells += [f"{100 * run.violation_ratio(k):.3g} %" for k in range(len(slos))]
-        cells += [f"{100 * run.dropped / run.n_requests:.2g} %"] if drops else []
-        cells += [per_million(run.cost.per_request), *([f"{run.energy_per_request:.4g}"] if joules else [])]
-        cells += [f"{run.mean_batch_size:.2f}", "-" if run.utilisation is None else f"{100 * run.utilisation:.0f} %"]
-        table.add_row(name, *cells, str(run.cold_starts), style="bold" if name == best else None)
-        for row in _functions(run, len(percentiles) + len(slos) + drops, joules):
-            table.add_row(*row, style="dim")
+        each = [(name, run), *zip(_class_names(run), run.classes, strict=True)]
+        for of, seen in each:
+            if not seen.estimates:
+                table.add_row(f"{of}, {seen.n_requests} requests", style="dim")
+                continue
+            cells = [_interval(seen.percentile(p)) for p in percentiles]
+            cells += [f"{100 * seen.violation_ratio(k):.3g} %" for k in range(len(slos))]
+            cells += [f"{100 * seen.dropped / seen.n_requests:.2g} %"] if drops else []
+            cells += [per_million(seen.cost.per_request), *([f"{seen.energy_per_request:.4g}"] if joules else [])]
+            cells += [f"{seen.mean_batch_size:.2f}", "-" if seen.utilisation is None else f"{100 * seen.utilisation:.0f} %"]
+            table.add_row(of, *cells, str(seen.cold_starts), style="bold" if of == best else None)
+            for row in _functions(seen, len(percentiles) + len(slos) + drops, joules):
+                table.add_row(*row, style="dim")
     return table
 
 
 def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list[str]]:
-    """What each function of a plan with some beside one another did, with its part of the cost of a request of any."""
-    if not run.deployment.beside:
-        return
-    for side in run.serving:
+    """What each function of a queue with some beside one another did, with its part of the cost of a request of any."""
+    for side in run.serving if len(run.serving) > 1 else ():
         name = f"  {100 * side.share:.3g} % {side.serving.function}"
         cells = [per_million(side.cost.per_request), *([""] if joules else [])]
         cells.append(f"{side.requests / side.batches:.2f}" if side.batches else "-")
         cells.append("-" if side.utilisation is None else f"{100 * side.utilisation:.0f} %")
         yield [name, *[""] * n_of_all, *cells, str(side.cold_starts)]
+
+
+def _class_names(run: RunStatistics) -> list[str]:
+    """Of the queues of size classes, where it has some."""
+    if not isinstance(run.deployment, SizedDeployment):
+        return []
+    return [f"  up to {up_to:g}" if isfinite(up_to) else "  larger" for up_to in run.deployment.ends]
 
 
 def _interval(estimate: Estimate) -> str:

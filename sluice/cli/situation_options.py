@@ -56,7 +56,6 @@ def situation_options(command: Command) -> Command:
         any_function: Function,
         other_functions: list[Function],
         memory_mb: int | None,
-        size_column: str | None,
         worker_texts: tuple[str, ...],
         servers: int | None,
         slos: tuple[Slo, ...],
@@ -72,7 +71,10 @@ def situation_options(command: Command) -> Command:
 
 
 def workload_options(command: Command) -> Command:
-    """A model of the arrivals, a trace, or both; the command gets ``workload: Workload``, and ``seed``."""
+    """A model of the arrivals, a trace, or both; the command gets ``workload: Workload``, and ``seed``.
+
+    Of ``mix_options`` it takes the column that has the sizes of the trace's requests, and the ``mix``, which the function gets too.
+    """
 
     @perhaps_arrivals
     @click.option("--trace", metavar="FILE", help="A trace to run on; beside a model, policies are made for the model.")
@@ -98,6 +100,8 @@ def workload_options(command: Command) -> Command:
         speed: float,
         n_requests: int | None,
         seed: int,
+        mix: SizeMix | None,
+        size_column: str | None,
         **others: Any,
     ) -> Any:
         require(seed >= 0, "seed", seed, "an integer >= 0")
@@ -110,14 +114,14 @@ def workload_options(command: Command) -> Command:
         cut = trace is not None and arrivals is None
         require(past is None or cut, "past", past, "only with --trace and no model beside it")
         require(n_requests is None or n_requests >= 1, "requests", n_requests, "an integer >= 1")
-        whole = None if trace is None else read_trace(trace).sped_up(speed)
+        whole = None if trace is None else read_trace(trace, size_column=size_column).sped_up(speed)
         if arrivals is not None:
             run = n_requests or N_REQUESTS if whole is None else whole
-            workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed)
+            workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed, mix)
         else:
             assert whole is not None
-            workload = Workload.of_trace(whole, PAST if past is None else past)
-        return command(workload=workload, seed=seed, **others)
+            workload = Workload.of_trace(whole, PAST if past is None else past, mix, seed)
+        return command(workload=workload, seed=seed, mix=mix, **others)
 
     return with_workload
 

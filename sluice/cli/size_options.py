@@ -11,9 +11,12 @@ import click
 from sluice.batching.documents import SIZE_HEADER, SIZE_SOURCES, RequestSize
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.groups import Command
+from sluice.optimizer.recommend import Question
 from sluice.optimizer.recommend.size_classes import MOST_CLASSES
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.traces.trace import read_sizes
+
+SIZE_BY = "header"
 
 
 def mix_options(command: Command) -> Command:
@@ -40,32 +43,44 @@ def mix_options(command: Command) -> Command:
 
 
 def class_options(command: Command) -> Command:
-    """How many size classes there may be, and how the buffer reads a size; the command gets ``most_classes`` and ``size``."""
+    """How many size classes there may be, and how the buffer reads a size; the command gets ``most_classes`` and ``size``.
+
+    Inside of ``question_options``, whose question has the sizes or has none.
+    """
 
     @click.option(
         "--size-classes",
         "most_classes",
         type=int,
-        default=MOST_CLASSES,
-        show_default=True,
         metavar="K",
-        help="Most queues.",
+        help=f"Most queues, where requests have sizes.  [default: {MOST_CLASSES}]",
     )
     @click.option(
         "--size-by",
-        default="header",
-        show_default=True,
         metavar="SOURCE[:NAME]",
-        help=f"Where the buffer reads sizes: {', '.join(SIZE_SOURCES)}; NAME is a header ({SIZE_HEADER}) or a path in the JSON.",
+        help=f"Where the buffer reads sizes: {', '.join(SIZE_SOURCES)}; NAME is a header ({SIZE_HEADER}) or a path in the JSON."
+        f"  [default: {SIZE_BY}]",
     )
     @wraps(command)
-    def with_classes(*, most_classes: int, size_by: str, **others: Any) -> Any:
+    def with_classes(*, question: Question, most_classes: int | None, size_by: str | None, **others: Any) -> Any:
+        for option, value in (("--size-classes", most_classes), ("--size-by", size_by)):
+            require(value is None or question.mix is not None, option, value, _only_with_sizes(question))
+        most_classes = MOST_CLASSES if most_classes is None else most_classes
         require(most_classes >= 1, "size_classes", most_classes, "an integer >= 1")
+        size_by = SIZE_BY if size_by is None else size_by
         source, _, name = size_by.partition(":")
         try:
             size = RequestSize(source, name)
         except InvalidInput as error:  # which names the fields of a plan, and the user wrote an option
             raise InvalidInput("--size-by", size_by, f"{error.field.partition('.')[2]}: {error.allowed}") from None
-        return command(most_classes=most_classes, size=size, **others)
+        return command(question=question, most_classes=most_classes, size=size, **others)
 
     return with_classes
+
+
+def _only_with_sizes(question: Question) -> str:
+    return (
+        "only where requests have sizes: "
+        f"a profile that tells them apart (sluice profile --payload SIZE=FILE; {question.profile.function} has none), "
+        "and how large requests are (--sizes, --size-column)"
+    )

@@ -17,8 +17,7 @@ from sluice.optimizer.billing import Billing
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.recommend import SizedAnswer
 from sluice.optimizer.recommend.last_moment import seconds_to_spare
-from sluice.optimizer.recommend.size_classes import sized_deployment
-from sluice.optimizer.service import MixedServiceTimes, ServiceBySize
+from sluice.optimizer.service import MixedServiceTimes, ServiceBySize, SizeMix
 
 
 class Tables(NamedTuple):
@@ -47,14 +46,15 @@ def simulate_class_table(answer: SizedAnswer, times: Array, sizes: Array, rng: n
     """Run the classes of an answer as one table that sees them; each batch takes as long as its largest member has it."""
     ends = [of.up_to for of in answer.classes[:-1]]
     class_of = np.searchsorted(ends, sizes)
-    deployments = [sized_deployment(of.question, of.best, float(sizes.max())) for of in answer.classes]
+    deployments = [queue.deployment for queue in answer.deployment(SizeMix.of(sizes)).queues]
     policies = [deployment.schedule.tables[0] for deployment in deployments]
     rows = 1 + max(len(policy.hold) for policy in policies)
     hold = np.array([[*policy.hold, *[policy.hold[-1]] * (rows - len(policy.hold))] for policy in policies])
     take = np.array([[*policy.take, *[policy.take[-1]] * (rows - len(policy.take))] for policy in policies], dtype=np.int64)
     spare = np.full((len(policies), rows), -np.inf)
-    for k, deployment in enumerate(deployments):
-        found = seconds_to_spare(deployment.service, answer.question.promised)
+    for k, of in enumerate(answer.classes):
+        planned = next(times for times in of.question.services if times.memory_mb == of.best.memory_mb)
+        found = seconds_to_spare(planned, answer.question.promised)
         spare[k, 1 : 1 + len(found)] = found[: rows - 1]
     tables = Tables(hold, take, np.array([policy.max_batch_size for policy in policies]), spare)
     members = [np.flatnonzero(class_of == k) for k in range(len(policies))]
@@ -90,8 +90,7 @@ def drawn_responses(by_size: ServiceBySize, largest: Array, count: Indices, rng:
 
 def bill(by_size: ServiceBySize, largest: Array, count: Indices, billing: Billing) -> float:
     """USD of the invocations of these batches."""
-    kinds, at = np.unique(largest, return_inverse=True)
-    seconds = by_size.mean_billed(kinds, billing.step)[at, count - 1].sum()
+    seconds = by_size.mean_billed(largest, count, billing.step).sum()
     gigabytes, prices = by_size.memory_mb / 1024, billing.prices
     return float(seconds * gigabytes * prices.gb_second(billing.architecture) + prices.function.request * len(count))
 

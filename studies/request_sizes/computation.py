@@ -16,9 +16,8 @@ from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.recommend import FunctionSetting, Question, SizedAnswer, recommend_classes
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.last_moment import last_moment
-from sluice.optimizer.recommend.size_classes import simulate_answer, sized_deployment
 from sluice.optimizer.service import SizeMix
-from sluice.optimizer.simulation import SizedQueue, SizedRun, simulate_sizes
+from sluice.optimizer.simulation import Function, SizedDeployment, SizedQueue, SizedRun, simulate_sizes
 from sluice.optimizer.traces.trace import Trace, read_sizes, read_trace
 
 from ..publishing import TRACES
@@ -110,12 +109,13 @@ def rows_of(mix: str, arrivals: str, rate: float, latency: float) -> Iterable[Ro
         if setting is not None:
             yield _row_of_one(cell, way, question, setting, times, sizes)
     law = answer.latency.percentile(PERCENTILE)
-    run = simulate_answer(answer, times, sizes, np.random.default_rng(2))
+    deployment = answer.deployment(SizeMix.of(sizes))
+    run = simulate_sizes(deployment, times, sizes, np.random.default_rng(2))
     ends = " ".join(f"{of.up_to:g}" for of in answer.classes)
     yield _row(cell, CLASSES, ends, (1e6 * answer.cost.per_request, law), run)
     if arrivals == OWN:
         shuffled = np.random.default_rng(3).permutation(sizes)
-        run = simulate_answer(answer, times, shuffled, np.random.default_rng(2))
+        run = simulate_sizes(deployment, times, shuffled, np.random.default_rng(2))
         yield _row(cell, SHUFFLED, ends, (1e6 * answer.cost.per_request, law), run)
     seen = simulate_class_table(answer, times, sizes, np.random.default_rng(2))
     yield _row(cell, SEEING, ends, (np.nan, np.nan), seen)
@@ -133,8 +133,9 @@ def _row_of_one(
     cell: tuple[str, str, float, float], way: str, question: Question, setting: FunctionSetting, times: Array, sizes: Array
 ) -> Row:
     """A setting without regard to size."""
-    deployment = sized_deployment(question, setting, float(sizes.max()))
-    run = simulate_sizes([SizedQueue(np.inf, deployment)], times, sizes, np.random.default_rng(2))
+    function = Function(question.profile, setting.memory_mb, question.billing, mix=SizeMix.of(sizes))
+    one = SizedDeployment([SizedQueue(np.inf, setting.deployment(function))])
+    run = simulate_sizes(one, times, sizes, np.random.default_rng(2))
     return _row(cell, way, "all", (1e6 * setting.cost.per_request, setting.latency.percentile(PERCENTILE)), run)
 
 
@@ -142,7 +143,7 @@ def _row(cell: tuple[str, str, float, float], way: str, ends: str, predicted: tu
     late = run.latency > cell[3]
     by_class = [float(late[run.class_of == k].mean()) for k in np.unique(run.class_of)]
     p95 = float(np.percentile(run.latency, PERCENTILE, method="inverted_cdf"))
-    batches = run.n_batches if isinstance(run, ClassRun) else sum(one.n_batches for one in run.runs if one is not None)
+    batches = run.n_batches if isinstance(run, ClassRun) else run.statistics.n_batches
     figures = (predicted[0], 1e6 * run.cost_per_request, predicted[1], p95, float(late.mean()), max(by_class))
     return Row(*cell, way, ends, *figures, len(late) / batches)
 

@@ -451,3 +451,18 @@ def test_an_slo_knows_its_quantile_its_error_budget_and_itself_with_headroom() -
 def test_a_percentile_that_no_quantile_is_is_refused(percentile: float) -> None:
     with pytest.raises(InvalidInput, match="percentile: .* a number strictly between 0 and 100"):
         quantile_of(percentile)
+
+
+def test_a_profile_behind_a_buffer_has_every_overhead_longer_and_nothing_else() -> None:
+    points = [ProfilePoint(1769, b, ServiceTime(0.01 * b), 0.01 * b, 0.001 * b) for b in (1, 2)]
+    near = ServiceProfile(function="f", points=points)
+    far = near.behind(0.005)
+    assert [point.overhead for point in far.points] == [0.006, 0.007]
+    assert far.behind(0) == far and [structs.replace(point, overhead=0) for point in far.points] == [
+        structs.replace(point, overhead=0) for point in points
+    ]
+    linear = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.001))
+    assert linear.behind(0.0) == linear
+    for profile, seconds in ((near, -1.0), (near, float("inf")), (linear, 0.1)):
+        with pytest.raises(InvalidInput, match="overhead: .* is not allowed"):
+            profile.behind(seconds)

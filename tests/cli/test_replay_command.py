@@ -110,6 +110,37 @@ def test_a_request_has_the_body_of_the_least_size_that_is_as_large(server, sluic
     assert code == 0 and set(server.bodies) == {b"8"}, err
 
 
+def test_each_request_has_a_body_of_its_own_size_made_of_one(server, sluice, sized, tmp_path):
+    (tmp_path / "b.json").write_text('{"user": 1, "tokens": [7, 8]}')
+    code, _, err = sluice(*sized, "--url", server.url, "--body", "b.json", "--body-size", "tokens")
+    assert code == 0, err
+    for size, body in zip(server.sizes, server.bodies, strict=True):
+        assert json.loads(body) == {"user": 1, "tokens": ([7, 8] * 5)[: int(size)]}
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (
+            ("trace.csv", "--body", "b.json", "--body-size", "tokens"),
+            "--body-size: 'tokens' is not allowed; allowed: none, as the trace",
+        ),
+        (("SIZED", "--body-size", "tokens"), "--body: none was given; needed: one file, of which --body-size makes"),
+        (("SIZED", "--body", "b.json", "--body-size", "text"), "body: text: 'text' is not allowed; allowed: a key of an object"),
+        (
+            ("SIZED", "--body", "b.json", "--body-size", "none"),
+            "body: none: [] is not allowed; allowed: a number, or a list or string",
+        ),
+        (("SIZED", "--body", "trace.csv", "--body-size", "tokens"), "is not allowed; allowed: a JSON document"),
+    ],
+)
+def test_what_no_body_of_a_size_is_made_of_is_named(server, sluice, sized, tmp_path, told, message):
+    (tmp_path / "b.json").write_text('{"tokens": [7], "none": []}')
+    first, *rest = told
+    code, _, err = sluice(*(sized if first == "SIZED" else ("replay", first)), "--url", server.url, *rest)
+    assert code == 2 and message in " ".join(err.split()) and not server.bodies
+
+
 def test_bodies_by_size_need_sizes(server, sluice, tmp_path):
     (tmp_path / "b").write_text("1")
     code, _, err = sluice("replay", "trace.csv", "--url", server.url, "--body", "3=b")

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sluice.batching.documents import Plan, RequestSize, read, write
+from sluice.batching import policy as policies
+from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, read, write
 from sluice.optimizer.report.wording import per_million
 from tests.optimizer.sized_profiles import long_tailed, sized_profile
 
@@ -104,6 +105,64 @@ def test_predict_and_simulate_take_a_mix(sized: str, trace: str, document_of: Do
     assert simulated["cost"]["per_request"] == pytest.approx(predicted["cost"]["per_request"], rel=0.01)
 
 
+def test_the_way_through_the_buffer_is_added_to_every_latency_and_to_no_bill(sized: str, trace: str, document_of: Document) -> None:
+    ask = ("predict", "--poisson", "50", "--profile", sized, "--memory", "1769", "--sizes", trace, "--size-column", "tokens")
+    near, far = (document_of(*ask, "-b", "8", "-t", "0.1", "--buffer-overhead", seconds) for seconds in ("0", "0.02"))
+    for name, seconds in near["latency"].items():
+        assert far["latency"][name] == pytest.approx(seconds + 0.02, abs=2e-5)
+    assert far["cost"] == near["cost"]
+
+
+def test_what_a_buffer_cannot_take_is_refused(ask: tuple[str, ...], trace: str, exit_of: Run) -> None:
+    code, _, err = exit_of(*ask, "--sizes", trace, "--size-column", "tokens", "--buffer-overhead", "-1")
+    assert code == 2 and "--buffer-overhead: -1.0 is not allowed; allowed: a number of seconds >= 0" in err
+
+
+@pytest.fixture(scope="module")
+def plan(sized: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two classes, in tables of the same function and of workers."""
+    path = tmp_path_factory.mktemp("sized") / "plan.json"
+    batched, alone = (PolicyDocument.of(policies.size_or_timeout(b, t)) for b, t in ((8, 0.15), (2, 0.05)))
+    routes = [Route("size-1", "encoder-1769:live", batched, 0.7, up_to=60), Route("size-2", "encoder-1769:live", alone, 0.3)]
+    path.write_bytes(write(Plan(model="encoder", routes=routes, size=RequestSize("header"))))
+    return str(path)
+
+
+def test_a_plan_of_size_classes_is_run_by_class_and_in_all(
+    sized: str, trace: str, plan: str, document_of: Document, shown_by: Shown
+) -> None:
+    ask = ("simulate", "--poisson", "50", "--profile", sized, "--sizes", trace, "--size-column", "tokens", "--slo", "0.2")
+    run = document_of(*ask, "--requests", "5000", "--policy", plan, "--policy", "size-or-timeout:8,0.15", "--memory", "1769")
+    whole, one = run["policies"].values()
+    assert [of["up_to"] for of in whole["classes"]] == [60, None]
+    assert sum(of["n_requests"] for of in whole["classes"]) == whole["answered"] == 5000
+    weighted = sum(of["answered"] * of["cost"]["per_request"] for of in whole["classes"]) / 5000
+    assert whole["cost"]["per_request"] == pytest.approx(weighted) and whole["memory_mb"] == one["memory_mb"] == 1769
+    assert whole["cold_starts"] == sum(of["cold_starts"] for of in whole["classes"]) > 0
+    assert sum(of["batches"] for of in whole["classes"]) == whole["batches"]
+    shown = shown_by(*ask, "--requests", "5000", "--policy", plan, "--energy", "1,0.5")
+    assert "  up to 60 " in shown and "  larger " in shown
+
+
+def test_what_recommend_runs_on_a_trace_is_what_simulate_runs(
+    ask: tuple[str, ...], sized: str, trace: str, tmp_path: Path, document_of: Document
+) -> None:
+    """The same arrivals and sizes, by the same code."""
+    out, told = str(tmp_path / "plan.json"), ("--trace", trace, "--size-column", "tokens")
+    confirmed = document_of(*ask, *told, "--out", out, "--size-classes", "2")["simulated"]
+    run = document_of("simulate", "--poisson", "50", "--profile", sized, *told, "--policy", out, "--slo", "0.3")["policies"][out]
+    assert (run["latency"]["p95"], run["cost"]["per_request"]) == (confirmed["latency"]["p95"], confirmed["cost_per_request"])
+    assert (run["violation_ratios"], run["cold_starts"]) == (confirmed["late"], confirmed["cold_starts"])
+
+
+def test_a_plan_of_size_classes_needs_the_sizes_of_requests(profile: str, sized: str, trace: str, plan: str, exit_of: Run) -> None:
+    run = ("simulate", "--poisson", "50", "--policy", plan, "--memory", "1769")
+    code, _, err = exit_of(*run, "--profile", sized)
+    assert code == 2 and "sizes: none was given; needed: those of the requests (--sizes, --size-column)" in " ".join(err.split())
+    code, _, err = exit_of(*run, "--profile", profile, "--sizes", trace, "--size-column", "tokens")
+    assert code == 2 and "one that tells sizes apart" in err
+
+
 @pytest.mark.parametrize(
     ("told", "message"),
     [
@@ -140,6 +199,14 @@ def test_what_does_not_go_together_is_named(ask: tuple[str, ...], trace: str, to
 def test_a_worker_whose_profile_tells_sizes_apart_is_refused_for_what_it_is(profile: str, sized: str, exit_of: Run) -> None:
     code, _, err = exit_of("recommend", "--poisson", "5", "--profile", profile, "--slo", "1", "--worker", f"{sized}:1")
     assert code == 2 and f"--worker: '{sized}' is not allowed; allowed: a profile of requests of one size" in err
+
+
+@pytest.mark.parametrize("told", [("--size-classes", "4"), ("--size-by", "bytes")])
+def test_what_says_how_sizes_are_told_is_refused_where_there_are_none(profile: str, told: tuple[str, str], exit_of: Run) -> None:
+    code, _, err = exit_of("recommend", "--poisson", "5", "--profile", profile, "--slo", "1", *told)
+    asked = "only where requests have sizes: a profile that tells them apart (sluice profile --payload SIZE=FILE; "
+    shown = " ".join(err.split())
+    assert code == 2 and f"{told[0]}: " in shown and asked in shown and "how large requests are (--sizes, --size-column)" in shown
 
 
 def test_a_mix_for_a_profile_without_sizes_is_refused(profile: str, trace: str, exit_of: Run) -> None:

@@ -110,7 +110,7 @@ def test_every_size_is_rounded_on_its_own(spread: bool, granularity: float) -> N
         beyond = 0.0
         if spread:  # what was measured is rounded already
             mean = np.trapezoid(rows, by_size.quantile_levels, axis=1)
-            paid = by_size.mean_billed(mix.values, 0.001)[:, n - 1]
+            paid = by_size.mean_billed(mix.values, np.full(len(mix.values), n), 0.001)
             if granularity == 0.001:
                 drawn = paid[places]
             beyond = (paid - mean)[places] if granularity > 0.001 else 0.0

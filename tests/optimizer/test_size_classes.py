@@ -19,9 +19,9 @@ from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes, size_classes
 from sluice.optimizer.recommend.function_choice import choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSettings
-from sluice.optimizer.recommend.size_classes import candidate_boundaries, cheapest_partitions, simulate_answer
+from sluice.optimizer.recommend.size_classes import candidate_boundaries, cheapest_partitions
 from sluice.optimizer.service import SizeMix, service_by_size
-from sluice.optimizer.simulation import Deployment, SizedQueue, simulate_deployment, simulate_sizes
+from sluice.optimizer.simulation import Deployment, SizedDeployment, SizedQueue, simulate_deployment, simulate_sizes
 from tests.optimizer.sized_profiles import MIXES, long_tailed, sized_profile
 
 MIX = MIXES["long-tailed"]
@@ -95,11 +95,11 @@ def answer() -> SizedAnswer:
 def test_latency_and_cost_of_a_class_are_those_of_a_run_with_every_size_its_own(answer: SizedAnswer) -> None:
     """Independent marks: percentiles within 1 %, and shares within the SLO and cost within four standard errors of many runs."""
     assert len(answer.classes) > 1 and answer.saving is not None and answer.saving > 0.05
-    runs, n = [], 60_000
+    runs, n, deployment = [], 60_000, answer.deployment(MIX)
     for seed in range(8):
         rng = np.random.default_rng(seed)
         times = np.cumsum(answer.question.arrivals.sample(n, rng))
-        runs.append(simulate_answer(answer, times, MIX.draw(n, rng), rng))
+        runs.append(simulate_sizes(deployment, times, MIX.draw(n, rng), rng))
     for percentile in (50, 95, 99):
         seen = np.mean([run.percentile(percentile).value for run in runs])
         assert answer.latency.percentile(percentile) == pytest.approx(seen, rel=0.01)
@@ -122,9 +122,8 @@ def test_one_queue_regardless_of_size_is_predicted_as_well() -> None:
     times = service_by_size(sized_profile(True), 1769, 8).under(MIX)
     rng, n = np.random.default_rng(5), 400_000
     deployment = Deployment(policies.size_or_timeout(8, 0.1), times)
-    run = simulate_sizes(
-        [SizedQueue(np.inf, deployment)], np.cumsum(rng.exponential(1 / 40, n)), MIX.draw(n, rng), np.random.default_rng(6)
-    )
+    one = SizedDeployment([SizedQueue(np.inf, deployment)])
+    run = simulate_sizes(one, np.cumsum(rng.exponential(1 / 40, n)), MIX.draw(n, rng), np.random.default_rng(6))
     mixed = simulate_deployment(deployment, np.cumsum(rng.exponential(1 / 40, n)), np.random.default_rng(6))
     for percentile in (50, 95, 99):
         assert run.percentile(percentile).value == pytest.approx(mixed.percentile(percentile).value, rel=0.01)
@@ -135,7 +134,7 @@ def test_sizes_that_follow_each_other_pad_less_than_independent_ones() -> None:
     times = service_by_size(sized_profile(True), 1769, 8).under(MIX)
     rng, n = np.random.default_rng(5), 100_000
     arrivals, drawn = np.cumsum(rng.exponential(1 / 40, n)), np.repeat(MIX.draw(n // 50, rng), 50)
-    queue = [SizedQueue(np.inf, Deployment(policies.size_or_timeout(8, 0.1), times))]
+    queue = SizedDeployment([SizedQueue(np.inf, Deployment(policies.size_or_timeout(8, 0.1), times))])
     in_runs = simulate_sizes(queue, arrivals, drawn, np.random.default_rng(6))
     shuffled = simulate_sizes(queue, arrivals, rng.permutation(drawn), np.random.default_rng(6))
     assert in_runs.cost_per_request < 0.9 * shuffled.cost_per_request

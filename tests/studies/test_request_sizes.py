@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sluice.optimizer.recommend.size_classes import simulate_answer
+from sluice.optimizer.service import SizeMix
+from sluice.optimizer.simulation import simulate_sizes
 from studies.request_sizes.claims import cells, predictions
 from studies.request_sizes.class_table import simulate_class_table
 from studies.request_sizes.computation import (
@@ -72,10 +73,10 @@ def test_halves_are_all_requests_in_their_order() -> None:
 def test_a_table_that_sees_classes_and_fills_nothing_is_that_of_size_classes() -> None:
     answer = answer_of(MIX, RATE, SLO)
     times, sizes = (of[:20_000] for of in requests(MIX, POISSON, RATE))
-    apart = simulate_answer(answer, times, sizes, np.random.default_rng(0))
+    apart = simulate_sizes(answer.deployment(SizeMix.of(sizes)), times, sizes, np.random.default_rng(0))
     together = simulate_class_table(answer, times, sizes, np.random.default_rng(0), fills=False)
     assert len(answer.classes) > 1
-    assert together.n_batches == sum(run.n_batches for run in apart.runs if run is not None)
+    assert together.n_batches == apart.statistics.n_batches
     assert together.cost_per_request == pytest.approx(apart.cost_per_request)
     assert together.latency.mean() == pytest.approx(apart.latency.mean(), rel=0.01)
 
