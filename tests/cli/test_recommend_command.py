@@ -92,7 +92,7 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo p95=0.2 --percentile 99", "percentile: 99.0 is not allowed; allowed: only beside --slo SECONDS"),
         ("--slo 1 --prices /nowhere.json", "--prices: '/nowhere.json' is not allowed; allowed: a file that exists"),
         ("--slo 1 --headroom 1", "headroom: 1.0 is not allowed"),
-        ("--slo 1 --premium -1", "premium: -1.0 is not allowed; allowed: a part of the cost >= 0"),
+        ("--slo 1 --premium 5", "premium: 5.0 is not allowed; allowed: a part of the cost from 0 to 1 (0.05 for 5 %)"),
         ("--slo 1 --policies greedy", "'greedy' is not one of 'all', 'size-or-timeout'"),
         ("--slo 1 --max-timeout -1", "max_timeout: -1.0 is not allowed"),
         ("--slo 1 --timeout -1", "timeouts: [-1.0] is not allowed"),
