@@ -402,6 +402,8 @@ class _Measurement:
         for index, answer in enumerate(answers):
             if answer.status != 200:
                 said = answer.body[:500].decode("utf-8", "replace")
+                if answer.status == 404 and "Unknown model" in said:
+                    raise InvalidInput("model", self.sweep.model, f"the name by which {point.function} knows its model ({said})")
                 raise FunctionFailed(f"{point}: item {index} was answered with status {answer.status}: {said}")
         return run
 

@@ -49,7 +49,7 @@ class Goal:
         Part of the SLOs' latencies kept free for what the model does not know.
     premium : float
         Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout, or than workers,
-        and still be taken, as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
+        and still be taken, as it keeps the SLOs whatever the arrivals do; at most 1, for objective ``cost``.
     """
 
     objective: str = "cost"
@@ -63,7 +63,7 @@ class Goal:
         require(dear, "max_cost", self.max_cost, "USD per request, for objective latency")
         require(self.max_cost is None or 0 < self.max_cost < np.inf, "max_cost", self.max_cost, "USD per request > 0")
         require(0 <= self.headroom < 1, "headroom", self.headroom, "a fraction of the SLO, 0 <= headroom < 1")
-        require(0 <= self.premium < np.inf, "premium", self.premium, "a part of the cost >= 0")
+        require(0 <= self.premium <= 1, "premium", self.premium, "a part of the cost from 0 to 1 (0.05 for 5 %)")
 
     @property
     def budget(self) -> float:

@@ -584,9 +584,12 @@ def read(kind: type[Read], data: bytes | str, source: str = "") -> Read:
             value = _value_at(msgspec.json.decode(data), path_text)
         except _UNREADABLE as unreadable:  # what is of another type is also not JSON further on
             raise _not_json(prefix + kind.__name__, data, unreadable) from None
-        allowed = message[0].lower() + message[1:]
-        for said, meant in (("object contains unknown", "an object without the unknown"), ("object missing", "an object with the")):
-            allowed = allowed.replace(said, meant)
+        unknown = re.fullmatch("Object contains unknown field `(.*)`", message)
+        if unknown is not None and isinstance(value, dict) and unknown[1] in value:
+            known = _fields_at(msgspec.inspect.type_info(kind), _steps(path_text))
+            field = f"{path_text}.{unknown[1]}".lstrip(".")
+            raise InvalidInput(f"{prefix}{field}", value[unknown[1]], "no such field, but " + ", ".join(known)) from None
+        allowed = (message[0].lower() + message[1:]).replace("object missing", "an object with the")
         raise InvalidInput(f"{prefix}{path_text or kind.__name__}", value, allowed) from None
     except _UNREADABLE as error:
         raise _not_json(prefix + kind.__name__, data, error) from None
@@ -605,11 +608,30 @@ def _not_json(field: str, data: bytes | str, error: Exception) -> InvalidInput:
     return InvalidInput(field, text, f"a JSON document ({error})")
 
 
+def _steps(path: str) -> list[str | int]:
+    """The keys and places of a decoder's path such as ``points[1].memory_mb``."""
+    return [int(place) if place else key for key, place in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]
+
+
+def _fields_at(kind: msgspec.inspect.Type, steps: list[str | int]) -> list[str]:
+    """The fields of the object to which these steps lead in a document of this kind."""
+    match kind:
+        case msgspec.inspect.UnionType(types):
+            return next((fields for one in types if (fields := _fields_at(one, steps))), [])
+        case msgspec.inspect.ListType(each) | msgspec.inspect.VarTupleType(each) if steps:
+            return _fields_at(each, steps[1:])
+        case msgspec.inspect.StructType(fields=fields) if steps:
+            return next((_fields_at(field.type, steps[1:]) for field in fields if field.encode_name == steps[0]), [])
+        case msgspec.inspect.StructType(fields=fields):
+            return [field.encode_name for field in fields]
+    return []
+
+
 def _value_at(value: Any, path: str) -> Any:
     """The value a decoder's path such as ``points[1].memory_mb`` names; the nearest enclosing one where it is not exact."""
-    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+    for step in _steps(path):
         try:
-            value = value[int(index)] if index else value[key]
+            value = value[step]
         except (KeyError, IndexError, TypeError):
             return value
     return value

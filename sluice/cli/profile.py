@@ -133,9 +133,14 @@ def command(
             text += "" if done.size is None else f" of size {done.size:g}"
             bar.update(task, completed=done.fraction, description=text)
 
-        measured = service_times.measure_service_times(
-            sweep, invoke, rng, measured_at=now, earlier=earlier, on_progress=on_progress
-        )
+        try:
+            measured = service_times.measure_service_times(
+                sweep, invoke, rng, measured_at=now, earlier=earlier, on_progress=on_progress
+            )
+        except InvalidInput as error:
+            if error.field == "model":
+                raise InvalidInput("--model", error.value, error.allowed) from None
+            raise
         bar.update(task, completed=1.0)
 
     click.echo(f"It took {_cost(measured.spent, architecture, of_worker)}.", err=True)

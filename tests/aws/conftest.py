@@ -19,12 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class Template:
-    """``template.yaml`` with its parameters filled in: what `Ref`, `Fn::Sub` and `Fn::If` come to, other functions left alone."""
+    """``template.yaml`` with its parameters filled in: what `Ref`, `Sub`, `Join` and `If` come to, other functions left alone."""
 
     def __init__(self, parameters: dict[str, str]) -> None:
         self.body: dict[str, Any] = json.loads(json.dumps(cfn_yaml.load(str(ROOT / "template.yaml"))))
         defaults = {name: str(p["Default"]) for name, p in self.body["Parameters"].items() if "Default" in p}
-        self.values = {**defaults, **parameters}
+        self.values: dict[str, Any] = {**defaults, **parameters}
+        for name in (name for name, p in self.body["Parameters"].items() if p["Type"] == "CommaDelimitedList"):
+            self.values[name] = self.values[name].split(",")
 
     def resource(self, name: str) -> dict[str, Any]:
         """The properties of a resource."""
@@ -55,6 +57,9 @@ class Template:
             return self.resolve(yes if self.condition({"Condition": condition}) else no)
         if set(value) == {"Ref"}:
             return self.values.get(value["Ref"], f"<{value['Ref']}>")
+        if set(value) == {"Fn::Join"}:
+            separator, parts = value["Fn::Join"]
+            return separator.join(self.resolve(parts))
         if set(value) == {"Fn::Sub"}:
             text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
             known = {**self.values, **{name: self._text(variable) for name, variable in variables.items()}}

@@ -168,6 +168,15 @@ def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(t
     assert all(":parameter/sluice/plans" in resource for resource in follow["Resource"])
 
 
+def test_a_function_that_a_plan_names_beside_those_of_the_template_is_invoked_where_its_arn_is_given(template: AnyTemplate) -> None:
+    arns = [f"arn:aws:lambda:us-east-1:000000000000:function:resnet-{memory}:live" for memory in (1769, 3538)]
+    (policy,) = template(FunctionArns=",".join(arns)).resource("BufferRole")["Policies"]
+    *_, added = policy["PolicyDocument"]["Statement"]
+    assert (added["Action"], added["Resource"]) == ("lambda:InvokeFunction", arns)
+    pattern = template().body["Parameters"]["FunctionArns"]["AllowedPattern"]
+    assert all(re.fullmatch(pattern, text) for text in ("", *arns)) and re.fullmatch(pattern, "resnet-1769:live") is None
+
+
 @pytest.mark.parametrize(
     ("given", "endpoint", "arn"),
     [

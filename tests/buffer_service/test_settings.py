@@ -7,6 +7,7 @@ import pytest
 
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.settings import PREFIX, Settings, usable_memory
+from sluice.lambda_fn.worker.machine import memory_mb
 
 SET = {
     "redis_url": ("rediss://cache:6380/1", "rediss://cache:6380/1"),
@@ -99,16 +100,21 @@ def test_a_password_is_not_in_the_message():
     assert "secret" not in str(caught.value)
 
 
-def test_the_memory_is_what_the_nearest_control_group_leaves(tmp_path):
+@pytest.mark.parametrize(("unit", "usable"), [(1 << 20, memory_mb), (1, usable_memory)])
+def test_the_buffer_and_the_worker_find_the_memory_that_the_control_groups_around_them_leave(tmp_path, unit, usable):
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // unit
+    assert usable(tmp_path, tmp_path / "none") == machine
     (tmp_path / "membership").write_text("0::/service/task\n")
     (tmp_path / "service/task").mkdir(parents=True)
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for file, text, usable in (
+    (tmp_path / "memory").mkdir()
+    for file, text, left in (
         ("service/task/memory.max", "max", machine),
-        ("service/memory.max", "300000000", 300_000_000),
-        ("service/task/memory.max", "200000000", 200_000_000),
-        ("memory.max", "250000000", 200_000_000),
+        ("memory/memory.limit_in_bytes", "9223372036854771712", machine),  # version 1
+        ("service/memory.max", str(300 << 20), (300 << 20) // unit),
+        ("service/task/memory.max", str(200 << 20), (200 << 20) // unit),
+        ("memory.max", str(250 << 20), (200 << 20) // unit),
+        ("memory/memory.limit_in_bytes", str(100 << 20), (100 << 20) // unit),
+        ("service/memory.max", "", (100 << 20) // unit),
     ):
         (tmp_path / file).write_text(text)
-        assert usable_memory(tmp_path, tmp_path / "membership") == usable
-    assert usable_memory(tmp_path / "none", tmp_path / "none") == machine
+        assert usable(tmp_path, tmp_path / "membership") == left

@@ -115,8 +115,8 @@ async def test_of_the_default_batch_sizes_those_that_fit_into_a_payload_are_meas
         ("ruler-1769 --memory 512 --payload good", 2, "memory: 512 is not allowed; allowed: 1769, which is what ruler-1769 has"),
         (
             "ruler-1769 --memory 1769 --model other --payload good",
-            1,
-            "memory_mb 1769, batch_size 1: item 0 was answered with status 404",
+            2,
+            "--model: 'other' is not allowed; allowed: the name by which ruler-1769 knows its model",
         ),
         ("ruler-1769 --memory 64 --payload good", 2, "memory: 64 is not allowed; allowed: memory sizes from 128 to 10240 MB"),
         ("ruler --memory 512,x --payload good", 2, "--memory: '512,x' is not allowed; allowed: integers separated by commas"),

@@ -27,6 +27,12 @@ def _short_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "N_SIMULATED", 5000)
 
 
+def linear(path: Path, function: str, law: LinearServiceTime, max_batch_size: int) -> str:
+    """A profile that is written there, of a batch of each size in a fixed time."""
+    path.write_bytes(write(ServiceProfile(function=function, service_time=law, max_batch_size=max_batch_size)))
+    return str(path)
+
+
 @pytest.fixture
 def ask(profile: str) -> tuple[str, ...]:
     """The question that most tests ask, without its SLO."""
@@ -92,7 +98,7 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo p95=0.2 --percentile 99", "percentile: 99.0 is not allowed; allowed: only beside --slo SECONDS"),
         ("--slo 1 --prices /nowhere.json", "--prices: '/nowhere.json' is not allowed; allowed: a file that exists"),
         ("--slo 1 --headroom 1", "headroom: 1.0 is not allowed"),
-        ("--slo 1 --premium -1", "premium: -1.0 is not allowed; allowed: a part of the cost >= 0"),
+        ("--slo 1 --premium 5", "premium: 5.0 is not allowed; allowed: a part of the cost from 0 to 1 (0.05 for 5 %)"),
         ("--slo 1 --policies greedy", "'greedy' is not one of 'all', 'size-or-timeout'"),
         ("--slo 1 --max-timeout -1", "max_timeout: -1.0 is not allowed"),
         ("--slo 1 --timeout -1", "timeouts: [-1.0] is not allowed"),
@@ -218,29 +224,23 @@ def test_a_premium_takes_the_table_though_it_costs_more(profile: str, document_o
 
 
 def test_what_batching_does_not_save_is_said(tmp_path: Path, shown_by: Shown) -> None:
-    path = tmp_path / "linear.json"
-    law = LinearServiceTime(0.0, 0.1)
-    path.write_bytes(write(ServiceProfile(function="f", service_time=law, max_batch_size=4)))
-    ask = ("recommend", "--poisson", "1", "--profile", str(path), "--slo", "0.1", "--memory", "1024")
+    path = linear(tmp_path / "linear.json", "f", LinearServiceTime(0.0, 0.1), 4)
+    ask = ("recommend", "--poisson", "1", "--profile", path, "--slo", "0.1", "--memory", "1024")
     shown = " ".join(shown_by(*ask).split())
     assert "Batching saves nothing here: call the function directly and deploy no buffer." in shown
     assert "no batch size is cheaper" in shown and "Call the function directly, with 1024 MB and no buffer." in shown
 
 
 def test_a_linear_profile_is_recommended_at_a_stated_memory(tmp_path: Path, document_of: Document) -> None:
-    path = tmp_path / "linear.json"
-    path.write_bytes(write(ServiceProfile(function="f", service_time=LinearServiceTime(0.001, 0.0003), max_batch_size=16)))
-    answer = document_of("recommend", "--poisson", "100", "--profile", str(path), "--slo", "0.05", "--memory", "1024")
+    path = linear(tmp_path / "linear.json", "f", LinearServiceTime(0.001, 0.0003), 16)
+    answer = document_of("recommend", "--poisson", "100", "--profile", path, "--slo", "0.05", "--memory", "1024")
     assert answer["plan"]["memory_mb"] == 1024
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> str:
     """A profile of a worker that answers in 2 ms and 0.1 ms a request."""
-    path = tmp_path / "gpu.json"
-    law = LinearServiceTime(0.002, 0.0001)
-    path.write_bytes(write(ServiceProfile(function="http://10.0.0.5:8000", service_time=law, max_batch_size=16)))
-    return str(path)
+    return linear(tmp_path / "gpu.json", "http://10.0.0.5:8000", LinearServiceTime(0.002, 0.0001), 16)
 
 
 @pytest.mark.full
@@ -288,10 +288,7 @@ def test_workers_that_cost_more_do_not_win(ask: tuple[str, ...], machine: str, d
 @pytest.fixture
 def core(tmp_path: Path) -> str:
     """A profile of a slow worker, a request after the other."""
-    path = tmp_path / "core.json"
-    law = LinearServiceTime(0.0, 0.02)
-    path.write_bytes(write(ServiceProfile(function="http://10.0.0.6:8500", service_time=law, max_batch_size=8)))
-    return str(path)
+    return linear(tmp_path / "core.json", "http://10.0.0.6:8500", LinearServiceTime(0.0, 0.02), 8)
 
 
 @pytest.mark.full

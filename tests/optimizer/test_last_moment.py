@@ -283,7 +283,8 @@ def test_the_law_is_refused_for_other_tables(policy: Policy) -> None:
     ("ask", "message"),
     [
         (lambda: Limits(policies="greedy"), "policies: 'greedy' is not allowed; allowed: all or size-or-timeout"),
-        (lambda: Goal(premium=-0.1), "premium: -0.1 is not allowed; allowed: a part of the cost >= 0"),
+        (lambda: Goal(premium=-0.1), "premium: -0.1 is not allowed; allowed: a part of the cost from 0 to 1"),
+        (lambda: Goal(premium=5.0), r"premium: 5.0 is not allowed; allowed: a part of the cost from 0 to 1 \(0.05 for 5 %\)"),
         (lambda: Goal(premium=math.nan), "premium: nan is not allowed"),
         (lambda: Goal(premium=math.inf), "premium: inf is not allowed"),
     ],
