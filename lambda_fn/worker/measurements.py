@@ -54,6 +54,11 @@ class Measurements:
             measured.measured_energy += 1
             measured.joules += joules
 
+    def mean(self, batch_size: int) -> float | None:
+        """Seconds that a batch of this size took, the mean; ``None`` where none was measured."""
+        measured = self.by_size.get(batch_size)
+        return None if measured is None else measured.seconds / measured.count
+
     @property
     def seconds_per_request(self) -> float:
         """Mean over all batches; 0 before the first."""

@@ -39,6 +39,8 @@ LOADING_AGAIN = 5.0
 LONGEST_RETRY = 3600.0
 TRY_LOADING_AFTER = 5.0
 """Seconds after which a model that was lost, and could not be loaded again, is tried again."""
+AHEAD = 0.05
+"""Seconds that a batch may take to be sent ahead: to a longer one the way there is nothing, and who goes would be computed for."""
 ERRORS = 64
 """Kinds of errors of batches that are counted apart."""
 
@@ -155,6 +157,7 @@ class ServedModel:
         _log.error("%s: the process that computes has ended: %s", self.name, cause)
         self._model = None
         running, self._running = self._running, {}
+        self._turns.recall()  # who computes tells of the end of a batch before it begins the next: this one was not begun
         for batch in running:
             self.tallies.failures["ProcessDied"] += 1
             given_up = [work for work in batch if work.waits and work.again]
@@ -276,7 +279,7 @@ class ServedModel:
             detail = f"{self._turns.waiting} requests wait for {self.name!r} already; allowed: {self._serving.queue}"
             self._refuse(answered, 429, "Too many requests", detail, self._wait(), "queue_full")
             return None
-        if self._turns.running < self._serving.executions:
+        if self._turns.may_change:
             self._turn_soon()
         return work
 
@@ -290,7 +293,9 @@ class ServedModel:
     def look(self) -> None:
         """Give up those who have waited for too long; asked from time to time."""
         late = self._clock() - self._serving.timeout
-        for work in self._turns.expire(late):
+        expired = self._turns.expire(late)
+        expired += [work for work in self._turns.ahead if work.waits and work.came_at < late]
+        for work in expired:
             self._give_up(work, f"it waited for {self._serving.timeout:g} s and was not begun")
         for batch in self._running:
             for work in batch:
@@ -300,7 +305,7 @@ class ServedModel:
 
     def give_up_all(self, detail: str) -> None:
         """The process ends: who still waits is told."""
-        for work in (*self._turns.expire(math.inf), *(work for batch in self._running for work in batch)):
+        for work in (*self._turns.expire(math.inf), *(work for batch in (self._turns.ahead, *self._running) for work in batch)):
             if work.waits:
                 work.waits = False
                 self._refuse(work.answered, 503, "Service unavailable", detail, 1.0, "shut_down")
@@ -340,12 +345,19 @@ class ServedModel:
             if not step.batch:
                 if step.wake_at is not None:
                     self._wake = asyncio.get_running_loop().call_later(max(0.0, step.wake_at - now), self._turn)
-                return
-            self._begin(now, step.batch)
+                break
+            self._running[step.batch] = now
+            self._send(step.batch)
+        if self._takes_ahead() and (batch := self._turns.hand_ahead(now)):
+            self._send(batch)
 
-    def _begin(self, now: float, batch: tuple[Work, ...]) -> None:
+    def _takes_ahead(self) -> bool:
+        """Whether full batches are known to be short."""
+        mean = self.measurements.mean(self._serving.policy.take[-1])
+        return mean is not None and mean <= AHEAD
+
+    def _send(self, batch: tuple[Work, ...]) -> None:
         assert self._model is not None
-        self._running[batch] = now
         measured = self._model.measures_energy and self._alone()
         self._model.begin([Asked(work.single, work.items) for work in batch], measured, partial(self._ended, batch))
 
@@ -353,7 +365,8 @@ class ServedModel:
         # Energy counts where nothing else was computed at the end either.
         joules = outcome.joules if outcome.joules is not None and self._alone() else None
         del self._running[batch]
-        self._turns.ended()
+        if begins := self._turns.ended():
+            self._running[begins] = self._clock()
         self.largest_batch = outcome.largest
         if outcome.failure:
             self._note_failure(outcome)
