@@ -27,9 +27,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -46,7 +47,7 @@ BATCH_SIZE = 32
 WAIT_MS = 1
 NETWORKS = {"small": (64, 256, 256, 10), "large": (64, 2048, 2048, 2048, 10)}
 """Widths of perceptrons: one whose cost is the server's, one whose cost is its own."""
-OURS = "sluice worker"
+OURS, LITSERVE = "sluice worker", "LitServe"
 PARTS = (0.3, 0.8)
 KEPT_UP = 0.95
 PEERS = Path(__file__).parent / "worker_peers"
@@ -55,8 +56,17 @@ ROOT = Path(__file__).parent.parent
 Result = dict[str, float]
 
 
+class Runs(NamedTuple):
+    """What each server did, round by round: in the closed loops of 64 and of one, and at each share of load."""
+
+    closed: dict[str, list[Result]]
+    alone: dict[str, list[Result]]
+    opened: dict[float, dict[str, list[Result]]]
+
+
 def main() -> None:
     """Measure every server ``ROUNDS`` times, interleaved, and print medians, and medians of ratios."""
+    servers = [OURS, *(peer for peer in ("mosec", LITSERVE) if is_installed(peer))]
     with tempfile.TemporaryDirectory() as folder:
         body = Path(folder) / "request.json"
         numbers = np.random.default_rng(0).standard_normal(64).round(4).tolist()
@@ -64,15 +74,16 @@ def main() -> None:
         for name, widths in NETWORKS.items():
             network = Path(folder) / f"{name}.onnx"
             network.write_bytes(make_mlp(seed=1, widths=widths).SerializeToString())
-            measure(name, widths, network, body)
+            runs = measure(servers, network, body)
+            Console(width=140).print(
+                medians(f"{name} network, {'-'.join(map(str, widths))}", runs),
+                *(ratios(f"{name} network", runs, peer) for peer in servers[1:]),
+            )
 
 
-def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> None:
+def measure(servers: Sequence[str], network: Path, body: Path) -> Runs:
     """All servers on one network."""
-    servers = [OURS, *(peer for peer in ("mosec", "LitServe") if is_installed(peer))]
-    closed: dict[str, list[Result]] = {server: [] for server in servers}
-    alone: dict[str, list[Result]] = {server: [] for server in servers}
-    opened: dict[tuple[str, float], list[Result]] = {(server, part): [] for server in servers for part in PARTS}
+    runs = Runs({of: [] for of in servers}, {of: [] for of in servers}, {part: {of: [] for of in servers} for part in PARTS})
     with contextlib.ExitStack() as running:
         at = {server: running.enter_context(started(server, network)) for server in servers}
         for number in range(ROUNDS):
@@ -82,71 +93,68 @@ def measure(name: str, widths: tuple[int, ...], network: Path, body: Path) -> No
                 before = cpu_of_tree(pid)
                 result = load(url, body)
                 result["cpu_us"] = 1e6 * (cpu_of_tree(pid) - before) / (result["requests_per_second"] * (SECONDS + WARM))
-                closed[server].append(result)
-                alone[server].append(load(url, body, connections=1))
-            throughput = {server: closed[server][-1]["requests_per_second"] for server in servers}
-            capacity = min(throughput[server] for server in servers if server != "LitServe")
-            for part in PARTS:
+                runs.closed[server].append(result)
+                runs.alone[server].append(load(url, body, connections=1))
+            for part, rates in rates_of({server: runs.closed[server][-1]["requests_per_second"] for server in servers}).items():
                 for server in order:
-                    rate = part * min(capacity, throughput[server])
-                    result = load(at[server][0], body, rate=rate)
-                    result["kept_up"] = result["requests_per_second"] >= KEPT_UP * rate
-                    opened[server, part].append(result)
-    table = Table(title=f"{name} network, {'-'.join(map(str, widths))}; medians of {ROUNDS}")
+                    result = load(at[server][0], body, rate=rates[server])
+                    result["kept_up"] = result["requests_per_second"] >= KEPT_UP * rates[server]
+                    runs.opened[part][server].append(result)
+    return runs
+
+
+def rates_of(throughput: dict[str, float]) -> dict[float, dict[str, float]]:
+    """What each server is given at each share of load, requests/s, by what all got through in this round."""
+    capacity = min(throughput[server] for server in throughput if server != LITSERVE)
+    return {part: {server: part * min(capacity, own) for server, own in throughput.items()} for part in PARTS}
+
+
+def medians(title: str, runs: Runs) -> Table:
+    """A row a server; failures are of all its runs."""
+    table = Table(title=f"{title}; medians of {len(runs.closed[OURS])}")
     for column in (
         "",
         "requests/s",
         "CPU us",
         "closed 1: p50 ms",
-        "30 %: req/s",
-        "p50 ms",
-        "p95 ms",
-        "80 %: req/s",
-        "p50 ms",
-        "p95 ms",
+        *(f"{100 * part:.0f} %: {what}" if what == "req/s" else what for part in PARTS for what in ("req/s", "p50 ms", "p95 ms")),
         "sent late: p95 ms",
         "rounds that it did not keep up",
         "failures",
     ):
         table.add_column(column, justify="right" if column else "left")
-    for server in servers:
-        low, high = median(opened[server, 0.3]), median(opened[server, 0.8])
-        failures = sum(result["failures"] for runs in (closed[server], opened[server, 0.3], opened[server, 0.8]) for result in runs)
+    for server, closed in runs.closed.items():
+        opened = [runs.opened[part][server] for part in PARTS]
         table.add_row(
             server,
-            f"{median(closed[server])['requests_per_second']:.0f}",
-            f"{median(closed[server])['cpu_us']:.0f}",
-            f"{median(alone[server])['p50_ms']:.2f}",
+            f"{median(closed)['requests_per_second']:.0f}",
+            f"{median(closed)['cpu_us']:.0f}",
+            f"{median(runs.alone[server])['p50_ms']:.2f}",
             *(
-                f"{run[key]:.{digits}f}"
-                for run in (low, high)
+                f"{median(run)[key]:.{digits}f}"
+                for run in opened
                 for key, digits in (("requests_per_second", 0), ("p50_ms", 2), ("p95_ms", 2))
             ),
-            f"{high['late_p95_ms']:.2f}",
-            f"{sum(not run['kept_up'] for run in opened[server, 0.8])}",
-            f"{failures:.0f}",
+            f"{median(opened[-1])['late_p95_ms']:.2f}",
+            f"{sum(not result['kept_up'] for result in opened[-1])}",
+            f"{sum(result['failures'] for run in (closed, runs.alone[server], *opened) for result in run):.0f}",
         )
-    Console(width=140).print(table)
-    for peer in servers[1:]:
-        ratios = Table(title=f"{name} network: worker / {peer} in the same round; median of {ROUNDS} [quartiles]")
-        for column in (
-            "requests/s",
-            "CPU",
-            "closed 1: p50",
-            *(f"{100 * part:.0f} %: {key}" for part in PARTS for key in ("p50", "p95")),
-        ):
-            ratios.add_column(column, justify="right")
-        ratios.add_row(
-            ratio(closed, peer, "requests_per_second"),
-            ratio(closed, peer, "cpu_us"),
-            ratio(alone, peer, "p50_ms"),
-            *(
-                ratio({server: opened[server, part] for server in servers}, peer, key)
-                for part in PARTS
-                for key in ("p50_ms", "p95_ms")
-            ),
-        )
-        Console(width=140).print(ratios)
+    return table
+
+
+def ratios(title: str, runs: Runs, peer: str) -> Table:
+    """Of the worker to a peer in the same round."""
+    table = Table(title=f"{title}: worker / {peer} in the same round; median of {len(runs.closed[OURS])} [quartiles]")
+    of = [
+        ("requests/s", runs.closed, "requests_per_second"),
+        ("CPU", runs.closed, "cpu_us"),
+        ("closed 1: p50", runs.alone, "p50_ms"),
+        *((f"{100 * part:.0f} %: {key[:3]}", runs.opened[part], key) for part in PARTS for key in ("p50_ms", "p95_ms")),
+    ]
+    for column, _, _ in of:
+        table.add_column(column, justify="right")
+    table.add_row(*(ratio(results, peer, key) for _, results, key in of))
+    return table
 
 
 def ratio(runs: dict[str, list[Result]], peer: str, key: str) -> str:
