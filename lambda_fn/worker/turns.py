@@ -113,7 +113,7 @@ class Turns:
         """One of the executions is done; what it begins now, where that was handed out ahead."""
         self.running -= 1
         batch, self.ahead = self.ahead, ()
-        return self._begin(batch).batch if batch else batch
+        return self._begin(batch).batch if batch else ()
 
     def lost(self, again: Iterable[Work]) -> None:
         """One of the executions has gone; these are computed again, each alone and before all others."""

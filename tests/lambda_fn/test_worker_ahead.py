@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from sluice.batching.policy import INF, Policy, greedy, size_or_timeout, smdp, static
 from sluice.lambda_fn.contract import Answer, Item
 from sluice.lambda_fn.models.sleeper import Sleeper
-from sluice.lambda_fn.worker import execution
+from sluice.lambda_fn.worker import execution, program
 from sluice.lambda_fn.worker.execution import Asked, Outcome
 from sluice.lambda_fn.worker.http_server import Failure
 from sluice.lambda_fn.worker.link import Loaded, Source
@@ -336,3 +337,47 @@ async def test_the_service_time_of_a_batch_that_was_ahead_is_its_computation_alo
     await model.unload()
     model.link.close()
     assert [seconds for *_, seconds in answered] == [5.0, 1.0, 1.0, 3.0, 3.0]
+
+
+MODEL = """
+import os, time
+
+class Held:
+    def predict(self, inputs: list[bytes]):
+        if inputs == [b"held"] and not os.path.exists("held"):
+            open("held", "w").close()
+            time.sleep(60)
+        return [str(os.getpid()) for _ in inputs]
+"""
+
+
+async def test_a_process_that_is_killed_with_a_batch_ahead_is_followed_by_one_that_computes_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "held.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    named, settings = [program.Named.parse("m=held.py:Held")], program.WorkerSettings(batch_size=2)
+    link = program.open_link(named, settings)
+    try:
+        (model,) = program.open_models(named, settings, link)
+        model.measurements.add(2, 0.0, 0.0)
+        await model.load()
+        answered: dict[bytes, Any] = {}
+        for body in (b"held", b"1", b"2", b"3"):
+            model.submit([Item("", "text/plain", body)], True, cast(Any, lambda said, body=body: answered.update({body: said})))
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            while not (tmp_path / "held").exists():
+                await asyncio.sleep(0.01)
+            assert (model.waiting, model.running, len(model._turns.ahead)) == (3, 1, 2)
+            process = link._computer.process  # type: ignore[union-attr]
+            process.kill()
+            while len(answered) < 4:
+                await asyncio.sleep(0.01)
+        of = {body: (said[0], int(said[2])) for body, said in answered.items()}
+        assert of == dict.fromkeys((b"held", b"1", b"2", b"3"), (200, link._computer.process.pid))  # type: ignore[union-attr]
+        assert process.pid != link._computer.process.pid  # type: ignore[union-attr]
+        assert [model.measurements.by_size[size].count for size in (1, 2)] == [2, 2]
+        assert model.tallies.failures == {"ProcessDied": 1}
+    finally:
+        await link.end()
