@@ -23,9 +23,15 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.compiled import compiled
 
-_LARGEST = 2**25  # numbers in the uniformized chain: a quarter of a gigabyte
+LARGEST = 2**25
+"""Numbers in the uniformized chain: a quarter of a gigabyte."""
+_ENDLESS = 1e15  # jumps; no chain is so long
 _GROUP = 8  # neighbouring times that read a row of the chain together
 _NO_WEIGHT = 1e-18
+
+
+class TooManyJumps(InvalidInput):
+    """The time holds so many jumps of the phases that there is no room for the chain."""
 
 
 class CountingProcess:
@@ -40,30 +46,45 @@ class CountingProcess:
         Largest time (s) that will be asked for.
     rows : array of int, optional
         Phases to start from; by default all. Few are enough when an interval starts with an arrival, which few phases follow.
+    room : float
+        Numbers that the uniformized chain may have, which is also what the work of all that is asked goes with.
 
     Raises
     ------
-    InvalidInput
-        Where the horizon holds so many phase jumps that the chain would not fit into memory.
+    TooManyJumps
+        Where the horizon holds so many phase jumps that there is no room for the chain.
     """
 
-    def __init__(self, arrivals: ArrivalProcess, n_counts: int, horizon: float, rows: NDArray[np.intp] | None = None) -> None:
+    def __init__(
+        self,
+        arrivals: ArrivalProcess,
+        n_counts: int,
+        horizon: float,
+        rows: NDArray[np.intp] | None = None,
+        room: float = LARGEST,
+    ) -> None:
         self.arrivals = arrivals
         self.n_counts = n_counts
         self.rows = np.arange(arrivals.n_phases) if rows is None else rows
         self.rate = float(-arrivals.D0.diagonal().min())
-        jumps = self.rate * horizon
+        jumps = min(self.rate * horizon, _ENDLESS)
         self._n_terms = int(jumps + 8 * np.sqrt(jumps) + 40)
-        self._chain, self._survival = self._uniformize()
+        self._chain, self._survival = self._uniformize(room)
 
-    def _uniformize(self) -> tuple[Array, Array]:
+    @property
+    def settled(self) -> float:
+        """Seconds within which the last count is passed, whatever the phase, but for rounding; inf where no such time was met."""
+        n_terms = len(self._chain)
+        return (n_terms + 8 * np.sqrt(n_terms) + 80) / self.rate if n_terms < self._n_terms + 1 else np.inf
+
+    def _uniformize(self, most: float) -> tuple[Array, Array]:
         """``U_m`` from ``rows``, (terms, n_counts * len(rows) * n_phases), and summed over the end phase from every phase."""
         n = self.arrivals.n_phases
         P0, P1 = np.eye(n) + self.arrivals.D0 / self.rate, self.arrivals.D1 / self.rate
-        room = _LARGEST // (self.n_counts * n * max(1, len(self.rows)))  # terms
+        room = int(most) // (self.n_counts * n * max(1, len(self.rows)))  # terms
         chain, ends, terms = _uniformized(P0, P1, self.rows, self.n_counts, min(self._n_terms, room) + 1)
         if terms > room:
-            raise InvalidInput(
+            raise TooManyJumps(
                 "timeout",
                 f"{self._n_terms / self.rate:.3g} s",
                 f"at most about {terms / self.rate:.3g} s for an arrival process with rates up to {self.rate:.3g} /s",

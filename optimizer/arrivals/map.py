@@ -148,12 +148,12 @@ class ArrivalProcess:
             values[lag] = (float(here @ ahead) - mean**2) / variance
         return np.asarray(values[wanted])
 
-    def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """``n`` successive inter-arrival times in seconds, started just after an arrival in equilibrium."""
+    def sample(self, n: int, rng: np.random.Generator, phase: int | None = None) -> Array:
+        """``n`` successive inter-arrival times in seconds, started just after an arrival in equilibrium, or in a ``phase``."""
         require(n >= 0, "n", n, "an integer >= 0")
-        return next(self.sample_chunks(n, max(n, 1), rng), np.empty(0))
+        return next(self.sample_chunks(n, max(n, 1), rng, phase), np.empty(0))
 
-    def sample_chunks(self, n: int, size: int, rng: np.random.Generator) -> Iterator[Array]:
+    def sample_chunks(self, n: int, size: int, rng: np.random.Generator, phase: int | None = None) -> Iterator[Array]:
         """The same in pieces of at most ``size``, in the memory of one."""
         if self.n_phases == 1:
             for start in range(0, n, size):
@@ -164,7 +164,7 @@ class ArrivalProcess:
         jumps[np.diag_indices(self.n_phases)] = 0.0
         cumulative = np.cumsum(jumps / rates[:, None], axis=1)
         cumulative /= cumulative[:, -1:]
-        phase = int(rng.choice(self.n_phases, p=self.embedded))
+        phase = int(rng.choice(self.n_phases, p=self.embedded)) if phase is None else phase
         for start in range(0, n, size):
             gaps, phase = _sample(1 / rates, cumulative, phase, min(size, n - start), rng)
             yield gaps

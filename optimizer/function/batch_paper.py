@@ -19,7 +19,7 @@ import numpy as np
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.function.waiting_time import SizeOrTimeout
+from sluice.optimizer.function.batching_law import basis_of, size_or_timeout_law
 
 
 class BatchPaper:
@@ -29,7 +29,7 @@ class BatchPaper:
         self.service_times = service_times
         self.timeout = timeout
         batch_size = len(service_times)
-        self.batch_size_pmf = SizeOrTimeout(arrivals, batch_size, timeout).batch_size_pmf[-1]
+        self.batch_size_pmf = size_or_timeout_law(basis_of(arrivals, batch_size, timeout), batch_size, timeout).batch_size_pmf[-1]
         weighted = self.batch_size_pmf * np.arange(1, batch_size + 1)
         self.request_share = np.asarray(weighted / weighted.sum())
         self.time_to_fill = min((batch_size - 1) / arrivals.arrival_rate, timeout)

@@ -26,14 +26,11 @@ from numpy.polynomial.chebyshev import chebint, chebvander
 from numpy.typing import NDArray
 
 from sluice.batching.errors import require
-from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import CountingProcess
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
 from sluice.optimizer.compiled import compiled, inlined
-from sluice.optimizer.function.latency import LatencyPrediction
 from sluice.optimizer.function.waiting_time import counting_from_arrivals
-from sluice.optimizer.service.times import ServiceTimes
 
 _SAME = 1e-9  # of a hold: moments no further apart are one, as an atom must not be missed by rounding
 _NARROW = 1e-6  # of a hold: a piece of the response's law that is no wider is one moment
@@ -102,8 +99,10 @@ class FallingHolds:
         falling = np.isfinite(self.holds).all() and (self.holds >= 0).all() and (np.diff(self.holds) <= 0).all()
         require(bool(falling), "holds", self.holds.tolist(), "seconds >= 0 that do not rise with the number waiting")
         self.max_batch_size = len(self.holds) + 1
-        self.longest = float(self.holds[0]) if len(self.holds) else 0.0
-        self._counting = counting or counting_from_arrivals(arrivals, self.max_batch_size, self.longest)
+        longest = float(self.holds[0]) if len(self.holds) else 0.0
+        self._counting = counting or counting_from_arrivals(arrivals, self.max_batch_size, longest)
+        self.holds = np.minimum(self.holds, self._counting.settled)  # beyond it every batch has filled, and nobody waits
+        self.longest = min(longest, self._counting.settled)
         # from the phases at the opening: C_k at each hold, and its integral times D1
         at_holds = self._counting.matrices(self.holds[::-1])
         integrals = self._counting.integrals(at_holds) @ arrivals.D1
@@ -175,8 +174,12 @@ class FallingHolds:
             early, late, fuller = self._inside(n, hold)
             exactly, reach = float(opening @ counts[n - 1, n - 1]), float(opening @ self._reaching[n])
             missed = reach + exactly if n > 1 else 0.0  # n - 1 arrivals within hold[n]
-            pieces.append(_Piece(n, hold, -missed, early - late, n * (exactly - missed)))
-            pieces.append(_Piece(n + 1, hold, reach, fuller, (n + 1) * reach))
+            ended = _Piece(n, hold, -missed, early - late, n * (exactly - missed))
+            if pieces and pieces[-1].end == hold:  # who reaches n in time for one hold has that of the next ahead: all but nobody
+                before = pieces.pop()
+                series, beyond = before.series + ended.series, before.beyond + ended.beyond
+                ended = _Piece(n, hold, before.jump + ended.jump, series, beyond)
+            pieces += [ended, _Piece(n + 1, hold, reach, fuller, (n + 1) * reach)]
         kept = [piece for piece in pieces if max(np.abs(piece.series).max(), abs(piece.beyond)) > _SMALL]
         n_terms = max(len(piece.series) for piece in kept)
         series = np.array([np.pad(piece.series, (0, n_terms - len(piece.series))) for piece in kept])
@@ -236,35 +239,6 @@ class FallingHolds:
         of_opening = [np.tensordot(matrices, opening, ((2,), (0,))) for matrices in (here[:, :b], passed)]
         values = np.stack([*of_opening, self._counting.probabilities(nodes)[:, :b]], axis=1)
         return np.tensordot(_to_series(last), values, 1)
-
-
-def predict_falling_holds(
-    arrivals: ArrivalProcess, service: ServiceTimes, policy: Policy, counting: CountingProcess | None = None
-) -> LatencyPrediction:
-    """Latency law of an elastic table that takes all who wait and whose holds fall, as ``policy.deadline`` makes it.
-
-    Parameters
-    ----------
-    counting : CountingProcess, optional
-        As ``FallingHolds`` has it.
-
-    Raises
-    ------
-    InvalidInput
-        Another table; a batch size beyond the profile's.
-    """
-    whole = policy.servers is None and policy.drop_after is None and policy.hold[-1] == 0
-    require(whole and list(policy.take) == list(range(len(policy.take))), "policy", policy.kind, "an elastic table that takes all")
-    largest = policy.max_batch_size
-    service = service.up_to(largest)
-    law = FallingHolds(arrivals, np.array(policy.hold[1:-1]), counting)
-
-    def cdf(times: Array) -> Array:
-        return law.fraction_within(service.response, service.quantile_levels, times)
-
-    return LatencyPrediction(
-        "exact", largest, law.longest, law.batch_size_pmf[-1], cdf, float(service.response.max()) + law.longest
-    )
 
 
 @lru_cache(maxsize=64)

@@ -34,7 +34,7 @@ from scipy.fft import dct
 
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.arrivals.counting import CountingProcess
+from sluice.optimizer.arrivals.counting import LARGEST, CountingProcess
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
 from sluice.optimizer.compiled import compiled, inlined
 
@@ -101,8 +101,8 @@ class SizeOrTimeout:
             raise InvalidInput("timeout", timeout, "a number of seconds >= 0")
         self.arrivals = arrivals
         self.max_batch_size = max_batch_size
-        self.timeout = float(timeout)
-        self._counting = counting or counting_from_arrivals(arrivals, max_batch_size, self.timeout)
+        self._counting = counting or counting_from_arrivals(arrivals, max_batch_size, float(timeout))
+        self.timeout = min(float(timeout), self._counting.settled)  # beyond it every batch has filled, and nobody waits
         at_timeout = self._counting.matrices(np.array([self.timeout]))
         self._at_timeout = at_timeout[0, :max_batch_size]
         self._integral = self._counting.integrals(at_timeout)[0, :max_batch_size]
@@ -207,9 +207,9 @@ class SizeOrTimeout:
         return np.asarray(np.clip(expected / self.mean_batch_size[:, None], 0.0, 1.0))
 
 
-def counting_from_arrivals(arrivals: ArrivalProcess, max_batch_size: int, horizon: float) -> CountingProcess:
+def counting_from_arrivals(arrivals: ArrivalProcess, max_batch_size: int, horizon: float, room: float = LARGEST) -> CountingProcess:
     """What ``SizeOrTimeout`` needs of the counts: from the phases that follow an arrival, as a batch opens with one."""
-    return CountingProcess(arrivals, max_batch_size, horizon, np.flatnonzero(arrivals.D1.any(axis=0)))
+    return CountingProcess(arrivals, max_batch_size, horizon, np.flatnonzero(arrivals.D1.any(axis=0)), room)
 
 
 def predict_batch_size_pmf(arrivals: ArrivalProcess, batch_size: int, timeout: float) -> Array:

@@ -15,8 +15,7 @@ import numpy as np
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.break_even import HIGHEST, LOWEST, solve_break_even
-from sluice.optimizer.function.falling_holds import FallingHolds
-from sluice.optimizer.function.waiting_time import predict_batch_size_pmf
+from sluice.optimizer.function.batching_law import SEARCH, basis_of, falling_holds_law
 from sluice.optimizer.recommend.function_choice import first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments
@@ -75,7 +74,7 @@ def frontier(
     levels = np.union1d(np.geomspace(max(quickest, latest / 1000), latest, N_FRONTIER), unbatched)
     for k, level in enumerate(levels * (1 + 1e-9)):
         at = Slo(float(level), slo.percentile)
-        land, _ = settings.search.landscape([at], timeouts, tolerance=FRONTIER_TOLERANCE)
+        land, _ = settings.search.landscape([at], timeouts, refine=settings.search.exact, tolerance=FRONTIER_TOLERANCE)
         points += _cheaper(settings, points, at, land.ranked()[:1])
         on_progress((k + 1) / len(levels))
     return tuple(points)
@@ -125,9 +124,8 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
     @cache
     def batch_sizes(rate: float) -> Array:
         arrivals = process.sped_up(rate / here)
-        if best.table is not None:
-            return np.asarray(FallingHolds(arrivals, np.array(best.table.hold[1:-1])).batch_size_pmf[-1])
-        return predict_batch_size_pmf(arrivals, best.batch_size, best.timeout)
+        basis = basis_of(arrivals, best.batch_size, best.timeout, SEARCH)
+        return np.asarray(falling_holds_law(basis, np.array(best.policy.hold[1:-1])).batch_size_pmf[-1])
 
     def saving(rate: float) -> float:
         batched = settings.bill(batch_sizes(min(rate, fullest)), settings.service_of(best))

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import Slo
-from sluice.batching.errors import InvalidInput
+from sluice.batching.documents import Slo, quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
-from sluice.optimizer.function.falling_holds import predict_falling_holds
-from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
+from sluice.optimizer.function.batching_law import SETTING, basis_of
+from sluice.optimizer.function.latency import LatencyPrediction, predict_falling_holds, predict_latency
+from sluice.optimizer.function.sampled_batches import ArrivalSample
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.search import ROUNDING, Search
 from sluice.optimizer.recommend.words import holds_by_number, milliseconds
@@ -66,8 +66,8 @@ class FunctionSetting:
 
     @property
     def confidence(self) -> float | None:
-        """The latency is predicted."""
-        return None
+        """That of the latency's interval where it is from drawn arrivals, else ``None``."""
+        return self.latency.confidence
 
     @property
     def for_any_arrivals(self) -> bool:
@@ -100,13 +100,15 @@ class FunctionSetting:
         )
 
     def percentile(self, percentile: float) -> Estimate:
-        """A point, s."""
-        predicted = self.latency.percentile(percentile)
-        return Estimate(predicted, predicted, predicted)
+        """In s; a point where the law is exact."""
+        value = self.latency.percentile(percentile)
+        if self.latency.confidence is None:
+            return Estimate(value, value, value)
+        return Estimate(value, *self.latency.quantile_interval(quantile_of(percentile)))
 
     def keeps(self, slos: Sequence[Slo]) -> bool:
-        """Whether it keeps every SLO."""
-        return all(self.latency.probability_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
+        """Whether it keeps every SLO, surely where its latency has an interval."""
+        return all(self.latency.surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
 
     def deployment(self, function: Function) -> Deployment:
         """The function with this memory behind this table."""
@@ -125,14 +127,7 @@ class FunctionSettings:
             compute[j, : service.max_batch_size], _ = invocation_costs(service, question.billing)
             alone = self.bill(np.ones(1), service)
             per_invocation[j] = alone.per_request - alone.compute
-        try:
-            self.search = Search(question.arrivals, self.services, compute, per_invocation, question.longest_timeout)
-        except InvalidInput as error:
-            if question.limits.timeouts or question.limits.max_timeout is not None:
-                raise
-            latency = max(slo.latency for slo in question.slos)
-            considered = f"timeouts of up to {question.longest_timeout:g} s would be considered, and can be {error.allowed}"
-            raise InvalidInput("slo.latency", latency, f"seconds, not ms: {considered}; --max-timeout considers less") from None
+        self.search = Search(question.arrivals, self.services, compute, per_invocation, question.longest_timeout)
 
     def bill(self, batch_size_pmf: Array, service: ServiceTimes) -> BatchCost:
         """Of a request whose batch has the sizes of ``batch_size_pmf``."""
@@ -149,14 +144,16 @@ class FunctionSettings:
     def size_or_timeout(self, j: int, batch_size: int, timeout: float, arrivals: ArrivalProcess | None = None) -> FunctionSetting:
         """At the ``j``-th memory size."""
         service = self.services[j]
-        latency = predict_latency(arrivals or self.question.arrivals, service, batch_size, timeout)
+        latency = predict_latency(arrivals or self.question.arrivals, service, batch_size, timeout, effort=SETTING)
         return self._setting(service, batch_size, timeout, latency)
 
     def held(self, j: int, table: Policy, arrivals: ArrivalProcess | None = None) -> FunctionSetting:
         """A table that waits to the last moment, at the ``j``-th memory size."""
         service = self.services[j]
-        counting = self.search.counting if arrivals is None else None
-        latency = predict_falling_holds(arrivals or self.question.arrivals, service, table, counting)
+        basis = self.search.basis
+        if arrivals is not None or isinstance(basis, ArrivalSample):  # what was drawn for the search is little
+            basis = basis_of(arrivals or self.question.arrivals, table.max_batch_size, table.hold[1], SETTING)
+        latency = predict_falling_holds(basis, service, table)
         return self._setting(service, latency.batch_size, latency.timeout, latency, table)
 
     def under(self, setting: FunctionSetting, arrivals: ArrivalProcess) -> FunctionSetting:

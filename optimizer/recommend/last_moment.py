@@ -4,7 +4,7 @@ With ``n`` waiting the batch leaves when one of ``n + 1`` would just be in time:
 size-or-timeout has one for all. With several SLOs it is in time for each, the service time being taken at the SLO's
 quantile. So the share of requests that are late is at most what every percentile leaves, and none are where service times are
 fixed. No fit is needed for that, but that requests come one by one: several at one moment may make a batch too large to be in time.
-What the table costs is predicted for the arrivals (``FallingHolds``).
+What the table costs is predicted for the arrivals (``falling_holds_law``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sluice.batching import policy as policies
 from sluice.batching.documents import Slo
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.function.falling_holds import FallingHolds
+from sluice.optimizer.function.batching_law import falling_holds_law
 from sluice.optimizer.recommend.search import Search
 from sluice.optimizer.service.times import ServiceTimes
 
@@ -88,7 +88,7 @@ def cheapest_last_moments(search: Search, slos: Sequence[Slo]) -> tuple[list[Las
         whole = last_moment(service.up_to(min(service.max_batch_size, search.max_batch_size)), slos, search.max_timeout)
         if whole is None:
             continue
-        law = FallingHolds(search.arrivals, np.array(whole.hold[1:-1]), search.counting)
+        law = falling_holds_law(search.basis, np.array(whole.hold[1:-1]))
         largest = law.max_batch_size
         compared += largest
         cost = (law.batch_size_pmf @ search.compute[j, :largest] + search.per_invocation[j]) / law.mean_batch_size

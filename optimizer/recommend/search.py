@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sluice.batching.documents import Slo
-from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.arrivals.counting import CountingProcess
+from sluice.optimizer.arrivals.counting import CountingProcess, TooManyJumps
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.function.waiting_time import SizeOrTimeout, counting_from_arrivals
+from sluice.optimizer.function.batching_law import SEARCH, basis_of, size_or_timeout_law
+from sluice.optimizer.function.sampled_batches import ArrivalSample, SampledHolds
+from sluice.optimizer.function.waiting_time import SizeOrTimeout
 from sluice.optimizer.service.times import ServiceTimes
 
 TOLERANCE = 5e-5  # of the least cost
@@ -34,6 +35,7 @@ SAME = 5e-5  # of the cost: of timeouts that cost no more than this above the ch
 UNREACHED = 1e-9
 RESOLUTION = 1e-5  # of the longest timeout, or of twice the shortest latency promised: no cell is cut finer
 MAX_ROUNDS = 20
+SAMPLED_ROUNDS = 2  # where arrivals are drawn, whose chance is rougher than what lies between timeouts
 CELLS_A_ROUND = 8
 ROUNDING = 1e-9  # of a probability: an SLO missed by no more is kept
 OnProgress = Callable[[float], None]
@@ -129,15 +131,12 @@ class Search:
     compute: Array
     per_invocation: Array
     max_timeout: float
-    _laws: dict[float, SizeOrTimeout] = field(default_factory=dict)
+    _laws: dict[float, SizeOrTimeout | SampledHolds] = field(default_factory=dict)
     _costs: dict[float, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        try:
-            self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
-            self.counting = counting_from_arrivals(self.arrivals, self.max_batch_size, self.max_timeout)
-        except InvalidInput as error:
-            raise InvalidInput("max_timeout", self.max_timeout, error.allowed) from None
+        self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
+        self.basis = basis_of(self.arrivals, self.max_batch_size, self.max_timeout, SEARCH)
         self.compute = self.compute[:, : self.max_batch_size]
         self.levels = np.unique(np.concatenate([service.quantile_levels for service in self.services]))
         self.response = np.full((len(self.services), self.max_batch_size, len(self.levels)), _NEVER)
@@ -149,15 +148,23 @@ class Search:
 
     def _largest_reached(self, batch_size: int) -> int:
         """The smallest batch size that is as good as any larger one up to ``batch_size``."""
-        counting = CountingProcess(self.arrivals, batch_size, self.max_timeout, np.empty(0, dtype=np.intp))
+        try:
+            counting = CountingProcess(self.arrivals, batch_size, self.max_timeout, np.empty(0, dtype=np.intp), SEARCH.room)
+        except TooManyJumps:
+            return batch_size
         fewer = np.cumsum(counting.probabilities(np.array([self.max_timeout]))[0], axis=0)  # at most k arrivals beside the first
         full = np.flatnonzero((1 - fewer).max(axis=1) < UNREACHED)
         return min(batch_size, int(full[0]) + 1) if len(full) else batch_size
 
-    def law(self, timeout: float) -> SizeOrTimeout:
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was drawn."""
+        return not isinstance(self.basis, ArrivalSample)
+
+    def law(self, timeout: float) -> SizeOrTimeout | SampledHolds:
         """The batching law at a timeout, for every batch size."""
         if timeout not in self._laws:
-            self._laws[timeout] = SizeOrTimeout(self.arrivals, self.max_batch_size, timeout, self.counting)
+            self._laws[timeout] = size_or_timeout_law(self.basis, self.max_batch_size, timeout)
         return self._laws[timeout]
 
     def costs(self, timeout: float) -> Array:
@@ -223,7 +230,8 @@ class Search:
         """Halve the cells that may hold a cheaper setting until none is worth it; the gap that is left open."""
         finest = RESOLUTION * min(self.max_timeout, 2 * min(slo.latency for slo in slos))
         gap = 0.0
-        for turn in range(MAX_ROUNDS):
+        rounds = MAX_ROUNDS if self.exact else SAMPLED_ROUNDS
+        for turn in range(rounds):
             gap, middles, services = self._open_cells(land, budget, tolerance, finest)
             if not len(middles):
                 break
@@ -231,7 +239,7 @@ class Search:
             for i, timeout in enumerate(middles):
                 margin[i, services] = self._margins(float(timeout), slos, services)
             land.add(middles, np.array([self.costs(float(timeout)) for timeout in middles]), margin, np.isnan(margin))
-            on_progress(0.7 + 0.3 * (turn + 1) / MAX_ROUNDS)
+            on_progress(0.7 + 0.3 * (turn + 1) / rounds)
         return gap + SAME
 
     def _margins(self, timeout: float, slos: Sequence[Slo], services: NDArray[np.intp]) -> Array:

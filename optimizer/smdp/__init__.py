@@ -10,6 +10,7 @@ from __future__ import annotations
 from sluice.optimizer.smdp.answer import Answer, answer_problem
 from sluice.optimizer.smdp.document import PhaseTablesDocument, answer_document, full_document, read_phase_tables
 from sluice.optimizer.smdp.frontier import Corner, choose_weight, solve_frontier
+from sluice.optimizer.smdp.latency_percentiles import exact_seconds
 from sluice.optimizer.smdp.methods import METHODS, solve
 from sluice.optimizer.smdp.one_table import OneTable, solve_one_table
 from sluice.optimizer.smdp.phase_filter import filter_phases
@@ -36,6 +37,7 @@ __all__ = [
     "answer_problem",
     "choose_weight",
     "evaluate",
+    "exact_seconds",
     "filter_phases",
     "full_document",
     "read_phase_tables",

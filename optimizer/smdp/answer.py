@@ -23,7 +23,7 @@ from sluice.optimizer.smdp.phase_tables import FilteredTables, PhaseTables, simu
 from sluice.optimizer.smdp.policy_iteration import evaluate, greedy
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.several_workers import WorkersSolution, solve_workers
-from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution
+from sluice.optimizer.smdp.solution import Actions, Performance, SecondsLeft, SmdpSolution, endless
 
 PERCENTILES = (50.0, 95.0, 99.0)
 STATIC = (8, 16, 32)  # batch sizes of the static policies compared
@@ -95,6 +95,7 @@ def answer_problem(
     max_state: int | None = None,
     overflow_cost: float | None = None,
     epsilon: float | None = None,
+    seconds_left: SecondsLeft = endless,
 ) -> Answer:
     """The answer for a problem.
 
@@ -110,6 +111,9 @@ def answer_problem(
         Whether all is wanted that the weights can buy.
     method, max_state, overflow_cost, epsilon
         As ``solve`` has them.
+    seconds_left : callable
+        When there are none left policy iteration ends with the best table so far and its bound, the frontier with the corners
+        found, and percentiles are simulated.
 
     Raises
     ------
@@ -130,22 +134,27 @@ def answer_problem(
 
     require_options(method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
     if n_phases > 1:
-        return _with_phases(problem)
+        return _with_phases(problem, seconds_left)
 
     def solved(problem: SmdpProblem) -> SmdpSolution:
-        return solve(problem, method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
+        cut = {"overflow_cost": overflow_cost, "epsilon": epsilon}
+        return solve(problem, method, max_state=max_state, **cut, seconds_left=seconds_left)
 
     if servers > 1:
         solution, workers = solved(problem), solve_workers(problem, servers)
         return Answer(problem, solution, (workers.policy,), servers=servers, workers=workers)
-    return _of_one_server(problem, tuple(slos), frontier, solved)
+    return _of_one_server(problem, tuple(slos), frontier, solved, seconds_left)
 
 
 def _of_one_server(
-    problem: SmdpProblem, slos: tuple[Slo, ...], frontier: bool, solved: Callable[[SmdpProblem], SmdpSolution]
+    problem: SmdpProblem,
+    slos: tuple[Slo, ...],
+    frontier: bool,
+    solved: Callable[[SmdpProblem], SmdpSolution],
+    seconds_left: SecondsLeft,
 ) -> Answer:
-    percentiles = LatencyPercentiles(problem)
-    corners = tuple(solve_frontier(problem)) if frontier or slos else ()
+    percentiles = LatencyPercentiles(problem, seconds_left=seconds_left)
+    corners = tuple(solve_frontier(problem, seconds_left)) if frontier or slos else ()
     chosen = choose_weight(problem, slos, percentiles, corners) if slos else None
     if chosen is not None:
         problem = problem.weighted(problem.latency_weight, chosen.inside)
@@ -169,9 +178,9 @@ def _of_one_server(
     )
 
 
-def _with_phases(problem: SmdpProblem) -> Answer:
+def _with_phases(problem: SmdpProblem, seconds_left: SecondsLeft) -> Answer:
     queue = ModulatedQueue(problem)
-    solution = solve_modulated(problem, queue=queue)
+    solution = solve_modulated(problem, queue=queue, seconds_left=seconds_left)
     one, tables = solve_one_table(solution, queue), PhaseTables.of(solution)
     filtered = simulate_filtered(problem, tables, one)
     runs = {"filtered": filtered.run, "one table": filtered.run_of_one}

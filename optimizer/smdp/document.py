@@ -92,6 +92,7 @@ def full_document(found: Answer) -> dict[str, object]:
         "power_weights": None if found.chosen is None else found.chosen.weights,
         "policies": [PolicyDocument.of(policy) for policy in found.policies],
         "converged": solution.converged,
+        "bound": solution.bound,
         "iterations": solution.iterations,
         "residual": solution.residual,
         "overflow_cost": solution.overflow_cost,

@@ -22,7 +22,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp.policy_iteration import solve_by_policy_iteration, static
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.queue import BatchQueue
-from sluice.optimizer.smdp.solution import SmdpSolution
+from sluice.optimizer.smdp.solution import SecondsLeft, SmdpSolution, endless
 
 _CHEAPER = 1e-7  # part of the cost by which another corner must be cheaper
 
@@ -72,8 +72,10 @@ def solve_weights(problem: SmdpProblem, power_weights: Sequence[float] | Array) 
     return solutions
 
 
-def solve_frontier(problem: SmdpProblem) -> list[Corner]:
+def solve_frontier(problem: SmdpProblem, seconds_left: SecondsLeft = endless) -> list[Corner]:
     """Every corner of the hull, from the weight 0 up: from the least latency to the least power.
+
+    When there are no ``seconds_left`` corners between those found are left out.
 
     Raises
     ------
@@ -90,7 +92,7 @@ def solve_frontier(problem: SmdpProblem) -> list[Corner]:
 
     def solve(weight: float, start: SmdpSolution | None = None) -> SmdpSolution:
         weighted = problem.weighted(problem.latency_weight, weight)
-        return solve_by_policy_iteration(weighted, None if start is None else start.actions[0], queue)
+        return solve_by_policy_iteration(weighted, None if start is None else start.actions[0], queue, seconds_left)
 
     corners = [solve(0.0)]
     # So large that no latency between the least and that of full batches outweighs a difference of power that counts.
@@ -99,7 +101,7 @@ def solve_frontier(problem: SmdpProblem) -> list[Corner]:
     last = solve(problem.latency_weight * slower / (_CHEAPER * corners[0].power), corners[0])
     breaks = []
     if not _same(corners[0], last):
-        for corner, crossing in _corners_between(problem, corners[0], last, solve):
+        for corner, crossing in _corners_between(problem, corners[0], last, solve, seconds_left):
             corners.append(corner)
             breaks.append(crossing)
     edges = [0.0, *breaks, inf]
@@ -150,13 +152,21 @@ def choose_weight(
 
 
 def _corners_between(
-    problem: SmdpProblem, quick: SmdpSolution, frugal: SmdpSolution, solve: Callable[[float, SmdpSolution], SmdpSolution]
+    problem: SmdpProblem,
+    quick: SmdpSolution,
+    frugal: SmdpSolution,
+    solve: Callable[[float, SmdpSolution], SmdpSolution],
+    seconds_left: SecondsLeft,
 ) -> Iterator[tuple[SmdpSolution, float]]:
     """The corners after ``quick`` up to ``frugal``, each with the weight from which on it is the best."""
     pending = [frugal]
     while pending:
         ahead = pending[-1]
         crossing = problem.latency_weight * (ahead.mean_latency - quick.mean_latency) / (quick.power - ahead.power)
+        if seconds_left() <= 0:
+            yield ahead, crossing
+            quick = pending.pop()
+            continue
         between = solve(crossing, quick)
         cost = problem.latency_weight * quick.mean_latency + crossing * quick.power
         if between.gain < cost * (1 - _CHEAPER) and not _same(between, quick) and not _same(between, ahead):

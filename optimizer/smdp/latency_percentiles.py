@@ -17,9 +17,16 @@ from sluice.optimizer.server.latency import ServerLatency, server_latency
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate
 from sluice.optimizer.smdp.problem import SmdpProblem
-from sluice.optimizer.smdp.solution import Actions, SmdpSolution
+from sluice.optimizer.smdp.solution import Actions, SecondsLeft, SmdpSolution, endless
 
 N_REQUESTS = 1 << 20
+_SECONDS = 6.0  # of CPU that the exact laws of some tables take with batches of ``_OF_SIZE``, as measured
+_OF_SIZE = 512
+
+
+def exact_seconds(problem: SmdpProblem) -> float:
+    """About how many seconds of CPU the exact laws of the tables compared take: the work goes with the square of the batch."""
+    return float(_SECONDS * (problem.max_batch_size / _OF_SIZE) ** 2)
 
 
 class LatencyPercentiles:
@@ -31,10 +38,12 @@ class LatencyPercentiles:
         Its weights do not matter.
     seed : int
         Of the simulations; all tables meet the same arrivals and the same luck.
+    seconds_left : callable
+        Where so many are not left as the exact laws of some tables would take, it is simulated from then on.
     """
 
-    def __init__(self, problem: SmdpProblem, seed: int = 0) -> None:
-        self.problem, self.seed = problem, seed
+    def __init__(self, problem: SmdpProblem, seed: int = 0, seconds_left: SecondsLeft = endless) -> None:
+        self.problem, self.seed, self._seconds_left = problem, seed, seconds_left
         self.exact = problem.service.fixed or problem.service.phases is not None
         """Whether every table so far had an exact law."""
         self._known: dict[bytes, ServerLatency | SimulationResult] = {}
@@ -58,6 +67,8 @@ class LatencyPercentiles:
         return self._known[key]
 
     def _work_out(self, actions: Actions) -> ServerLatency | SimulationResult:
+        if self._seconds_left() < exact_seconds(self.problem):
+            self.exact = False
         if self.exact:
             try:
                 return server_latency(self.problem.arrival_rate, self.problem.service, actions.tolist())

@@ -7,7 +7,7 @@ from sluice.optimizer.smdp.linear_program import solve_by_linear_program
 from sluice.optimizer.smdp.modulated import solve_modulated
 from sluice.optimizer.smdp.policy_iteration import evaluate, greedy, solve_by_policy_iteration
 from sluice.optimizer.smdp.problem import SmdpProblem
-from sluice.optimizer.smdp.solution import SmdpSolution
+from sluice.optimizer.smdp.solution import SecondsLeft, SmdpSolution, endless
 from sluice.optimizer.smdp.value_iteration import solve_by_value_iteration
 
 METHODS = ("policy-iteration", "value-iteration", "linear-program")
@@ -22,6 +22,7 @@ def solve(
     max_state: int | None = None,
     overflow_cost: float | None = None,
     epsilon: float | None = None,
+    seconds_left: SecondsLeft = endless,
 ) -> SmdpSolution:
     """The optimal table; for arrivals with phases one for each.
 
@@ -34,6 +35,8 @@ def solve(
     overflow_cost, epsilon : float, optional
         Of value iteration: the papers' c_o, in the unit of the gain, by default twice the cost of the greedy table; and the span
         at which it stops, by default 0.01 as in the papers.
+    seconds_left : callable
+        Of policy iteration, as ``solve_by_policy_iteration`` has it.
 
     Raises
     ------
@@ -42,7 +45,9 @@ def solve(
     """
     require_options(method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
     if method == METHODS[0]:
-        return solve_modulated(problem) if problem.arrivals.n_phases > 1 else solve_by_policy_iteration(problem)
+        if problem.arrivals.n_phases > 1:
+            return solve_modulated(problem, seconds_left=seconds_left)
+        return solve_by_policy_iteration(problem, seconds_left=seconds_left)
     cut = _STATES * problem.max_batch_size if max_state is None else max_state
     if method == METHODS[2]:
         return solve_by_linear_program(problem, cut)

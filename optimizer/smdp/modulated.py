@@ -21,7 +21,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp.modulated_queue import ModulatedQueue
 from sluice.optimizer.smdp.policy_iteration import METHOD, greedy
 from sluice.optimizer.smdp.problem import SmdpProblem
-from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution, long_enough
+from sluice.optimizer.smdp.solution import Actions, Performance, SecondsLeft, SmdpSolution, endless, long_enough
 
 _MOST_ITERATIONS = 200
 _MOST_ROWS = 12_000  # states times phases; the linear system then takes a gigabyte
@@ -51,7 +51,12 @@ def evaluate_modulated(problem: SmdpProblem, actions: ArrayLike, queue: Modulate
     return queue.performance(long_enough(_checked_tables(problem, actions), problem))
 
 
-def solve_modulated(problem: SmdpProblem, start: ArrayLike | None = None, queue: ModulatedQueue | None = None) -> SmdpSolution:
+def solve_modulated(
+    problem: SmdpProblem,
+    start: ArrayLike | None = None,
+    queue: ModulatedQueue | None = None,
+    seconds_left: SecondsLeft = endless,
+) -> SmdpSolution:
     """The optimal tables, one per phase, for any Markovian arrival process.
 
     Parameters
@@ -60,6 +65,8 @@ def solve_modulated(problem: SmdpProblem, start: ArrayLike | None = None, queue:
         The tables to begin with; by default the greedy one.
     queue : ModulatedQueue, optional
         That of the same arrivals and server under any weights, so that its preparations are used again.
+    seconds_left : callable
+        When there are none left the tables evaluated last, the best so far, are returned with their ``bound``.
 
     Raises
     ------
@@ -72,7 +79,9 @@ def solve_modulated(problem: SmdpProblem, start: ArrayLike | None = None, queue:
     weights = problem.latency_weight, problem.power_weight
     largest, phases = problem.max_batch_size, np.arange(queue.n_phases)[:, None]
     tables = long_enough(_checked_tables(problem, greedy(problem) if start is None else start), problem)
-    settled = 0
+    settled, bound = 0, None
+    idle = -1 / problem.arrivals.D0.diagonal()
+    durations = np.column_stack([idle, np.tile(problem.service.mean, (queue.n_phases, 1))])
     for iteration in range(1, _MOST_ITERATIONS + 1):  # noqa: B007
         values = queue.evaluate(tables)
         gain = float(values.gains @ np.array(weights))
@@ -96,13 +105,21 @@ def solve_modulated(problem: SmdpProblem, start: ArrayLike | None = None, queue:
         settled = settled + 1 if residual < _SETTLED else 0
         if (end == tables[:, -1]).all() and ((better[:, :rows] == current[:, :rows]).all() or settled > _SETTLED_FOR):
             break
+        if seconds_left() <= 0:
+            present = action_values[phases, np.arange(n_rows + beyond), current]
+            limits = queue.tail_values(values, *weights)
+            saved = ((present[..., None] - action_values) / durations[:, None, :]).max()  # per second, at most
+            far = ((limits[phases[:, 0], tables[:, -1] - 1][:, None] - limits) / durations[:, 1:]).max()
+            bound = gain - max(0.0, float(saved), float(far))
+            break
         tables = np.append(better[:, :rows], end[:, None], axis=1)
     else:
         raise NotConverged("policy iteration", tables.tolist(), residual)
     bias = values.relative(tables.shape[1]) @ np.array(weights)
     unseen = float(worth[rows:].sum()) / gain
-    converged, residual = unseen < _UNSEEN, residual + unseen
-    return SmdpSolution(problem, METHOD, tables, gain, bias.T, queue.performance(tables), iteration, converged, residual)
+    converged, residual = bound is None and unseen < _UNSEEN, residual + unseen
+    performance = queue.performance(tables)
+    return SmdpSolution(problem, METHOD, tables, gain, bias.T, performance, iteration, converged, residual, bound=bound)
 
 
 def _last_actions(limits: Array, current: Actions, slack: Array) -> Actions:

@@ -16,7 +16,7 @@ import numpy as np
 from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.optimizer.smdp.problem import SmdpProblem, checked_actions
 from sluice.optimizer.smdp.queue import BatchQueue
-from sluice.optimizer.smdp.solution import Actions, Performance, SmdpSolution, long_enough
+from sluice.optimizer.smdp.solution import Actions, Performance, SecondsLeft, SmdpSolution, endless, long_enough
 
 METHOD = "policy-iteration"
 
@@ -58,7 +58,9 @@ def static(problem: SmdpProblem) -> Actions:
     return long_enough(np.append(np.zeros(problem.max_batch_size, dtype=np.int64), problem.max_batch_size), problem)
 
 
-def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None, queue: BatchQueue | None = None) -> SmdpSolution:
+def solve_by_policy_iteration(
+    problem: SmdpProblem, start: Actions | None = None, queue: BatchQueue | None = None, seconds_left: SecondsLeft = endless
+) -> SmdpSolution:
     """The optimal table.
 
     Parameters
@@ -67,6 +69,8 @@ def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None
         The table to begin with, that of a neighbouring problem perhaps; by default the greedy one.
     queue : BatchQueue, optional
         That of the same server under any weights, so that its preparations are used again.
+    seconds_left : callable
+        When there are none left the table evaluated last, the best so far, is returned with its ``bound``.
 
     Raises
     ------
@@ -80,7 +84,8 @@ def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None
     weights = problem.latency_weight, problem.power_weight
     largest = problem.max_batch_size
     table = long_enough(checked_actions(problem, greedy(problem) if start is None else start), problem)
-    settled = 0
+    settled, bound = 0, None
+    durations = np.append(1 / problem.arrival_rate, problem.service.mean)
     for iteration in range(1, _MOST_ITERATIONS + 1):  # noqa: B007
         values = queue.evaluate(table)
         gain = float(values.gains @ np.array(weights))
@@ -102,14 +107,22 @@ def solve_by_policy_iteration(problem: SmdpProblem, start: Actions | None = None
         settled = settled + 1 if residual < _SETTLED else 0
         if end == table[-1] and ((better[:rows] == current[:rows]).all() or settled > _SETTLED_FOR):
             break
+        if seconds_left() <= 0:
+            present = action_values[np.arange(n_states), current]
+            limits = queue.tail_values(values, *weights)
+            saved = ((present[:, None] - action_values) / durations).max()  # per second, at most
+            bound = gain - max(0.0, float(saved), float(((limits[table[-1] - 1] - limits) / durations[1:]).max()))
+            break
         table = np.append(better[:rows], end)
     else:
         raise NotConverged("policy iteration", table.tolist(), residual)
     bias = values.relative(len(table)) @ np.array(weights)
     performance = queue.performance(table)
     unseen = float(worth[rows:].sum()) / gain
-    converged, residual = unseen < _UNSEEN, residual + unseen
-    return SmdpSolution(problem, METHOD, table[None, :], gain, bias[None, :], performance, iteration, converged, residual)
+    converged, residual = bound is None and unseen < _UNSEEN, residual + unseen
+    return SmdpSolution(
+        problem, METHOD, table[None, :], gain, bias[None, :], performance, iteration, converged, residual, bound=bound
+    )
 
 
 def _last_action(limits: np.ndarray[tuple[int, ...], np.dtype[np.float64]], current: int, slack: float) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,13 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp.problem import SmdpProblem
 
 Actions = NDArray[np.int64]
+SecondsLeft = Callable[[], float]
+"""How much longer a search may take, s; asked between its steps, of which one is always made."""
+
+
+def endless() -> float:
+    """There is no end."""
+    return inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +78,9 @@ class SmdpSolution:
         stopped; of linear programming by how much the prices miss the optimality equation, over the cost of a service.
     overflow_cost : float
         Part of the gain that comes from states beyond the last, the paper's Delta; 0 where the tail is exact.
+    bound : float or None
+        Where policy iteration was stopped before its end, what no table costs less than: the gain less the most that an action
+        saves per second, over the rows looked at.
     """
 
     problem: SmdpProblem
@@ -81,6 +93,7 @@ class SmdpSolution:
     converged: bool
     residual: float
     overflow_cost: float = 0.0
+    bound: float | None = None
 
     @property
     def mean_latency(self) -> float:

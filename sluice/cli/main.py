@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import os
 import sys
 
 import click
@@ -36,6 +37,9 @@ COMMANDS = {
     "demo": ("sluice.cli.demo", "all", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),
 }
 
+COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate"})
+"""Those that solve linear systems of middling size, whose threads wait longer for each other on busy cores than they work."""
+
 
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own, each as ``command``."""
@@ -47,6 +51,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, extra, _ = COMMANDS[cmd_name]
+        if cmd_name in COMPUTING:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
         try:
             command: click.Command = importlib.import_module(module).command
         except ModuleNotFoundError as error:

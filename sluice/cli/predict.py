@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name
+from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name, quantile_of
 from sluice.cli import output
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
@@ -63,7 +63,10 @@ def command(
     prediction = predict_latency(process, service, batch_size, timeout, method)
     cold = cold_start_probability_of(process.arrival_rate, prediction.batch_size_pmf, service)
     cost = billing.cost(prediction.batch_size_pmf, service, profile)
-    latency = {percentile_name(p): prediction.percentile(p) for p in sorted(set(percentiles or PERCENTILES))}
+    shown = sorted(set(percentiles or PERCENTILES))
+    latency = {percentile_name(p): prediction.percentile(p) for p in shown}
+    simulated = prediction.confidence is not None
+    intervals = {percentile_name(p): prediction.quantile_interval(quantile_of(p)) for p in shown} if simulated else {}
     if as_json:
         output.print_json(
             {
@@ -71,19 +74,26 @@ def command(
                 "memory_mb": memory_mb,
                 "arrival_rate": process.arrival_rate,
                 **prediction_document(prediction, latency),
+                **({"intervals": intervals, "confidence": prediction.confidence} if simulated else {}),
                 "estimated_cold_start_probability": cold,
                 "cost": cost_document(cost, process.arrival_rate),
                 "prices": prices_document(billing.prices),
             }
         )
         return
-    title = f"{memory_mb} MB, batch size {batch_size}, timeout {milliseconds(timeout)} ({method})"
+    title = f"{memory_mb} MB, batch size {batch_size}, timeout {milliseconds(timeout)} ({prediction.method})"
     table = Table("", "", title=title, show_header=False)
     for name, value in latency.items():
-        table.add_row(f"latency {name}", milliseconds(value))
+        between = f" ({' to '.join(f'{1e3 * end:.4g}' for end in intervals[name])})" if intervals else ""
+        table.add_row(f"latency {name}", milliseconds(value) + between)
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
     table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
     table.add_row("cold starts, at least", f"{100 * cold:.2g} %")
     output.stdout.print(table)
+    if simulated:
+        output.stdout.print(
+            f"Simulated, with {100 * (prediction.confidence or 0):g} % intervals: the exact law would take too long, as the phases "
+            "of these arrivals jump too often within the timeout."
+        )
     output.stdout.print(cost_table({f"at {process.arrival_rate:.4g} requests/s": cost}))
     output.stdout.print(priced(billing.prices))

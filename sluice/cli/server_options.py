@@ -21,6 +21,8 @@ from sluice.optimizer.smdp import METHODS, SmdpProblem
 
 UNITS = {"s": 1.0, "ms": 1e-3}
 DISTRIBUTION = "deterministic"
+MOST = 4096
+"""The largest batch: a table has more than twice as many rows, and its linear system a gigabyte."""
 
 _SERVER = [
     click.option("--rho", type=float, metavar="R", help="Poisson arrivals at this part of what full batches serve, below 1."),
@@ -96,7 +98,7 @@ class ServerOptions:
     def problem(self, servers: int = 1) -> SmdpProblem:
         """The problem of one of ``servers`` workers, each with its share of the arrivals."""
         require(servers >= 1, "servers", servers, "an integer >= 1")
-        require(self.batch_max is None or self.batch_max >= 1, "batch_max", self.batch_max, "an integer >= 1")
+        require(self.batch_max is None or 1 <= self.batch_max <= MOST, "batch_max", self.batch_max, f"an integer from 1 to {MOST}")
         require(0 < self.w1 < np.inf, "w1", self.w1, "a number > 0")
         require(self.w2 is None or 0 <= self.w2 < np.inf, "w2", self.w2, "a number >= 0")
         scale = UNITS[self.unit]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from math import inf
 from typing import Any
 
 import click
@@ -12,7 +14,10 @@ from sluice.cli import output
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
-from sluice.optimizer.smdp import answer_document, answer_problem, full_document
+from sluice.optimizer.smdp import answer_document, answer_problem, exact_seconds, full_document
+
+MAX_SECONDS = 30.0
+LARGE = 256  # batches from which on it is told what it takes
 
 
 @click.command("smdp")
@@ -20,6 +25,13 @@ from sluice.optimizer.smdp import answer_document, answer_problem, full_document
 @solver_options
 @slo_options(required=False)
 @click.option("--frontier", is_flag=True, help="Show all that the weights can buy, from the least latency to the least power.")
+@click.option(
+    "--max-seconds",
+    type=float,
+    default=MAX_SECONDS,
+    show_default=True,
+    help="Seconds after which no further step is begun: the best table so far is told, with what none can cost less than.",
+)
 @click.option("--servers", type=int, default=1, show_default=True, metavar="K", help="Identical workers behind one queue.")
 @click.option(
     "--out",
@@ -35,6 +47,7 @@ def command(
     solver: dict[str, Any],
     slos: tuple[Slo, ...],
     frontier: bool,
+    max_seconds: float,
     servers: int,
     out: str | None,
     model: str | None,
@@ -49,7 +62,17 @@ def command(
     """
     require(server.w2 is None or not slos, "w2", server.w2, "only without --slo, for which it is sought")
     require(out is not None or (model is None and function is None), "model, function", (model, function), "only with --out")
-    found = answer_problem(server.problem(servers), slos, servers=servers, frontier=frontier, **solver)
+    require(0 < max_seconds < inf, "max_seconds", max_seconds, "a number of seconds > 0")
+    problem = server.problem(servers)
+    if problem.max_batch_size >= LARGE:
+        click.echo(
+            f"note: batches of up to {problem.max_batch_size}: tables of {2 * problem.max_batch_size + 1} rows and more, whose "
+            f"exact percentiles take some {exact_seconds(problem):.2g} s; no step is begun after {max_seconds:g} s (--max-seconds)",
+            err=True,
+        )
+    end = time.monotonic() + max_seconds
+    ask = {"servers": servers, "frontier": frontier, **solver}
+    found = answer_problem(problem, slos, **ask, seconds_left=lambda: end - time.monotonic())
     if out is not None:
         output.write_file(out, write(answer_document(found, model, function)))
     if as_json:

@@ -46,8 +46,10 @@ def in_tables(found: Answer) -> Iterator[Table | str]:
     else:
         yield _table(found)
         solution = found.solution
-        ended = "converged" if solution.converged else "did not converge"
+        ended = "converged" if solution.converged else "did not converge" if solution.bound is None else "was stopped"
         yield f"{solution.method}: {ended} after {solution.iterations} iterations, residual {solution.residual:.2g}"
+        if solution.bound is not None:
+            yield f"The best table so far costs {solution.gain:.6g}, and none less than {max(0.0, solution.bound):.6g}."
     if found.corners:
         yield _frontier(found.corners)
 

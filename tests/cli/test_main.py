@@ -1,4 +1,5 @@
 import importlib
+import os
 import pkgutil
 import re
 import shlex
@@ -10,7 +11,7 @@ import click
 import pytest
 
 from sluice.batching.errors import InvalidInput, SluiceError
-from sluice.cli.main import COMMANDS, EXIT_CODES, LazyGroup, exit_code, sluice
+from sluice.cli.main import COMMANDS, COMPUTING, EXIT_CODES, LazyGroup, exit_code, sluice
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("batching", "buffer_service", "cli", "local", "optimizer", "packaging", "profiler")
@@ -77,3 +78,16 @@ def test_the_console_entry_prints_one_line_and_the_exit_code_of_the_error(argume
     assert done.returncode == status
     assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_commands_that_compute_use_one_thread_for_linear_algebra_unless_told_otherwise(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    context = click.Context(sluice)
+    assert set(COMMANDS) > COMPUTING
+    sluice.get_command(context, "worker")  # a model's own libraries may use as many as they like
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    sluice.get_command(context, "smdp")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    sluice.get_command(context, "smdp")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "2"

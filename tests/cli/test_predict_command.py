@@ -116,3 +116,13 @@ def test_a_document_of_another_kind_is_named_by_what_it_is(profile: str, tmp_pat
 def test_arrivals_that_were_not_given_are_not_shown_as_a_value(profile: str, exit_of: Run) -> None:
     _, _, err = exit_of("predict", "-b", "4", "-t", "0.1", "--memory", "512", "--profile", profile)
     assert err == "sluice: arrivals: none was given; needed: exactly one of --arrivals, --poisson and --mmpp2"
+
+
+def test_what_the_exact_law_would_take_too_long_for_is_simulated_and_said(profile: str, exit_of: Run) -> None:
+    ask = ("predict", "--mmpp2", "20000,1,100,1", "--profile", profile, "--memory", "1769", "-b", "8", "-t", "60")
+    code, out, _ = exit_of(*ask)
+    assert code == 0 and "(simulated)" in out and "Simulated, with 95 % intervals" in out
+    document = json.loads(exit_of(*ask, "--json")[1])
+    low, high = document["intervals"]["p95"]
+    assert document["method"] == "simulated" and document["confidence"] == 0.95 and low < document["latency"]["p95"] < high
+    assert "intervals" not in json.loads(exit_of(*ask[:-1], "0.001", "--json")[1])

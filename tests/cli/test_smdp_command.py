@@ -202,8 +202,8 @@ def test_a_policy_and_a_plan_are_written(tmp_path: Path, exit_of: Run) -> None:
             r"model, function: \('m', 'f'\) is not allowed; allowed: only with --out",
         ),
         (("--rho", "0.5", "--memory", "512"), "memory: 512 is not allowed; allowed: only with --profile"),
-        (("--rho", "0.5", "--batch-max", "0"), "batch_max: 0 is not allowed; allowed: an integer >= 1"),
-        (("--rho", "0.5", "--batch-max", "-2"), "batch_max: -2 is not allowed; allowed: an integer >= 1"),
+        (("--rho", "0.5", "--batch-max", "0"), "batch_max: 0 is not allowed; allowed: an integer from 1 to 4096"),
+        (("--rho", "0.5", "--batch-max", "-2"), "batch_max: -2 is not allowed; allowed: an integer from 1 to 4096"),
         (("--rho", "0.5", "--w1", "nan"), "w1: nan is not allowed; allowed: a number > 0"),
         (("--rho", "0.5", "--w2", "-1"), "w2: -1.0 is not allowed; allowed: a number >= 0"),
         (("--rate", "0"), "rate: 0.0 is not allowed; allowed: requests per unit of time > 0"),
@@ -244,13 +244,13 @@ def test_a_list_is_cut_by_a_largest_batch_and_not_by_a_negative_one(tmp_path: Pa
     ask = ("smdp", "--service", f"@{tmp_path}/service.json", "--energy", "1,0.1", "--rho", "0.5")
     assert max(document_of(*ask, "--batch-max", "3")["policies"][0]["take"]) == 3
     code, _, stderr = exit_of(*ask, "--batch-max", "-1")
-    assert code == 2 and "batch_max: -1 is not allowed; allowed: an integer >= 1" in stderr
+    assert code == 2 and "batch_max: -1 is not allowed; allowed: an integer from 1 to 4096" in stderr
 
 
 def test_options_that_a_profile_answers_are_refused_beside_it(profile: str, exit_of: Run) -> None:
     ask = ("smdp", "--profile", profile, "--memory", "1769", "--energy", "1,0.1", "--rho", "0.4")
     code, _, stderr = exit_of(*ask, "--batch-max", "0")
-    assert code == 2 and "batch_max: 0 is not allowed; allowed: an integer >= 1" in stderr
+    assert code == 2 and "batch_max: 0 is not allowed; allowed: an integer from 1 to 4096" in stderr
     code, _, stderr = exit_of(*ask, "--distribution", "exponential")
     assert code == 2 and "distribution: 'exponential' is not allowed; allowed: none with --profile, which has its own" in stderr
 
@@ -269,3 +269,34 @@ def test_a_profile_whose_means_are_out_of_order_by_noise_is_smoothed_and_a_note_
     assert code == 0, err
     assert "note: the profile's means (service time and overhead) are out of order by their error" in err
     assert "7.713 ms for a batch of 2 (measured 7.63 ms ± 3 %)" in err and json.loads(out)
+
+
+def test_no_step_is_begun_when_the_time_is_up_and_what_takes_long_is_said_before(exit_of: Run) -> None:
+    ask = (
+        "smdp",
+        "--rho",
+        "0.7",
+        "--service",
+        "0.01,0.001",
+        "--energy",
+        "1,0.1",
+        "--batch-max",
+        "256",
+        "--distribution",
+        "gamma:2",
+    )
+    code, out, err = exit_of(*ask, "--max-seconds", "1e-9")
+    assert code == 0 and "was stopped after 1 iterations" in out and "and none less than" in out
+    assert "note: batches of up to 256: tables of 513 rows and more" in err and "(--max-seconds)" in err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_time_that_is_none_is_refused(seconds: str, exit_of: Run) -> None:
+    ask = ("smdp", "--rho", "0.7", "--service", "0.01,0.001", "--batch-max", "4", "--max-seconds", seconds)
+    code, _, err = exit_of(*ask)
+    assert code == 2 and f"max_seconds: {float(seconds)} is not allowed; allowed: a number of seconds > 0" in err
+
+
+def test_a_batch_whose_table_is_beyond_memory_is_refused(exit_of: Run) -> None:
+    code, _, err = exit_of("smdp", "--rho", "0.7", "--service", "0.01,0.001", "--batch-max", "1000000000")
+    assert code == 2 and "batch_max: 1000000000 is not allowed; allowed: an integer from 1 to 4096" in err

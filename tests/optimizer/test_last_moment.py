@@ -18,8 +18,8 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import predict_cost
-from sluice.optimizer.function.falling_holds import FallingHolds, predict_falling_holds
-from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.function.falling_holds import FallingHolds
+from sluice.optimizer.function.latency import predict_falling_holds, predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend
 from sluice.optimizer.recommend.last_moment import last_moment
 from sluice.optimizer.report import wording
