@@ -12,6 +12,7 @@ queue needs to forget the one before. Where one is too short for that, or a phas
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, log2, pi, sqrt
 
 import numpy as np
@@ -134,6 +135,7 @@ def load_of(arrivals: ArrivalProcess, offer: WorkerOffer, policy: Policy) -> flo
     return arrivals.arrival_rate / ((policy.servers or 1) * float(offer.throughput[policy.max_batch_size - 1]))
 
 
+@lru_cache(maxsize=16)  # of one process, by identity, for every table that a search tries
 def _phases(arrivals: ArrivalProcess) -> tuple[float, float]:
     """Requests in the longest relaxation time of the phases, and the index of dispersion for counts in the long run."""
     if arrivals.n_phases == 1:
