@@ -42,6 +42,10 @@ from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQ
 
 MOST_CLASSES = 4
 MOST_BOUNDARIES = 10  # between which are 55 classes
+WORKERS_BY_HAND = (
+    "classes are found for the function alone; write the plan of workers by hand, a route with servers for each class, and run it: "
+    "sluice simulate --policy PLAN --worker PROFILE:MACHINE --sizes FILE"
+)
 FIRST_MEMORY_SIZES = 2  # those of the lowest bounds, whose best setting rules out others
 _ROUNDING = 1e-9  # of a cost
 Part = tuple[int, int]  # a class by the places of its edges
@@ -176,7 +180,7 @@ def recommend_classes(
         raise InvalidInput("sizes", NOT_GIVEN, "the mix of the sizes of requests")
     require(most >= 1, "size_classes", most, "an integer >= 1")
     names = [offer.name for offer in question.offers]
-    require(not names, "offers", names, "none beside sizes: classes are made for the function alone")
+    require(not names, "offers", names, f"none beside sizes: {WORKERS_BY_HAND}")
     goal = question.goal
     require(goal.objective == "cost", "objective", goal.objective, "cost, where requests have sizes")
     require(goal.max_cost is None, "max_cost", goal.max_cost, "none, where requests have sizes")
