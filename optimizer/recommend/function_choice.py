@@ -59,6 +59,27 @@ def choose_setting(settings: FunctionSettings, on_progress: Report) -> FunctionC
     return FunctionChoice(ranked, choice.gap, choice.n_settings + n_tables)
 
 
+def cheapest_setting(settings: FunctionSettings, known: FunctionSetting | None = None) -> FunctionSetting | None:
+    """The first of ``choose_setting`` at the least cost, to ``SAME``, or ``known``, of other memory sizes, if that came before it.
+
+    ``None`` where nothing keeps the SLOs and nothing is known. A setting with a timeout is not looked for where a table that waits
+    to the last moment, or what is known, would be preferred to it.
+    """
+    question = settings.question
+    worth = 1 - SAME + question.premium
+    table, _ = _last_moment(settings, "cost", np.inf)
+    if table is not None and known is not None and table.cost.per_request >= known.cost.per_request * (1 if known.table else worth):
+        table = None
+    best = known if table is None else table
+    limit = np.inf if best is None else best.cost.per_request / (worth if best.table else 1)
+    land, _ = settings.search.landscape(question.promised, question.timeouts, budget=limit, refine=question.refines)
+    for choice in land.ranked(limit):
+        setting = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
+        if setting.keeps(question.promised) and setting.cost.per_request < limit:
+            return setting
+    return best
+
+
 def first_percentile(settings: FunctionSettings, setting: FunctionSetting) -> float:
     """The percentile of the first SLO, s."""
     return setting.latency.quantile(settings.question.slos[0].quantile)

@@ -20,7 +20,7 @@ from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.offers import WorkerOffer
-from sluice.optimizer.service.by_size import service_times_under
+from sluice.optimizer.service.by_size import SizedServices, service_times_under
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import LAMBDA, Environments
@@ -130,6 +130,8 @@ class Question:
         How the platform runs the function beside workers; a cold start takes the INIT of the profile, where that was measured.
     mix : SizeMix or None
         The sizes of the requests, drawn independently, where the profile tells them apart.
+    measured : SizedServices or None
+        The profile's service times by size; by default they are read from it, and questions made of this one share them.
 
     Raises
     ------
@@ -146,6 +148,7 @@ class Question:
     goal: Goal = Goal()
     environments: Environments = LAMBDA
     mix: SizeMix | None = None
+    measured: SizedServices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrivals, ArrivalProcess):
@@ -171,12 +174,23 @@ class Question:
         """The SLOs as the search keeps them, with the headroom left."""
         return tuple(slo.within(self.goal.headroom) for slo in self.slos)
 
+    @property
+    def max_batch_size(self) -> int:
+        """Of the batches considered: what the limits say and one invocation takes."""
+        largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
+        return min(self.limits.max_batch_size, largest)
+
     @cached_property
     def services(self) -> tuple[ServiceTimes, ...]:
         """The service times at every memory size considered, for batches that fit into one invocation."""
-        largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
-        most = min(self.limits.max_batch_size, largest)
-        return tuple(service_times_under(self.profile, memory_mb, most, self.mix) for memory_mb in self.memory_sizes)
+        most = self.max_batch_size
+        if self.mix is None:
+            return tuple(service_times_under(self.profile, memory_mb, most, None) for memory_mb in self.memory_sizes)
+        measured = self.measured
+        if measured is None or measured.profile is not self.profile or measured.batch_size != most:
+            measured = SizedServices(self.profile, most)
+            object.__setattr__(self, "measured", measured)
+        return tuple(measured.at(memory_mb, self.mix.largest).under(self.mix) for memory_mb in self.memory_sizes)
 
     def function_at(self, memory_mb: int) -> str:
         """The function with so much memory, as a plan names it."""

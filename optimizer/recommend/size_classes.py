@@ -25,14 +25,16 @@ from datetime import UTC, datetime
 import numpy as np
 
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, RequestSize, Route, percentile_name
-from sluice.batching.errors import NOT_GIVEN, Infeasible, InvalidInput, require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_costs
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
 from sluice.optimizer.function.latency import LatencyPrediction, mixture
 from sluice.optimizer.recommend.candidate import shown_percentiles
-from sluice.optimizer.recommend.function_choice import choose_setting
+from sluice.optimizer.recommend.function_choice import cheapest_setting, choose_setting
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.service.by_size import SizedServices
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.simulation.deployment import Environments
 from sluice.optimizer.simulation.function import Function
@@ -40,6 +42,11 @@ from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQ
 
 MOST_CLASSES = 4
 MOST_BOUNDARIES = 10  # between which are 55 classes
+WORKERS_BY_HAND = (
+    "classes are found for the function alone; write the plan of workers by hand, a route with servers for each class, and run it: "
+    "sluice simulate --policy PLAN --worker PROFILE:MACHINE --sizes FILE"
+)
+FIRST_MEMORY_SIZES = 2  # those of the lowest bounds, whose best setting rules out others
 _ROUNDING = 1e-9  # of a cost
 Part = tuple[int, int]  # a class by the places of its edges
 WORTH = 0.01  # of the cost: what another queue and table must save
@@ -173,16 +180,15 @@ def recommend_classes(
         raise InvalidInput("sizes", NOT_GIVEN, "the mix of the sizes of requests")
     require(most >= 1, "size_classes", most, "an integer >= 1")
     names = [offer.name for offer in question.offers]
-    require(not names, "offers", names, "none beside sizes: classes are made for the function alone")
+    require(not names, "offers", names, f"none beside sizes: {WORKERS_BY_HAND}")
     goal = question.goal
     require(goal.objective == "cost", "objective", goal.objective, "cost, where requests have sizes")
     require(goal.max_cost is None, "max_cost", goal.max_cost, "none, where requests have sizes")
     edges = _edges(boundaries or candidate_boundaries(mix, question.profile.sizes), mix)
-    by_number, ends, classes, nearest = _cheapest(question, mix, edges, most, on_progress)
+    by_number, ends, classes = _cheapest(question, mix, edges, most, on_progress)
     least = min(by_number.values())
     if not np.isfinite(least):
-        assert nearest is not None
-        raise nearest
+        choose_setting(FunctionSettings(question), lambda done: None)  # which says why, and what comes nearest
     number = min(k for k, usd in by_number.items() if usd <= least * (1 + WORTH))
     whole = classes.get((0, len(edges) - 1))
     chosen = [classes[pair] for pair in ends[number]]
@@ -249,51 +255,85 @@ def _edges(boundaries: Sequence[float], mix: SizeMix) -> list[float]:
 
 def _cheapest(
     question: Question, mix: SizeMix, edges: Sequence[float], most: int, on_progress: Callable[[float], None]
-) -> tuple[dict[int, float], dict[int, list[Part]], dict[Part, SizeClass], Infeasible | None]:
-    """The cheapest partitions by number, the classes that were found, and why all sizes together have no setting, if so.
+) -> tuple[dict[int, float], dict[int, list[Part]], dict[Part, SizeClass]]:
+    """The cheapest partitions by number, and the classes that were found.
 
     A class is searched for only once it is in a partition that is cheapest by the bounds of all that were not.
     """
     last = len(edges) - 1
     pairs = [(i, j) for i in range(last) for j in range(i + 1, last + 1)] if most > 1 else [(0, last)]
-    shares = {(i, j): 1.0 if (i, j) == (0, last) else mix.share(edges[i], edges[j]) for i, j in pairs}
-    questions = {
-        (i, j): replace(question, arrivals=question.arrivals.thinned(shares[i, j]), mix=mix.between(edges[i], edges[j]))
-        for i, j in pairs
-    }
+    measured = SizedServices(question.profile, question.max_batch_size)
     cost = np.full((last + 1, last + 1), np.inf)
-    for pair, part in questions.items():
-        cost[pair] = shares[pair] * _least_cost(part)
+    parts: dict[Part, _OpenClass] = {}
+    for i, j in pairs:
+        share = 1.0 if (i, j) == (0, last) else mix.share(edges[i], edges[j])
+        parts[i, j] = _OpenClass.of(question, share, mix.between(edges[i], edges[j]), measured)
+        cost[i, j] = share * parts[i, j].least_cost
     asked: set[Part] = set()
     classes: dict[Part, SizeClass] = {}
-    nearest = None
     while True:
         by_number, ends = cheapest_partitions(cost, most)
         open_parts = {of for k, usd in by_number.items() if usd < np.inf for of in ends[k]} - asked
         if not open_parts:
-            return by_number, ends, classes, nearest
+            return by_number, ends, classes
         for pair in sorted(open_parts):
             asked.add(pair)
-            part, share, (i, j) = questions[pair], shares[pair], pair
-            try:
-                best = choose_setting(FunctionSettings(part), lambda done: None).settings[0]
-                classes[pair] = SizeClass(max(edges[i], 0.0), edges[j], share, part, best)
-                cost[pair] = share * best.cost.per_request
-            except Infeasible as error:
-                nearest = error if pair == (0, last) else nearest
-                cost[pair] = np.inf
+            found, (i, j) = parts[pair].best(question, measured), pair
+            cost[pair] = np.inf
+            if found is not None:
+                part, best = found
+                classes[pair] = SizeClass(max(edges[i], 0.0), edges[j], parts[pair].share, part, best)
+                cost[pair] = parts[pair].share * best.cost.per_request
             on_progress(len(asked) / len(pairs))
 
 
-def _least_cost(question: Question) -> float:
-    """USD per request that no setting goes below: batches as good as any, and as large as the busiest phase fills in time."""
-    filled = 1 + float(question.arrivals.D1.sum(axis=1).max()) * question.longest_timeout
-    least = np.inf
-    for service in question.services:
-        compute, fee = invocation_costs(service, question.billing)
-        each = float((compute / np.arange(1, len(compute) + 1)).min())
-        least = min(least, each + fee / min(len(compute), filled))
-    return least * (1 - _ROUNDING)
+@dataclass(frozen=True, eq=False)
+class _OpenClass:
+    """A class that may be searched for: its share, arrivals and mix, and by memory size (MB) USD that no setting goes below."""
+
+    share: float
+    arrivals: ArrivalProcess
+    mix: SizeMix
+    bounds: Mapping[int, float]
+
+    @classmethod
+    def of(cls, question: Question, share: float, mix: SizeMix, measured: SizedServices) -> _OpenClass:
+        """With the bounds: batches as good as any, and as large as the busiest phase fills in time."""
+        arrivals, billing = question.arrivals.thinned(share), question.billing
+        filled = 1 + float(arrivals.D1.sum(axis=1).max()) * question.longest_timeout
+        gb_second, fee = billing.prices.gb_second(billing.architecture), billing.prices.function.request
+        bounds = {}
+        for memory_mb in question.memory_sizes:
+            seconds = measured.at(memory_mb, mix.largest).mean_billed_under(mix, billing.step)
+            n = np.arange(1, len(seconds) + 1)
+            each = float((seconds / n).min()) * memory_mb / 1024 * gb_second
+            bounds[memory_mb] = (each + fee / min(len(seconds), filled)) * (1 - _ROUNDING)
+        return cls(share, arrivals, mix, bounds)
+
+    @property
+    def least_cost(self) -> float:
+        """USD per request that no setting goes below."""
+        return min(self.bounds.values())
+
+    def best(self, question: Question, measured: SizedServices) -> tuple[Question, FunctionSetting] | None:
+        """The best setting, and the question that it answers; ``None`` where none keeps the SLOs.
+
+        First at the memory sizes of the lowest bounds, then at those that may cost less by their bounds.
+        """
+        order = sorted(self.bounds, key=lambda memory_mb: self.bounds[memory_mb])
+        found: tuple[Question, FunctionSetting] | None = None
+        for considered in (order[:FIRST_MEMORY_SIZES], order[FIRST_MEMORY_SIZES:]):
+            known = None if found is None else found[1]
+            most = np.inf if known is None else known.cost.per_request * (1 + question.premium)
+            memory_sizes = tuple(memory_mb for memory_mb in considered if self.bounds[memory_mb] <= most)
+            if not memory_sizes:
+                break
+            limits = replace(question.limits, memory_sizes=memory_sizes)
+            part = replace(question, arrivals=self.arrivals, mix=self.mix, limits=limits, measured=measured)
+            best = cheapest_setting(FunctionSettings(part), known)
+            if best is not None and best is not known:
+                found = part, best
+        return found
 
 
 def _buffered(of: SizeClass) -> SizeClass:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sluice.batching.documents import ServiceProfile
@@ -91,6 +92,12 @@ class ServiceBySize:
             mean[here] = each.mean_billed(granularity)
         return mean
 
+    def mean_billed_under(self, mix: SizeMix, granularity: float) -> Array:
+        """The same of batches whose members' sizes are drawn from a mix, by the number of members, (max_batch_size,)."""
+        weights, n = mix.of_the_largest(self.max_batch_size), self.max_batch_size
+        each = np.repeat(mix.values, n), np.tile(np.arange(1, n + 1), len(mix.values))
+        return np.asarray(np.einsum("nk,kn->n", weights, self.mean_billed(*each, granularity).reshape(-1, n)))
+
     def under(self, mix: SizeMix) -> MixedServiceTimes:
         """Of batches whose members' sizes are drawn independently from a mix.
 
@@ -132,18 +139,53 @@ class MixedServiceTimes(ServiceTimes):
 
     by_size: ServiceBySize = field(kw_only=True)
     mix: SizeMix = field(kw_only=True)
+    _paid: dict[float, Array] = field(kw_only=True, default_factory=dict)  # mean billed seconds, by what they are rounded to
 
     def up_to(self, batch_size: int) -> MixedServiceTimes:
         """The same for batches of at most ``batch_size``; raises ``InvalidInput`` beyond what was measured."""
         fewer = super().up_to(batch_size)
         parts = (fewer.seconds, fewer.overhead, fewer.billed_duration, fewer.quantile_levels)
-        return MixedServiceTimes(self.memory_mb, *parts, by_size=self.by_size.up_to(batch_size), mix=self.mix)
+        return MixedServiceTimes(self.memory_mb, *parts, by_size=self.by_size.up_to(batch_size), mix=self.mix, _paid=self._paid)
 
     def mean_billed(self, granularity: float) -> Array:
         """Mean billed seconds by batch size, (max_batch_size,), every size of the largest member rounded on its own."""
-        weights, n = self.mix.of_the_largest(self.max_batch_size), self.max_batch_size
-        each = np.repeat(self.mix.values, n), np.tile(np.arange(1, n + 1), len(self.mix.values))
-        return np.asarray(np.einsum("nk,kn->n", weights, self.by_size.mean_billed(*each, granularity).reshape(-1, n)))
+        n = self.max_batch_size
+        if granularity not in self._paid or len(self._paid[granularity]) < n:
+            self._paid[granularity] = self.by_size.mean_billed_under(self.mix, granularity)
+        return self._paid[granularity][:n]
+
+
+class SizedServices:
+    """Service times of a profile with sizes, for batches of at most ``batch_size``: what was measured is read once, whoever asks.
+
+    Raises
+    ------
+    InvalidInput
+        A profile without sizes.
+    """
+
+    def __init__(self, profile: ServiceProfile, batch_size: int) -> None:
+        told = "one that tells sizes apart (sluice profile --size), as sizes of requests are given"
+        require(bool(profile.sizes), "profile", profile.function, told)
+        self.profile, self.batch_size = profile, batch_size
+        self._at: dict[int, list[float]] = {}  # sizes measured, by memory size
+        self._found: dict[tuple[int, int], ServiceBySize] = {}
+        for memory_mb, size in {(point.memory_mb, point.size) for point in profile.points}:
+            self._at.setdefault(memory_mb, []).append(float(size or 0.0))
+        self._of_memory = {mb: replace(profile, points=[p for p in profile.points if p.memory_mb == mb]) for mb in self._at}
+
+    def at(self, memory_mb: int, largest: float | None = None) -> ServiceBySize:
+        """Those of a memory size (MB), as ``service_by_size`` has them."""
+        self.profile.points_at(memory_mb)  # refuses a memory size that was not measured
+        measured = sorted(self._at[memory_mb])
+        if largest is not None:
+            end = f"at most {measured[-1]:g}, the largest that the profile measured at {memory_mb} MB"
+            require(largest <= measured[-1], "size", largest, end)
+            measured = measured[: int(np.searchsorted(measured, largest)) + 1]
+        asked = memory_mb, len(measured)
+        if asked not in self._found:
+            self._found[asked] = _read(self._of_memory[memory_mb], memory_mb, self.batch_size, measured)
+        return self._found[asked]
 
 
 def service_by_size(profile: ServiceProfile, memory_mb: int, batch_size: int, largest: float | None = None) -> ServiceBySize:
@@ -160,14 +202,10 @@ def service_by_size(profile: ServiceProfile, memory_mb: int, batch_size: int, la
         As ``service_times``; a profile without sizes; a size beyond the largest measured; a larger size that is quicker by more
         than noise.
     """
-    measured = sorted({float(point.size) for point in profile.points if point.memory_mb == memory_mb and point.size is not None})
-    told = "one that tells sizes apart (sluice profile --size), as sizes of requests are given"
-    require(bool(profile.sizes), "profile", profile.function, told)
-    profile.points_at(memory_mb)  # refuses a memory size that was not measured
-    if largest is not None:
-        end = f"at most {measured[-1]:g}, the largest that the profile measured at {memory_mb} MB"
-        require(largest <= measured[-1], "size", largest, end)
-        measured = measured[: int(np.searchsorted(measured, largest)) + 1]
+    return SizedServices(profile, batch_size).at(memory_mb, largest)
+
+
+def _read(profile: ServiceProfile, memory_mb: int, batch_size: int, measured: Sequence[float]) -> ServiceBySize:
     each = [service_times_up_to(profile.of_size(size), memory_mb, batch_size) for size in measured]
     most = min(times.max_batch_size for times in each)
     levels = np.unique(np.concatenate([times.quantile_levels for times in each]))
@@ -219,7 +257,8 @@ def _quantile_functions(largest: Array, response: Array, levels: Array) -> tuple
     candidates = 1 - (1 - x) ** 2
     edges, cdf = _distribution_functions(largest, np.ascontiguousarray(response.transpose(1, 0, 2)), np.diff(levels))
     rows = np.array([_inverted(candidates, *of) for of in zip(edges, cdf, strict=True)])
-    kept = _bends(candidates, rows, np.trapezoid(rows, candidates, axis=1))
+    mean = np.maximum(np.trapezoid(rows, candidates, axis=1), 1e-12)
+    kept = np.flatnonzero(_bends(candidates, np.ascontiguousarray(rows / mean[:, None])))
     return candidates[kept], rows[:, kept]
 
 
@@ -274,22 +313,39 @@ def _distribution_functions(largest: Array, response: Array, shares: Array) -> t
     return edges, cdf
 
 
-def _bends(levels: Array, rows: Array, mean: Array) -> NDArray[np.intp]:
-    """The places of the levels between which every row is its chord, but for ``_STRAY`` of its mean in the area."""
-    kept = {0, len(levels) - 1}
-    open_cells = [(0, len(levels) - 1)]
-    relative = rows / np.maximum(mean, 1e-12)[:, None]
-    while open_cells:
-        start, end = open_cells.pop()
+@compiled
+def _bends(levels: Array, rows: Array) -> NDArray[np.bool_]:
+    """Which of the levels are kept: between two, each row, whose mean is 1, is its chord but for ``_STRAY`` in the area."""
+    n = len(levels)
+    kept = np.zeros(n, dtype=np.bool_)
+    kept[0] = kept[n - 1] = True
+    starts, ends = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    starts[0], ends[0] = 0, n - 1
+    n_open = 1
+    while n_open > 0:
+        n_open -= 1
+        start, end = starts[n_open], ends[n_open]
         if end - start < 2:
             continue
-        inside = levels[start : end + 1]
-        part = (inside - inside[0]) / (inside[-1] - inside[0])
-        chord = relative[:, [start]] * (1 - part) + relative[:, [end]] * part
-        off = np.abs(relative[:, start : end + 1] - chord)
-        far = inside[-1] - inside[0] > _NARROW and bool((off > _FAR * np.maximum(chord, 1.0)).any())
-        if far or np.trapezoid(off, inside, axis=1).max() > _STRAY:
+        width = levels[end] - levels[start]
+        strays = False
+        for row in rows:
+            area, before = 0.0, 0.0
+            for i in range(start + 1, end + 1):
+                part = (levels[i] - levels[start]) / width
+                chord = row[start] * (1 - part) + row[end] * part
+                off = abs(row[i] - chord)
+                area += (off + before) / 2 * (levels[i] - levels[i - 1])
+                before = off
+                if area > _STRAY or (width > _NARROW and off > _FAR * max(chord, 1.0)):
+                    strays = True
+                    break
+            if strays:
+                break
+        if strays:
             middle = (start + end) // 2
-            kept.add(middle)
-            open_cells += [(start, middle), (middle, end)]
-    return np.array(sorted(kept))
+            kept[middle] = True
+            starts[n_open], ends[n_open] = start, middle
+            starts[n_open + 1], ends[n_open + 1] = middle, end
+            n_open += 2
+    return kept

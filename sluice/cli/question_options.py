@@ -19,6 +19,7 @@ from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
 from sluice.optimizer.recommend.question import MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
 
 
@@ -59,7 +60,7 @@ def question_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         if mix is not None:
-            needless = "none beside sizes: classes are made for the function alone"
+            needless = f"none beside sizes: {WORKERS_BY_HAND}"
             require(not worker_texts, "--worker", " ".join(worker_texts), needless)
             require(not provisioned, "--provisioned", provisioned, needless)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]

@@ -21,12 +21,16 @@ from sluice.cli.question_options import question_options
 from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
 from sluice.optimizer.recommend import Answer, Question, recommend
+from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import wording
 from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.documents import answer_document
 from sluice.optimizer.report.wording import per_million
 from sluice.optimizer.traces.trace import read_trace
+
+MACHINES = "Machines compete by --worker PROFILE:MACHINE."
+MACHINES_OF_SIZES = f"Machines do not compete beside sizes: {WORKERS_BY_HAND}."
 
 
 @click.command("recommend")
@@ -73,7 +77,7 @@ def command(
     if function.startswith(("http://", "https://", SAGEMAKER_SCHEME)):
         click.echo(
             f"warning: {function} is a machine; as --profile it is taken for a function: paid by use, and any number of batches at "
-            "once. Machines compete by --worker PROFILE:MACHINE.",
+            f"once. {MACHINES_OF_SIZES if sized else MACHINES}",
             err=True,
         )
     seen = read_measured(measured) if measured is not None else None

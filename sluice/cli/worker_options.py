@@ -8,6 +8,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.cli.arrival_options import read_profile
 from sluice.optimizer.billing import Prices
 from sluice.optimizer.recommend import WorkerOffer, machine_offer
+from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
 
 
@@ -28,5 +29,5 @@ def read_worker(text: str, prices: Prices, max_batch_size: int, mix: SizeMix | N
         per_hour = prices.machine(price)
     profile = read_profile(path, "--worker")
     if profile.sizes and mix is None:
-        raise InvalidInput("--worker", path, "a profile of requests of one size: with sizes, machines do not compete")
+        raise InvalidInput("--worker", path, f"a profile of requests of one size: {WORKERS_BY_HAND}")
     return machine_offer(f"{Path(path).stem}:{price}", profile, per_hour, max_batch_size, mix if profile.sizes else None)

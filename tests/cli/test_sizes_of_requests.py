@@ -155,6 +155,24 @@ def test_what_recommend_runs_on_a_trace_is_what_simulate_runs(
     assert (run["violation_ratios"], run["cold_starts"]) == (confirmed["late"], confirmed["cold_starts"])
 
 
+def test_a_plan_of_workers_by_size_class_is_run_with_the_worker_that_is_told(
+    sized: str, trace: str, tmp_path: Path, document_of: Document, exit_of: Run
+) -> None:
+    """Recommend says to, where workers are to compete beside sizes."""
+    sizes = ("--sizes", trace, "--size-column", "tokens")
+    code, _, err = exit_of("recommend", "--poisson", "50", "--profile", sized, "--slo", "1", *sizes, "--worker", f"{sized}:1")
+    assert code == 2 and "sluice simulate --policy PLAN --worker PROFILE:MACHINE --sizes FILE" in " ".join(err.split())
+    path, greedy = tmp_path / "workers.json", PolicyDocument.of(policies.greedy(8, servers=2))
+    routes = [Route("short", "http://a:1", greedy, 0.7, up_to=60), Route("long", "http://b:1", greedy, 0.3)]
+    path.write_bytes(write(Plan(model="encoder", routes=routes, size=RequestSize("header"))))
+    ask = ("simulate", "--poisson", "50", "--profile", sized, "--memory", "1769", *sizes, "--requests", "5000", "--slo", "0.2")
+    run = document_of(*ask, "--policy", str(path), "--worker", f"{sized}:0.5")["policies"][str(path)]
+    assert run["mean_servers"] == pytest.approx(4) and run["cold_starts"] == 0 and run["cost"]["terms"]["compute"] == 0
+    seconds = 4 * 0.5 / 3600
+    assert run["cost"]["terms"]["machines"] == pytest.approx(seconds / 50, rel=0.05)
+    assert [of["mean_servers"] for of in run["classes"]] == pytest.approx([2, 2])
+
+
 def test_a_plan_of_size_classes_needs_the_sizes_of_requests(profile: str, sized: str, trace: str, plan: str, exit_of: Run) -> None:
     run = ("simulate", "--poisson", "50", "--policy", plan, "--memory", "1769")
     code, _, err = exit_of(*run, "--profile", sized)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replaced
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, ProfilePoint, RequestSize, ServiceProfile, ServiceTime, Slo, read, write
@@ -17,9 +18,9 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import Goal, Limits, Question, SizedAnswer, machine_offer, recommend_classes, size_classes
-from sluice.optimizer.recommend.function_choice import choose_setting
-from sluice.optimizer.recommend.function_setting import FunctionSettings
-from sluice.optimizer.recommend.size_classes import candidate_boundaries, cheapest_partitions
+from sluice.optimizer.recommend.function_choice import cheapest_setting, choose_setting
+from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.size_classes import _OpenClass, candidate_boundaries, cheapest_partitions
 from sluice.optimizer.service import SizeMix, service_by_size
 from sluice.optimizer.simulation import Deployment, SizedDeployment, SizedQueue, simulate_deployment, simulate_sizes
 from tests.optimizer.sized_profiles import MIXES, long_tailed, sized_profile
@@ -68,17 +69,64 @@ def test_no_setting_of_a_class_costs_less_than_its_bound_and_a_class_beyond_is_n
 ) -> None:
     searched = []
 
-    def found(settings: FunctionSettings, on_progress: Any) -> Any:
-        choice = choose_setting(settings, on_progress)
-        bound, least = size_classes._least_cost(settings.question), choice.settings[0].cost.per_request
-        searched.append(bound / least)
-        return choice
+    def found(settings: FunctionSettings, known: FunctionSetting | None) -> Any:
+        of, best = settings.question, cheapest_setting(settings, known)
+        assert best is not None and of.mix is not None and of.measured is not None
+        searched.append(_OpenClass.of(of, 1.0, of.mix, of.measured).least_cost / best.cost.per_request)
+        return best
 
-    monkeypatch.setattr(size_classes, "choose_setting", found)
+    monkeypatch.setattr(size_classes, "cheapest_setting", found)
     answer = recommend_classes(question(arrivals))
     edges = len(answer.boundaries) + 1
     assert max(searched) <= 1
     assert len(searched) < edges * (edges - 1) / 2 or arrivals.arrival_rate == 2.0
+
+
+@pytest.mark.parametrize("policies_considered", ["all", "size-or-timeout"])
+@pytest.mark.parametrize("arrivals", [poisson(60.0), mmpp2(120, 20, 1.0, 0.5)], ids=["Poisson", "bursty"])
+def test_memory_sizes_that_are_ruled_out_would_not_have_been_taken(
+    arrivals: ArrivalProcess, policies_considered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every class is asked for at all memory sizes as well, runners-up and all."""
+    points = [
+        replaced(point, billed_duration=point.billed_duration * slower, service_time=ServiceTime(point.service_time.mean * slower))
+        for memory_mb, slower in ((1024, 1.0), (1769, 1.02), (2048, 1.2), (3538, 1.9))
+        for point in sized_profile(memory_sizes=(memory_mb,), batch_sizes=(1, 2, 4)).points
+    ]
+    considered = []
+
+    def counted(settings: FunctionSettings, known: FunctionSetting | None) -> Any:
+        considered.append(len(settings.services))
+        return cheapest_setting(settings, known)
+
+    monkeypatch.setattr(size_classes, "cheapest_setting", counted)
+    limits = Limits(max_batch_size=4, policies=policies_considered)
+    whole = replace(question(arrivals, limits=limits), profile=ServiceProfile(function="encoder-{memory_mb}:live", points=points))
+    ends = [32.0, 128.0, MIX.largest]
+    answer = recommend_classes(whole, 3, ends)
+    assert sum(considered) < 6 * 4
+    for k in (1, 2, 3):
+        every = [[-1.0, *inside, ends[-1]] for inside in combinations(ends[:-1], k - 1)]
+        least = min(sum(class_cost(whole, *of) for of in pairwise(edges)) for edges in every)
+        assert answer.by_number[k] == pytest.approx(least, rel=1e-4)
+    for of in answer.classes:
+        exhaustive = choose_setting(FunctionSettings(replace(of.question, limits=limits)), lambda done: None).settings[0]
+        assert (of.best.memory_mb, of.best.batch_size) == (exhaustive.memory_mb, exhaustive.batch_size)
+        assert (of.best.table is None) is (exhaustive.table is None)
+
+
+@pytest.mark.parametrize("premium", [0.0, 0.01, 0.3])
+def test_what_is_known_of_other_memory_sizes_is_kept_where_it_would_have_come_first(premium: float) -> None:
+    """One memory size after the other, in either order, comes to what all at once come to."""
+    profile = sized_profile(memory_sizes=(1024, 1769), batch_sizes=(1, 4))
+    whole = Question(poisson(60.0), profile, (Slo(0.15),), mix=MIXES["two sizes"], goal=Goal(premium=premium))
+    first = choose_setting(FunctionSettings(whole), lambda done: None).settings[0]
+    for order in ((1024, 1769), (1769, 1024)):
+        best = None
+        for memory_mb in order:
+            best = cheapest_setting(FunctionSettings(replace(whole, limits=Limits((memory_mb,)))), best)
+        assert best is not None and best.cost.per_request == pytest.approx(first.cost.per_request, rel=1e-4)
+        assert (best.memory_mb, best.batch_size, best.table is None) == (first.memory_mb, first.batch_size, first.table is None)
 
 
 def class_cost(whole: Question, above: float, up_to: float) -> float:
