@@ -7,7 +7,7 @@ each term apart: cold starts, logs, the bytes that the buffer moves, and what th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -127,11 +127,32 @@ class Billing:
         """Bytes of a request and of its answer that the buffer pays for."""
         return self.payload_bytes or 0, self.answer_bytes
 
-    def cost(self, batch_size_pmf: Array, service: ServiceTimes, profile: ServiceProfile) -> BatchCost:
-        """Of a request whose batch has the sizes of ``batch_size_pmf``; the profile knows the INIT of the function."""
+    def cost(
+        self, batch_size_pmf: Array, service: ServiceTimes, profile: ServiceProfile, buffered: bool | None = None
+    ) -> BatchCost:
+        """Of a request whose batch has the sizes of ``batch_size_pmf``; the profile knows the INIT of the function.
+
+        Unless told, there is a buffer where batches may be larger than one.
+        """
         init = profile.init.get(service.memory_mb)
         seconds = init.mean if init else 0.0
-        return predict_cost(batch_size_pmf, service, self, init_duration=seconds, buffered=len(batch_size_pmf) > 1)
+        buffered = len(batch_size_pmf) > 1 if buffered is None else buffered
+        return predict_cost(batch_size_pmf, service, self, init_duration=seconds, buffered=buffered)
+
+
+def mixed_cost(parts: Sequence[tuple[float, int, BatchCost]]) -> BatchCost:
+    """Of a request that is billed in one of several ways; of each, its share of the requests, the memory (MB) and the cost.
+
+    What is paid by the month is paid once, that of a snapshot for each memory size.
+    """
+    terms: dict[str, float] = {}
+    for share, _, cost in parts:
+        terms = {name: terms.get(name, 0.0) + share * usd for name, usd in cost.terms().items()}
+    by_memory = {memory_mb: cost.fixed_terms for _, memory_mb, cost in parts}
+    fixed = {name: usd for of in by_memory.values() for name, usd in of.items()}
+    if "snapshot" in fixed:
+        fixed["snapshot"] = sum(of["snapshot"] for of in by_memory.values())
+    return BatchCost(**terms, fixed_terms=fixed)
 
 
 def invocation_costs(service: ServiceTimes, billing: Billing | None = None) -> tuple[Array, float]:

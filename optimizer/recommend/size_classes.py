@@ -27,7 +27,7 @@ import numpy as np
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, RequestSize, Route, percentile_name
 from sluice.batching.errors import NOT_GIVEN, Infeasible, InvalidInput, require
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.billing.cost import BatchCost, invocation_costs
+from sluice.optimizer.billing.cost import BatchCost, invocation_costs, mixed_cost
 from sluice.optimizer.function.latency import LatencyPrediction, mixture
 from sluice.optimizer.recommend.candidate import shown_percentiles
 from sluice.optimizer.recommend.function_choice import choose_setting
@@ -94,13 +94,7 @@ class SizedAnswer:
     @property
     def cost(self) -> BatchCost:
         """Of a request of any class; the buffer's fixed cost is paid once, that of a snapshot for each memory size."""
-        parts = [(of.share, of.best.cost.terms()) for of in self.classes]
-        terms = {name: sum(share * of[name] for share, of in parts) for name in parts[0][1]}
-        by_memory = {of.best.memory_mb: of.best.cost.fixed_terms for of in self.classes}
-        fixed = {name: usd for terms in by_memory.values() for name, usd in terms.items()}
-        if "snapshot" in fixed:
-            fixed["snapshot"] = sum(terms["snapshot"] for terms in by_memory.values())
-        return BatchCost(**terms, fixed_terms=fixed)
+        return mixed_cost([(of.share, of.best.memory_mb, of.best.cost) for of in self.classes])
 
     @property
     def saving(self) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
-from sluice.batching.errors import require
+from sluice.batching.errors import InvalidInput, require
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
@@ -18,7 +18,7 @@ from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
-from sluice.optimizer.recommend.question import MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.recommend.question import LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
 from sluice.optimizer.service import SizeMix
 
 
@@ -62,6 +62,7 @@ def question_options(command: Command) -> Command:
             needless = "none beside sizes: classes are made for the function alone"
             require(not worker_texts, "--worker", " ".join(worker_texts), needless)
             require(not provisioned, "--provisioned", provisioned, needless)
+            require(goal.loads is None, "--every-load", goal.loads, "none beside sizes: a class has one table")
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
@@ -85,11 +86,30 @@ def goal_options(command: Command) -> Command:
         metavar="PART",
         help="Part of the cost that a table which waits to the last moment may cost more and still be taken.",
     )
+    @click.option(
+        "--every-load",
+        "loads",
+        is_flag=False,
+        flag_value=":".join(f"{factor:g}" for factor in LOADS),
+        metavar="[LOW:HIGH]",
+        help="One plan that is cheap at every multiple of the arrival rate between these: the size of a batch chooses the function."
+        f"  [without a value: {LOADS[0]:g}:{LOADS[1]:g}]",
+    )
     @wraps(command)
-    def with_goal(*, objective: str, max_cost: float | None, headroom: float, premium: float, **others: Any) -> Any:
-        return command(goal=Goal(objective, max_cost, headroom, premium), **others)
+    def with_goal(
+        *, objective: str, max_cost: float | None, headroom: float, premium: float, loads: str | None, **others: Any
+    ) -> Any:
+        return command(goal=Goal(objective, max_cost, headroom, premium, None if loads is None else _loads(loads)), **others)
 
     return with_goal
+
+
+def _loads(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        raise InvalidInput("--every-load", text, "LOW:HIGH, two multiples of the arrival rate, as in 0.1:1000") from None
+    return low, high
 
 
 def limit_options(command: Command) -> Command:

@@ -1,0 +1,337 @@
+"""A plan for every load: all rows that the promise admits, and the size of a batch chooses its function (docs/model.md, 3.4).
+
+Its cost is exact for the arrivals and for every multiple of their rate. Its promise rests on no fit: each row keeps it. Its
+latencies are simulated, and the cost at each load once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from sluice.batching.documents import Slo, quantile_of
+from sluice.batching.errors import Infeasible
+from sluice.batching.policy import INF, Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cost import BatchCost, mixed_cost
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBySize
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.words import leaves
+from sluice.optimizer.service.composed import composed
+from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate
+from sluice.optimizer.simulation.function import Function
+
+N_SIMULATED = 1 << 17  # requests at each load
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionOfSizes:
+    """One of the functions: as a plan names it, its service times, its table, and the share of its batches that start cold."""
+
+    called: str
+    service: ServiceTimes
+    policy: Policy
+    cold_starts: float
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """The sizes that it serves, from the first to the last of each stretch."""
+        own = [n for n, (hold, take) in enumerate(zip(self.policy.hold, self.policy.take, strict=True)) if hold < INF and take == n]
+        found: list[tuple[int, int]] = []
+        for n in own:
+            first = found.pop()[0] if found and found[-1][1] == n - 1 else n
+            found.append((first, n))
+        return found
+
+
+@dataclass(frozen=True)
+class AtLoad:
+    """What the plan does when requests come ``factor`` times as fast, in the same pattern.
+
+    Parameters
+    ----------
+    arrival_rate : float
+        Requests/s.
+    cost_per_request, least_cost : float
+        USD: of the plan, and of the cheapest table at this rate that waits to the last moment.
+    simulated_cost : float
+        USD, of the plan in a run.
+    late : tuple of Estimate
+        Share of the requests of the run beyond each SLO.
+    cold_starts : float
+        Predicted share of the batches.
+    """
+
+    factor: float
+    arrival_rate: float
+    cost_per_request: float
+    least_cost: float
+    simulated_cost: float
+    late: tuple[Estimate, ...]
+    mean_batch_size: float
+    cold_starts: float
+
+    @property
+    def regret(self) -> float:
+        """Part of the least cost that the plan costs beyond it; negative where no one table is as cheap."""
+        return self.cost_per_request / self.least_cost - 1
+
+
+@dataclass(frozen=True, eq=False)
+class EveryLoad:
+    """A plan for every load: a ``Candidate``.
+
+    Parameters
+    ----------
+    sizes : FunctionsBySize
+    assignment : tuple of int
+        Which of the question's functions serves a batch of 1, 2, ...
+    seed : int
+        Of what is simulated: ``N_SIMULATED`` requests at each load, the same arrivals and the same luck.
+    """
+
+    sizes: FunctionsBySize
+    assignment: Assignment
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """What serves."""
+        return "function"
+
+    @cached_property
+    def functions(self) -> tuple[FunctionOfSizes, ...]:
+        """In the order in which their tables are read."""
+        question, cold = self._question, self._here.cold_starts
+        return tuple(
+            FunctionOfSizes(question.function_at(question.services[j].memory_mb), question.services[j], policy, cold.get(j, 0.0))
+            for j, policy in self.sizes.tables(self.assignment)
+        )
+
+    @property
+    def function(self) -> str:
+        """The one whose table is read first: that of the largest batch."""
+        return self.functions[0].called
+
+    @property
+    def memory_mb(self) -> int:
+        """Its memory."""
+        return self.functions[0].service.memory_mb
+
+    @property
+    def policy(self) -> Policy:
+        """Its table."""
+        return self.functions[0].policy
+
+    @property
+    def beside(self) -> Sequence[tuple[str, Policy]]:
+        """The others."""
+        return [(of.called, of.policy) for of in self.functions[1:]]
+
+    @cached_property
+    def whole(self) -> Policy:
+        """The rows of all functions as one table."""
+        return self.sizes.whole(self.assignment)
+
+    @property
+    def batch_size(self) -> int:
+        """The largest."""
+        return len(self.assignment)
+
+    @cached_property
+    def service(self) -> ServiceTimes:
+        """Service times by the size of the batch."""
+        return composed(self._question.services, self.assignment)
+
+    @property
+    def cost(self) -> BatchCost:
+        """At the rate of the arrivals."""
+        return self._here.cost
+
+    @property
+    def mean_batch_size(self) -> float:
+        """At the rate of the arrivals."""
+        return self._here.mean_batch_size
+
+    @property
+    def confidence(self) -> float | None:
+        """Of the latencies, which are simulated."""
+        return CONFIDENCE
+
+    @property
+    def for_any_arrivals(self) -> bool:
+        """Every row keeps the promise."""
+        return True
+
+    @property
+    def rests_on_fit(self) -> bool:
+        """Every row keeps the promise."""
+        return False
+
+    @property
+    def runs_on(self) -> str:
+        """The memory sizes, that of the smallest batches first."""
+        return ", ".join(str(of.service.memory_mb) for of in self._by_size) + " MB"
+
+    @property
+    def leaves(self) -> str:
+        """With how many requests, or after how long."""
+        return leaves(self.whole)
+
+    @property
+    def instruction(self) -> str:
+        """What to do, in one sentence."""
+        if self.batch_size == 1:
+            return f"Call the function directly, with {self.memory_mb} MB and no buffer."
+        held = f"Hold requests until {self.batch_size} are there or waiting for one more would make the oldest late"
+        if len(self.functions) == 1:
+            return f"{held}, and run the function with {self.memory_mb} MB, which is best for all sizes."
+        served = "; ".join(f"{said_sizes(of)} with {of.service.memory_mb} MB" for of in self._by_size)
+        return f"{held}, and let the size of the batch choose the function: {served}."
+
+    @cached_property
+    def loads(self) -> tuple[AtLoad, ...]:
+        """From the slowest to the fastest arrivals."""
+        question, found = self._question, []
+        for factor, least in zip(self.sizes.factors.tolist(), self.sizes.least.tolist(), strict=True):
+            predicted, run = _At(self.sizes, self.assignment, factor), self._run(factor)
+            found.append(
+                AtLoad(
+                    factor,
+                    question.arrivals.arrival_rate * factor,
+                    predicted.cost.per_request,
+                    least,
+                    predicted.seen(run).cost.per_request,
+                    tuple(run.estimate_violations(slo.latency, CONFIDENCE) for slo in question.slos),
+                    predicted.mean_batch_size,
+                    predicted.cold_share,
+                )
+            )
+        return tuple(found)
+
+    @property
+    def worst(self) -> AtLoad:
+        """The load with the largest regret."""
+        return max(self.loads, key=lambda at: at.regret)
+
+    def cost_at(self, factor: float) -> BatchCost:
+        """When requests come ``factor`` times as fast."""
+        return _At(self.sizes, self.assignment, factor).cost
+
+    def percentile(self, percentile: float) -> Estimate:
+        """As simulated, s; no request takes longer than the last moment and the slowest service of its batch."""
+        value, low, high = estimate_quantile(self._latency, quantile_of(percentile), CONFIDENCE)
+        return Estimate(value, low, min(high, self._longest))
+
+    def keeps(self, slos: Sequence[Slo]) -> bool:
+        """Whether each is as lenient as one that every row keeps."""
+        kept = self._question.promised
+        return all(any(k.latency <= slo.latency and k.percentile >= slo.percentile for k in kept) for slo in slos)
+
+    def deployment(self, function: Function) -> Deployment:
+        """All rows before the functions as one, warm."""
+        return Deployment(self.whole, self.service, billing=function.billing)
+
+    @property
+    def _question(self) -> Question:
+        return self.sizes.question
+
+    @cached_property
+    def _here(self) -> _At:
+        return _At(self.sizes, self.assignment, 1.0)
+
+    @property
+    def _by_size(self) -> list[FunctionOfSizes]:
+        return sorted(self.functions, key=lambda of: of.stretches[0])
+
+    @cached_property
+    def _gaps(self) -> Array:
+        return self._question.arrivals.sample(N_SIMULATED, np.random.default_rng(self.seed))
+
+    def _run(self, factor: float) -> SimulationResult:
+        return simulate(self.whole, np.cumsum(self._gaps) / factor, self.service, np.random.default_rng([self.seed, 1]))
+
+    @cached_property
+    def _latency(self) -> Array:
+        """Of the run at the rate of the arrivals, without the rounding that would tell apart who leaves at the same age."""
+        return np.asarray(np.round(self._run(1.0).latency, 9))
+
+    @property
+    def _longest(self) -> float:
+        """Seconds that no request takes longer than: its batch leaves at the end of its hold, or of the one before."""
+        hold = np.array(self.whole.hold[1:])
+        before = np.concatenate([[0.0], hold[:-1]])
+        return float((np.maximum(hold, before) + self.service.response[:, -1]).max())
+
+
+def said_sizes(of: FunctionOfSizes) -> str:
+    """``1 and 2``, ``3 to 31``, ``1, 3 to 31 and 32``."""
+    said = [str(first) if first == last else f"{first} to {last}" for first, last in of.stretches]
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+
+
+class _At:
+    """An assignment at a multiple of the rate: batch sizes, predicted or seen, with the bill and the cold starts that follow."""
+
+    def __init__(self, sizes: FunctionsBySize, assignment: Assignment, factor: float, pmf: Array | None = None) -> None:
+        self.sizes, self.assignment, self.factor = sizes, assignment, factor
+        self.pmf = sizes.batch_size_pmf(assignment, factor) if pmf is None else pmf
+        self.cold_starts = sizes.cold_starts(self.pmf, assignment, factor)
+
+    def seen(self, run: SimulationResult) -> _At:
+        """The same with the batch sizes of a run."""
+        counts = np.bincount(run.batch_sizes, minlength=len(self.assignment) + 1)[1:]
+        return _At(self.sizes, self.assignment, self.factor, counts / run.n_batches)
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean size of a batch."""
+        return float(self.pmf @ np.arange(1, len(self.pmf) + 1))
+
+    @property
+    def cold_share(self) -> float:
+        """Share of all batches that start cold."""
+        return sum(float(self._batches_of(j).sum()) * cold for j, cold in self.cold_starts.items())
+
+    @property
+    def cost(self) -> BatchCost:
+        """Of a request, function by function, each with its own cold starts unless the bill is told a share of them."""
+        question, parts = self.sizes.question, []
+        told = question.billing.cold_start_probability > 0
+        for j, cold in self.cold_starts.items():
+            batches, service = self._batches_of(j), question.services[j]
+            largest = int(np.flatnonzero(np.array(self.assignment) == j)[-1]) + 1
+            billing = question.billing if told else replace(question.billing, cold_start_probability=cold)
+            cost = billing.cost(batches[:largest] / batches.sum(), service, question.profile, buffered=len(self.assignment) > 1)
+            share = float(batches @ np.arange(1, len(batches) + 1)) / self.mean_batch_size
+            parts.append((share, service.memory_mb, cost))
+        return mixed_cost(parts)
+
+    def _batches_of(self, j: int) -> Array:
+        """Share of the batches that have each size and this function, (max_batch_size,)."""
+        return np.where(np.array(self.assignment) == j, self.pmf, 0.0)
+
+
+def choose_every_load(settings: FunctionSettings, loads: tuple[float, float], seed: int = 0) -> EveryLoad:
+    """The plan for multiples of the arrival rate from the first of ``loads`` to the second; the same seed gives the same answer.
+
+    Raises
+    ------
+    Infeasible
+        It is beyond the budget.
+    """
+    sizes = FunctionsBySize(settings, loads)
+    found = EveryLoad(sizes, sizes.best(), seed)
+    usd = found.cost.per_request
+    if usd > settings.question.goal.budget:
+        reached = {"cost_per_request": usd}
+        raise Infeasible(f"a plan for every load costs {usd:.4g} USD per request at the rate of the arrivals", reached)
+    return found

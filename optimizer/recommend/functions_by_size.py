@@ -1,0 +1,224 @@
+"""Which function serves a batch of which size, so that one plan is cheap at every load (docs/model.md, 3.4).
+
+A batch's size when it leaves chooses its function. With ``left_n`` the age of the oldest at which a batch of ``n`` must leave to be
+in time by its own function, ``n`` requests wait for one more until ``min(left_n, left_{n+1})``: then a batch of ``n`` is just in
+time, or one of ``n + 1`` would be. So every promise is kept whatever the arrivals do, by every choice of functions, and the choice
+is about cost alone: of all rows, up to the size that costs least a request when it is full.
+
+Loads are the arrivals sped up, two to a tenfold of the rate. The cost at each is divided by that of the cheapest table at that rate
+that waits to the last moment, over memory sizes and largest batches: the table of one who knew the rate. Minimised is the mean of
+these, where at the rate of the arrivals themselves no more than ``HERE`` is lost, and another function must save ``WORTH`` of it.
+Cold starts of every function are in both costs (``cold_starts``). From the best function alone on, the search gives stretches of
+sizes to another function, then moves the ends of stretches, until nothing is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from sluice.batching.policy import MAX_BESIDE, Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cold_starts import SHORTEST, cold_start_probability
+from sluice.optimizer.billing.cost import invocation_costs
+from sluice.optimizer.function.any_holds import AnyHolds
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.last_moment import seconds_left
+
+LOADS_A_TENFOLD = 2
+HERE = 0.005  # of the cost, lost at most at the rate of the arrivals
+WORTH = 0.001  # of the mean cost, that each function beyond the first must save
+MOST_JUMPS = 4000.0  # of the phases within a hold; a faster process is taken to fill batches as this one does
+KIND = "last_moment"
+_SAME = 1e-9
+_NEVER = 1e-12  # of the batches: a function that gets no more is not asked for
+_MUCH = 100.0  # what is lost beyond ``HERE`` counts as so many times as much
+
+Assignment = tuple[int, ...]
+"""The place of the function of a batch of 1, 2, ... among the question's memory sizes."""
+
+
+class FunctionsBySize:
+    """The assignments of functions to batch sizes that a question allows, and what they cost at each load.
+
+    Parameters
+    ----------
+    loads : tuple of float
+        The least and the largest multiple of the arrival rate.
+    """
+
+    def __init__(self, settings: FunctionSettings, loads: tuple[float, float]) -> None:
+        question, services = settings.question, settings.services
+        self.settings, self.question, self.factors = settings, question, _factors(*loads)
+        shape = (len(services), max(service.max_batch_size for service in services))
+        self.cost, self.left, self._busy = np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros(shape)
+        for j, service in enumerate(services):
+            compute, spare = invocation_costs(service, question.billing)[0], seconds_left(service, question.promised)
+            self.cost[j, : len(compute)] = compute + settings.search.per_invocation[j]
+            self.left[j, : len(spare)] = np.where(spare >= 0, np.minimum(spare, question.longest_timeout), -np.inf)
+            self._busy[j, : len(spare)] = service.mean_response
+        self._cold_start = [settings.cold_start(service) for service in services]
+        self._law = AnyHolds(question.arrivals)
+        jumps = float(-question.arrivals.D0.diagonal().min()) * float(self.left.max())
+        self._fullest = max(1.0, MOST_JUMPS / jumps) if jumps > 0 else np.inf
+        self.objective = cache(self._objective)
+        self.least = np.array([self._least(factor) for factor in self.factors])
+
+    def best(self) -> Assignment:
+        """The assignment of least objective; where one name stands for every memory size, of one function."""
+        found = [self._alone(j) for j in self._in_time]
+        names = {self.question.function_at(service.memory_mb) for service in self.question.services}
+        if len(found) > 1 and len(names) == len(self.cost):
+            found.append(self._improved(min(map(self._filled, self._in_time), key=self.objective)))
+        return min(found, key=self.objective)
+
+    def relative(self, assignment: Assignment) -> Array:
+        """Cost at each load over the least there, (n_factors,)."""
+        return np.asarray([self.usd(assignment, factor) for factor in self.factors] / self.least)
+
+    def usd(self, assignment: Assignment, factor: float) -> float:
+        """USD per request, with cold starts, at this multiple of the arrival rate."""
+        return self._usd(self.batch_size_pmf(assignment, factor), assignment, factor)
+
+    def batch_size_pmf(self, assignment: Assignment, factor: float) -> Array:
+        """Batch sizes at this multiple of the arrival rate, (max_batch_size,)."""
+        holds = self.holds(assignment)
+        return np.asarray(self._law.batch_size_pmf(holds, min(factor, self._fullest)))
+
+    def holds(self, assignment: Assignment) -> Array:
+        """Seconds that 1, 2, ... wait for one more, (max_batch_size - 1,)."""
+        left = self.left[list(assignment), np.arange(len(assignment))]
+        return np.asarray(np.minimum(left[:-1], left[1:]))
+
+    def cold_starts(self, pmf: Array, assignment: Assignment, factor: float) -> dict[int, float]:
+        """Share of the batches that start cold, by function, where batches have these sizes (3.2)."""
+        invocations = self.question.arrivals.arrival_rate * factor / _mean(pmf)
+        functions, found = np.array(assignment), {}
+        for j in sorted(set(assignment)):
+            batches = np.where(functions == j, pmf, 0.0)
+            share = float(batches.sum())
+            if share > _NEVER:
+                busy = max(float(batches @ self._busy[j, : len(pmf)]) / share, SHORTEST)
+                found[j] = cold_start_probability(invocations * share, busy, self.question.environments.keep_alive)
+        return found
+
+    def whole(self, assignment: Assignment) -> Policy:
+        """The rows of all functions as one table, which leaves open who serves."""
+        hold = (np.inf, *self.holds(assignment), 0.0)
+        return Policy(hold, range(len(hold)), kind=KIND, parameters=self._parameters(len(assignment)))
+
+    def tables(self, assignment: Assignment) -> list[tuple[int, Policy]]:
+        """A table for each function, in the order in which they are read; finite in the rows that are its own.
+
+        The first has the last row, so that its hold of 0 is read before that of the others, which end there as well: a longer queue
+        than the largest batch is theirs where that function takes no more.
+        """
+        whole, largest = self.whole(assignment), len(assignment)
+        own = {j: [n for n, at in enumerate(assignment, 1) if at == j] for j in set(assignment)}
+        found = []
+        for j, sizes in sorted(own.items(), key=lambda rows: -rows[1][-1]):
+            hold, take = [np.inf] * (largest + 1), [0] * (largest + 1)
+            for n in sizes:
+                hold[n], take[n] = whole.hold[n], n
+            hold[largest], take[largest] = 0.0, sizes[-1]
+            found.append((j, Policy(hold, take, kind=KIND, parameters=self._parameters(sizes[-1]))))
+        return found
+
+    def _parameters(self, largest: int) -> dict[str, float | int | str]:
+        return {"slo": min(slo.latency for slo in self.question.promised), "max_batch_size": largest}
+
+    def _objective(self, assignment: Assignment) -> float:
+        relative = self.relative(assignment)
+        lost = float(relative[self.factors == 1.0].max()) - 1 - HERE
+        return float(relative.mean()) + WORTH * (len(set(assignment)) - 1) + _MUCH * max(0.0, lost)
+
+    def _usd(self, pmf: Array, assignment: Assignment, factor: float) -> float:
+        batch = float(pmf @ self.cost[list(assignment), np.arange(len(assignment))])
+        functions = np.array(assignment)
+        if any(self._cold_start[j] for j in set(assignment)):
+            for j, cold in self.cold_starts(pmf, assignment, factor).items():
+                batch += float(pmf[functions == j].sum()) * cold * self._cold_start[j]
+        return batch / _mean(pmf)
+
+    def _least(self, factor: float) -> float:
+        """USD per request of the cheapest table at a load, over functions and largest batches."""
+        found = []
+        for j in self._in_time:
+            alone: Assignment = (j,) * int((self.left[j] >= 0).sum())
+            by_largest = self._law.by_largest(self.holds(alone), min(factor, self._fullest))
+            usd = by_largest @ self.cost[j, : len(alone)] / (by_largest @ np.arange(1, len(alone) + 1))
+            b = int(np.argmin(usd)) + 1
+            found.append(self._usd(by_largest[b - 1, :b], alone[:b], factor))
+        return min(found)
+
+    @property
+    def _in_time(self) -> list[int]:
+        """The functions that answer one request in time."""
+        return [j for j in range(len(self.cost)) if self.left[j, 0] >= 0]
+
+    def _alone(self, j: int) -> Assignment:
+        """One function for all sizes."""
+        return (j,) * _cheapest_full(np.where(self.left[j] >= 0, self.cost[j], np.inf))
+
+    def _filled(self, j: int) -> Assignment:
+        """One function for all sizes of which it is in time, and the cheapest that is for the others."""
+        cost = np.where(self.left >= 0, self.cost, np.inf)
+        cheapest = cost.argmin(axis=0)
+        return tuple(j if self.left[j, n] >= 0 else int(cheapest[n]) for n in range(_cheapest_full(cost.min(axis=0))))
+
+    def _improved(self, assignment: Assignment) -> Assignment:
+        """The end of the search that begins here."""
+        moved = True
+        while moved:
+            moved = False
+            for stretches in (_stretches(len(assignment)), _shifts(assignment)):
+                for first, last in stretches:
+                    for j in self._of_use(first, last):
+                        other = (*assignment[:first], *(j,) * (last - first), *assignment[last:])
+                        if self._allowed(other) and self.objective(other) < self.objective(assignment) - _SAME:
+                            assignment, moved = other, True
+        return assignment
+
+    def _of_use(self, first: int, last: int) -> list[int]:
+        """Functions that no other is better than, in cost and time, at every one of these sizes."""
+        cost, left = self.cost[:, first:last], self.left[:, first:last]
+        as_good = (cost[None] <= cost[:, None]) & (left[None] >= left[:, None])
+        better = as_good & ((cost[None] < cost[:, None]) | (left[None] > left[:, None]))
+        return [j for j in self._in_time if (left[j] >= 0).all() and not better[j].any(axis=0).all()]
+
+    def _allowed(self, assignment: Assignment) -> bool:
+        return len(set(assignment)) <= MAX_BESIDE + 1
+
+
+def _factors(low: float, high: float) -> Array:
+    """Multiples of the rate, evenly spaced in their logarithm, with 1 among them."""
+    n = 1 + int(np.ceil(LOADS_A_TENFOLD * np.log10(high / low) - _SAME))
+    return np.unique(np.round([*np.geomspace(low, high, n), 1.0], 12))
+
+
+def _mean(pmf: Array) -> float:
+    return float(pmf @ np.arange(1, len(pmf) + 1))
+
+
+def _cheapest_full(cost: Array) -> int:
+    """The smallest batch that, full, costs least a request."""
+    each = cost / np.arange(1, len(cost) + 1)
+    return int(np.argmax(each <= each.min() * (1 + _SAME))) + 1
+
+
+def _stretches(largest: int) -> Iterator[tuple[int, int]]:
+    """From a size to another, of a grid: all up to 4, then two to a doubling, and those before the last."""
+    ends = {n for power in range(largest.bit_length() + 1) for n in (1 << power, 3 << power)}
+    grid = sorted({0, *(n for n in ends if n <= largest), max(largest - 1, 0), largest})
+    return ((first, last) for i, first in enumerate(grid) for last in grid[i + 1 :])
+
+
+def _shifts(assignment: Assignment) -> Iterator[tuple[int, int]]:
+    """Up to four sizes on either side of where the function changes."""
+    changes = [n for n, (here, there) in enumerate(pairwise(assignment), 1) if here != there]
+    for change, by in ((change, by) for change in changes for by in (1, 2, 4)):
+        yield max(0, change - by), change
+        yield change, min(len(assignment), change + by)
