@@ -202,7 +202,7 @@ class EveryLoad:
         """From the slowest to the fastest arrivals."""
         question, found = self._question, []
         for factor, least in zip(self.sizes.factors.tolist(), self.sizes.least.tolist(), strict=True):
-            predicted, run = _At(self.sizes, self.assignment, factor), self._run(factor)
+            predicted, run = _At(self.sizes, self.assignment, factor), self.run_at(factor)
             found.append(
                 AtLoad(
                     factor,
@@ -225,6 +225,10 @@ class EveryLoad:
     def cost_at(self, factor: float) -> BatchCost:
         """When requests come ``factor`` times as fast."""
         return _At(self.sizes, self.assignment, factor).cost
+
+    def run_at(self, factor: float) -> SimulationResult:
+        """The same simulated, warm: ``N_SIMULATED`` requests."""
+        return simulate(self.whole, np.cumsum(self._gaps) / factor, self.service, np.random.default_rng([self.seed, 1]))
 
     def percentile(self, percentile: float) -> Estimate:
         """As simulated, s; no request takes longer than the last moment and the slowest service of its batch."""
@@ -256,13 +260,10 @@ class EveryLoad:
     def _gaps(self) -> Array:
         return self._question.arrivals.sample(N_SIMULATED, np.random.default_rng(self.seed))
 
-    def _run(self, factor: float) -> SimulationResult:
-        return simulate(self.whole, np.cumsum(self._gaps) / factor, self.service, np.random.default_rng([self.seed, 1]))
-
     @cached_property
     def _latency(self) -> Array:
         """Of the run at the rate of the arrivals, without the rounding that would tell apart who leaves at the same age."""
-        return np.asarray(np.round(self._run(1.0).latency, 9))
+        return np.asarray(np.round(self.run_at(1.0).latency, 9))
 
     @property
     def _longest(self) -> float:

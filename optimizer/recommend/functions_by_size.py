@@ -65,7 +65,7 @@ class FunctionsBySize:
         jumps = float(-question.arrivals.D0.diagonal().min()) * float(self.left.max())
         self._fullest = max(1.0, MOST_JUMPS / jumps) if jumps > 0 else np.inf
         self.objective = cache(self._objective)
-        self.least = np.array([self._least(factor) for factor in self.factors])
+        self.least = np.array([self.least_at(factor) for factor in self.factors])
 
     def best(self) -> Assignment:
         """The assignment of least objective; where one name stands for every memory size, of one function."""
@@ -82,6 +82,17 @@ class FunctionsBySize:
     def usd(self, assignment: Assignment, factor: float) -> float:
         """USD per request, with cold starts, at this multiple of the arrival rate."""
         return self._usd(self.batch_size_pmf(assignment, factor), assignment, factor)
+
+    def least_at(self, factor: float) -> float:
+        """USD per request of the cheapest table at a load, over functions and largest batches."""
+        found = []
+        for j in self._in_time:
+            alone: Assignment = (j,) * int((self.left[j] >= 0).sum())
+            by_largest = self._law.by_largest(self.holds(alone), min(factor, self._fullest))
+            usd = by_largest @ self.cost[j, : len(alone)] / (by_largest @ np.arange(1, len(alone) + 1))
+            b = int(np.argmin(usd)) + 1
+            found.append(self._usd(by_largest[b - 1, :b], alone[:b], factor))
+        return min(found)
 
     def batch_size_pmf(self, assignment: Assignment, factor: float) -> Array:
         """Batch sizes at this multiple of the arrival rate, (max_batch_size,)."""
@@ -142,17 +153,6 @@ class FunctionsBySize:
             for j, cold in self.cold_starts(pmf, assignment, factor).items():
                 batch += float(pmf[functions == j].sum()) * cold * self._cold_start[j]
         return batch / _mean(pmf)
-
-    def _least(self, factor: float) -> float:
-        """USD per request of the cheapest table at a load, over functions and largest batches."""
-        found = []
-        for j in self._in_time:
-            alone: Assignment = (j,) * int((self.left[j] >= 0).sum())
-            by_largest = self._law.by_largest(self.holds(alone), min(factor, self._fullest))
-            usd = by_largest @ self.cost[j, : len(alone)] / (by_largest @ np.arange(1, len(alone) + 1))
-            b = int(np.argmin(usd)) + 1
-            found.append(self._usd(by_largest[b - 1, :b], alone[:b], factor))
-        return min(found)
 
     @property
     def _in_time(self) -> list[int]:

@@ -1,0 +1,176 @@
+"""A plan for every load: what it costs beyond who knew the rate, what it says, and the document that the buffer follows."""
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+
+from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrivals import mmpp2, poisson
+from sluice.optimizer.billing import Billing
+from sluice.optimizer.billing.cost import mixed_cost, predict_cost
+from sluice.optimizer.recommend import Answer, EveryLoad, Goal, Limits, Question, choose_every_load, recommend
+from sluice.optimizer.recommend import every_load as module
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.report import wording
+from sluice.optimizer.report.documents import answer_document
+from sluice.optimizer.service.composed import composed
+from sluice.optimizer.simulation.function import Function
+
+CORE = 1769
+
+
+@cache
+def perceptron() -> ServiceProfile:
+    """That of docs/policy-zoo.md: 5.6 + 0.74 b ms on a core, up to 32."""
+    points = []
+    for memory_mb, n in itertools.product((885, CORE), (1, 2, 4, 8, 16, 32)):
+        seconds = (0.0056 + 0.00074 * n) * CORE / memory_mb
+        points.append(ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds))
+    init = {memory_mb: ServiceTime(0.5) for memory_mb in (885, CORE)}
+    return ServiceProfile(function="perceptron-{memory_mb}:live", points=points, init=init)
+
+
+def question(rate: float = 5.0, latency: float = 0.1, **others: object) -> Question:
+    return Question(poisson(rate), perceptron(), (Slo(latency, 95),), **{"goal": Goal(loads=(0.1, 1000.0)), **others})  # type: ignore[arg-type]
+
+
+def plan_for(rate: float = 5.0, latency: float = 0.1, loads: tuple[float, float] = (0.1, 1000.0)) -> EveryLoad:
+    return choose_every_load(FunctionSettings(question(rate, latency)), loads)
+
+
+@cache
+def answer() -> Answer:
+    return recommend(question())
+
+
+@pytest.mark.parametrize("latency", [0.1, 0.5])
+def test_one_plan_is_within_two_per_cent_of_the_cheapest_table_at_every_rate_and_keeps_the_promise(latency: float) -> None:
+    plan = plan_for(5.0, latency)
+    for rate in (0.5, 5.0, 50.0, 300.0):
+        factor = rate / 5.0
+        assert plan.sizes.usd(plan.assignment, factor) <= 1.02 * plan.sizes.least_at(factor)
+        run = plan.run_at(factor)
+        assert (run.latency <= latency).all() and run.answered.all()
+
+
+def test_the_cost_at_each_load_is_met_by_simulation() -> None:
+    for at in answer().every_load.loads:  # type: ignore[union-attr]
+        assert at.simulated_cost == pytest.approx(at.cost_per_request, rel=0.006)  # four standard errors of a run
+        assert all(share.value == 0 for share in at.late)
+
+
+def test_it_stands_for_the_function_and_its_plan_has_each_function_beside_the_first() -> None:
+    found, plan = answer(), answer().every_load
+    assert plan is not None and found.winner is plan and plan.keeps(found.slos)
+    written = read(Plan, write(found.plan("perceptron")))
+    names = [written.function, *(beside.function for beside in written.beside)]
+    assert names == [f"perceptron-{of.service.memory_mb}:live" for of in plan.functions] and len(set(names)) == 2
+    assert written.memory_mb == plan.memory_mb
+    rule = written.all_routes[0].rule()
+    for n, j in enumerate(plan.assignment, 1):
+        table = rule.tables[names.index(f"perceptron-{found.question.services[j].memory_mb}:live")]
+        assert table.hold[n] == plan.whole.hold[n] and table.take[n] == n
+
+
+def test_the_bill_is_that_of_each_function_by_its_share_of_the_requests() -> None:
+    plan = plan_for()
+    pmf = plan.sizes.batch_size_pmf(plan.assignment, 1.0)
+    billed = 0.0
+    for n, j in enumerate(plan.assignment, 1):
+        alone = np.zeros(n)
+        alone[-1] = 1.0
+        service = plan.sizes.question.services[j]
+        cold = plan.sizes.cold_starts(pmf, plan.assignment, 1.0)[j]
+        batch = predict_cost(alone, service, Billing(cold_start_probability=cold), init_duration=0.5)
+        billed += float(pmf[n - 1]) * n * batch.per_request
+    assert plan.cost.per_request == pytest.approx(billed / plan.mean_batch_size, rel=1e-9)
+    assert plan.cost.per_request == pytest.approx(plan.sizes.usd(plan.assignment, 1.0), rel=1e-9)
+    assert plan.cost.init > 0
+
+
+def test_what_a_month_costs_is_paid_once_and_a_snapshot_for_each_memory_size() -> None:
+    snap = Billing(snap_start=True)
+    small, large = (predict_cost(np.ones(2) / 2, s, snap) for s in question().services)
+    both = mixed_cost([(0.25, 885, small), (0.75, CORE, large)])
+    assert both.compute == pytest.approx(0.25 * small.compute + 0.75 * large.compute)
+    assert both.fixed_terms["snapshot"] == small.fixed_terms["snapshot"] + large.fixed_terms["snapshot"]
+    assert both.fixed_terms["cache"] == small.fixed_terms["cache"]
+
+
+def test_what_it_says() -> None:
+    plan = answer().every_load
+    assert plan is not None
+    assert plan.instruction == (
+        "Hold requests until 32 are there or waiting for one more would make the oldest late, and let the size of the batch choose "
+        "the function: 1 and 32 with 885 MB; 2 to 31 with 1769 MB."
+    )
+    assert wording.kept(answer()).startswith("95 % within 100 ms: kept for any arrivals one by one, by simulation p95 100 ms")
+    assert wording.every_load(plan).startswith("From 0.5 to 5000 requests/s the plan costs at most 0.69 % more than the cheapest")
+    assert "times less than no batching" in wording.saving(answer()) and "earned from" in wording.break_even(answer())
+    alone = plan_for(0.5, 0.5)
+    assert len(alone.functions) == 1 and alone.beside == [] and alone.instruction.endswith(
+        "and run the function with 885 MB, which is best for all sizes."
+    )
+
+
+def test_its_document_tells_the_functions_their_sizes_and_the_regret_at_each_load() -> None:
+    found = answer()
+    document = answer_document(found, found.plan("perceptron"))["every_load"]
+    assert isinstance(document, dict)
+    assert [(of["memory_mb"], of["sizes"]) for of in document["functions"]] == [(885, [(1, 1), (32, 32)]), (1769, [(2, 31)])]
+    assert [at["factor"] for at in document["loads"]] == pytest.approx(np.geomspace(0.1, 1000, 9))
+    assert document["loads"][2]["regret"] == document["loads"][2]["cost_per_request"] / document["loads"][2]["least_cost"] - 1
+
+
+def test_under_bursts_and_random_service_times_no_more_are_late_than_the_percentile_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "N_SIMULATED", 1 << 15)
+    points = []
+    for memory_mb, n in itertools.product((885, CORE), (1, 8)):
+        mean = (0.0056 + 0.00074 * n) * CORE / memory_mb
+        points.append(ProfilePoint(memory_mb, n, ServiceTime(mean, [(0.5, mean), (0.95, 1.2 * mean), (1, 1.5 * mean)], 50), mean))
+    profile = ServiceProfile(function="f-{memory_mb}", points=points)
+    asked = Question(mmpp2(200, 5, 4, 1), profile, (Slo(0.05, 95), Slo(0.06, 99)))
+    plan = choose_every_load(FunctionSettings(asked), (0.1, 10.0))
+    for at in plan.loads:
+        assert all(share.low <= slo.error_budget for share, slo in zip(at.late, asked.slos, strict=True))
+    assert plan.percentile(95).value <= 0.05 and plan.percentile(99).high <= 0.08
+
+
+def test_service_times_composed_are_those_of_the_function_of_each_size() -> None:
+    small, large = question().services
+    of = composed((small, large), (0, 0, 1))
+    assert of.response[:, 0] == pytest.approx([small.response[0, 0], small.response[1, 0], large.response[2, 0]])
+    assert of.billed_duration == pytest.approx([*small.billed_duration[:2], large.billed_duration[2]])
+    with pytest.raises(InvalidInput, match="batch_size: 3 is not allowed; allowed: 1 to 2, as the profile measured at 1769 MB"):
+        composed((small, large.up_to(2)), (0, 0, 1))
+
+
+def test_it_can_be_run_as_a_deployment() -> None:
+    plan = plan_for()
+    deployment = plan.deployment(Function(perceptron(), CORE))
+    assert deployment.schedule.max_batch_size == 32 and deployment.service.max_batch_size == 32
+
+
+def test_a_budget_below_it_is_infeasible_and_tells_what_it_costs() -> None:
+    cheapest = plan_for().cost.per_request
+    goal = Goal(max_cost=cheapest * 0.999, loads=(0.1, 1000.0))
+    with pytest.raises(Infeasible, match="a plan for every load costs .* USD per request at the rate of the arrivals"):
+        choose_every_load(FunctionSettings(question(goal=goal)), (0.1, 1000.0))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (lambda: Goal(loads=(2.0, 10.0)), "loads: .* allowed: two multiples of the arrival rate with 1 between them, 1e-06 to 1e"),
+        (lambda: Goal(loads=(0.1, 1e7)), "loads: "),
+        (lambda: Goal("latency", 1e-6, loads=(0.1, 10.0)), "loads: .* allowed: none for objective latency"),
+        (lambda: question(limits=Limits(policies="size-or-timeout")), "loads: .* allowed: none where tables .* are not considered"),
+        (lambda: question(limits=Limits(timeouts=(0.1,))), "loads: .* allowed: none where tables"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_field(asked: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        asked()  # type: ignore[operator]
