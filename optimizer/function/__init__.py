@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.function.falling_holds import FallingHolds, predict_falling_holds
 from sluice.optimizer.function.latency import METHODS, LatencyPrediction, predict_latency
 from sluice.optimizer.function.waiting_time import SizeOrTimeout, predict_batch_size_pmf, predict_waiting_time_cdf
 
 __all__ = [
     "METHODS",
+    "AnyHolds",
     "FallingHolds",
     "LatencyPrediction",
     "SizeOrTimeout",
