@@ -28,7 +28,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.chunks import SampledArrivals
-from sluice.optimizer.simulation.deployment import Deployment, Environments, Overflow
+from sluice.optimizer.simulation.deployment import Beside, Deployment, Environments
 from sluice.optimizer.simulation.event_loop import simulate
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.simulation.streaming import simulate_deployments
@@ -63,9 +63,7 @@ CASES = {
     "no batching, 16 servers": Case(Deployment(policy.greedy(1, servers=16), SERVICE), 0.7 * 16 / float(SECONDS[0]), None),
     "Lambda, 3 at once": Case(Deployment(policy.size_or_timeout(BATCH_SIZE, TIMEOUT), SERVICE, LAMBDA), 1.4 * FULL, TIMEOUT),
     "1 server and Lambda": Case(
-        Deployment(
-            policy.greedy(BATCH_SIZE), SERVICE, overflow=Overflow(policy.size_or_timeout(BATCH_SIZE, 0.008), SERVICE, LAMBDA)
-        ),
+        Deployment(policy.greedy(BATCH_SIZE), SERVICE, beside=[Beside(policy.size_or_timeout(BATCH_SIZE, 0.008), SERVICE, LAMBDA)]),
         0.9 * FULL,
         0.008,
     ),
@@ -193,7 +191,7 @@ def run_simpy(name: str, times: Array) -> Array:
     case = CASES[name]
     n_servers = case.deployment.schedule.tables[0].servers or 0
     largest = case.deployment.schedule.max_batch_size
-    lambda_ = case.deployment.function_environments
+    lambda_ = case.deployment.serving[-1].environments
     limit = lambda_.concurrency if lambda_ and lambda_.concurrency else float("inf")
     timeout = case.timeout or 0.0
     environment = simpy.Environment()

@@ -27,7 +27,7 @@ from sluice.optimizer.baselines.in_time import largest_throughput
 from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
 from sluice.optimizer.baselines.situation import Situation
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
-from sluice.optimizer.simulation.deployment import Deployment, Overflow
+from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.smdp import PhaseTables
 
 FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
@@ -174,7 +174,7 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
     tables = [beside.policy.policy() for beside in plan.beside]
     simulated = policy.servers is not None and len(tables) == 1 and tables[0].servers is None
     require(simulated, f"{source}: beside", len(tables), allowed)
-    return of.offer.under(policy, overflow=Overflow(tables[0], function.service, function.platform), billing=function.billing)
+    return of.offer.under(policy, beside=[function.beside(tables[0])], billing=function.billing)
 
 
 def named_deployments(

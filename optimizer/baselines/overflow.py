@@ -17,7 +17,7 @@ from sluice.optimizer.baselines.in_time import largest_throughput, seconds_in_ti
 from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.recommend.last_moment import last_moment_beside
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.deployment import Deployment, Overflow
+from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 
 
@@ -84,8 +84,8 @@ def with_overflow(
         expected = wanted
     table = policies.greedy(len(seconds_in_time(offer.service, slo)), 1)
     schedule = as_schedule(table, float(arrival_times[0]), first, changes)
-    rest = Overflow(last_moment_table(function.service, offer.service, slo), function.service, function.platform)
-    return offer.under(schedule, overflow=rest, billing=function.billing)
+    rest = function.beside(last_moment_table(function.service, offer.service, slo))
+    return offer.under(schedule, beside=[rest], billing=function.billing)
 
 
 def worth_having(offer: WorkerOffer, function: Function, slo: Slo, arrival_rate: float) -> int:

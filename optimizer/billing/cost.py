@@ -50,6 +50,13 @@ class BatchCost:
     network: float = 0.0
     fixed_terms: Mapping[str, float] = field(default_factory=dict)
 
+    def __add__(self, other: BatchCost) -> BatchCost:
+        """Both, term by term."""
+        terms, theirs, fixed = self.terms(), other.terms(), dict(self.fixed_terms)
+        for part, usd in other.fixed_terms.items():
+            fixed[part] = fixed.get(part, 0.0) + usd
+        return BatchCost(**{name: usd + theirs[name] for name, usd in terms.items()}, fixed_terms=fixed)
+
     @property
     def per_request(self) -> float:
         """USD per request of what serves it, function or machines: what the search minimises and a budget is about."""

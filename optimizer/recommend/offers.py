@@ -19,7 +19,7 @@ from sluice.optimizer.billing.cost import BatchCost, Billing
 from sluice.optimizer.service.by_size import service_times_under
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Overflow
+from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment
 from sluice.optimizer.simulation.schedule import Schedule
 
 
@@ -114,15 +114,16 @@ class WorkerOffer:
         self,
         policy: Policy | Schedule,
         *,
-        overflow: Overflow | None = None,
+        beside: Sequence[Beside] = (),
         adaptation: Adaptation | None = None,
         billing: Billing | None = None,
     ) -> Deployment:
-        """The workers under tables that name their number; ``billing`` is of the function beside them, if there is one."""
+        """The workers under tables that name their number; ``billing`` is of functions beside them."""
         return Deployment(
             policy,
             self.service,
-            overflow=overflow,
+            function=self.function,
+            beside=beside,
             adaptation=adaptation,
             price_per_worker_hour=self.price_per_hour,
             price_per_worker_second=self.price_per_second,

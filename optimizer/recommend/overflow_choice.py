@@ -30,7 +30,7 @@ from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.simulated_setting import surely_keeps
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.deployment import Overflow
+from sluice.optimizer.simulation.deployment import Beside
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 
 MOST_SIMULATED = 1 << 25  # requests in all, some seconds
@@ -116,7 +116,7 @@ class _Trial:
 
     offer: WorkerOffer
     policy: Policy
-    overflow: Overflow
+    overflow: Beside
     cost: float
 
     @property
@@ -202,7 +202,7 @@ class _Search:
     def _try(self, offer: WorkerOffer, policy: Policy, function: ServiceTimes, size: int) -> _Trial:
         question = self.question
         table = last_moment_beside(function, offer.service, question.promised, size, policy.max_batch_size)
-        overflow = Overflow(table, function, question.environments_at(function.memory_mb))
+        overflow = Beside(table, function, question.environments_at(function.memory_mb))
         if self._left <= 0:
             return _Trial(offer, policy, overflow, np.inf)
         horizon = Horizon.beside(question.arrivals, offer, policy, table)
@@ -211,7 +211,7 @@ class _Search:
         if n not in self._times:
             self._times[n] = np.cumsum(question.arrivals.sample(n, np.random.default_rng([self.seed, n])))
         rng = np.random.default_rng([self.seed, n, 1])
-        run = simulate_deployment(offer.under(policy, overflow=overflow), self._times[n], rng)
+        run = simulate_deployment(offer.under(policy, beside=[overflow]), self._times[n], rng)
         late = [run.estimate_violations(slo.latency, self.confidence, horizon.blocks(n)) for slo in question.promised]
         kept = all(surely_keeps(*judged) is True for judged in zip(late, question.promised, strict=True))
         cost = overflow_cost(run, offer, policy, overflow, self.rate, question.billing).in_all(self.rate)

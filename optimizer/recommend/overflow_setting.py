@@ -21,7 +21,7 @@ from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting, estimates
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_share
-from sluice.optimizer.simulation.deployment import Deployment, Overflow
+from sluice.optimizer.simulation.deployment import Beside, Deployment
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 from sluice.optimizer.simulation.function import Function
 
@@ -34,7 +34,7 @@ class OverflowSetting(SimulatedSetting):
 
     Parameters
     ----------
-    overflow : Overflow
+    overflow : Beside
         The function: its table, its service times at its memory size, its environments.
     called : str
         The function, as a plan names it.
@@ -44,7 +44,7 @@ class OverflowSetting(SimulatedSetting):
         Share of the function's batches whose environment had to start.
     """
 
-    overflow: Overflow
+    overflow: Beside
     called: str
     by_function: Estimate
     cold_starts: float
@@ -92,13 +92,12 @@ class OverflowSetting(SimulatedSetting):
 
     def deployment(self, function: Function) -> Deployment:
         """The workers under their table with the function beside them."""
-        at = function.at(self.overflow.service.memory_mb)
-        overflow = Overflow(self.overflow.policy, at.service, at.platform)
-        return self.offer.under(self.policy, overflow=overflow, billing=function.billing)
+        beside = function.at(self.overflow.service.memory_mb).beside(self.overflow.policy)
+        return self.offer.under(self.policy, beside=[beside], billing=function.billing)
 
 
 def simulate_overflow(
-    question: Question, offer: WorkerOffer, policy: Policy, overflow: Overflow, *, confidence: float = 0.95, seed: int = 0
+    question: Question, offer: WorkerOffer, policy: Policy, overflow: Beside, *, confidence: float = 0.95, seed: int = 0
 ) -> OverflowSetting:
     """Latency and cost of the workers that ``policy`` names as its servers, and of the function beside them.
 
@@ -119,7 +118,7 @@ def simulate_overflow(
         n = max(n, int(min(LIVES * overflow.environments.keep_alive * arrivals.arrival_rate, MOST_REQUESTS)))
     rng = np.random.default_rng(seed)
     times = np.cumsum(arrivals.sample(n, rng))
-    run = simulate_deployment(offer.under(policy, overflow=overflow), times, rng)
+    run = simulate_deployment(offer.under(policy, beside=[overflow]), times, rng)
     blocks = horizon.blocks(n)
     at_function = run.by_function[run.batch_of]
     return OverflowSetting(
@@ -138,7 +137,7 @@ def simulate_overflow(
 
 
 def overflow_cost(
-    run: SimulationResult, offer: WorkerOffer, policy: Policy, overflow: Overflow, arrival_rate: float, billing: Billing
+    run: SimulationResult, offer: WorkerOffer, policy: Policy, overflow: Beside, arrival_rate: float, billing: Billing
 ) -> BatchCost:
     """Of a request in a run: the workers' hours, what each side bills for its part, and what stands before both."""
     workers, function = run.batch_sizes[~run.by_function], run.batch_sizes[run.by_function]

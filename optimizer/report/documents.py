@@ -149,7 +149,7 @@ def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
     tables = run.deployment.schedule.tables
     document: Document = {
         "policy": {"kind": tables[-1].kind, "parameters": dict(tables[-1].parameters), "tables": len(tables)},
-        "memory_mb": None if run.deployment.function is None else run.deployment.function.memory_mb,
+        "memory_mb": next((side.service.memory_mb for side in run.deployment.serving if side.elastic), None),
         "latency": {percentile_name(p): estimate_document(run.percentile(p)) for p in percentiles},
         "mean_latency": estimate_document(run.mean_latency),
         "violations": [estimate_document(run.violations(k)) for k in range(len(slos))],

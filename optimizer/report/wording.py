@@ -120,7 +120,7 @@ def seen_on_trace(answer: Answer, run: RunStatistics) -> str:
     """What the recommended workers did with a trace, whether or not the SLOs were kept."""
     late = " and ".join(f"{100 * run.violation_ratio(k):.2g} % beyond {promised(slo.latency)}" for k, slo in enumerate(answer.slos))
     verdict = "kept" if run.keeps(answer.slos) else "not kept"
-    beside = f", {100 * run.by_function:.2g} % of the requests by the function" if run.deployment.overflow is not None else ""
+    beside = f", {100 * run.by_function:.2g} % of the requests by the function" if run.deployment.beside else ""
     return f"On the trace itself: {verdict}, {late}{beside}, at {per_million(run.cost.per_request)} USD per million requests."
 
 

@@ -12,12 +12,12 @@ from sluice.optimizer.billing import Billing
 from sluice.optimizer.service import ServiceTimes, service_times
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.chunks import Arrivals, SampledArrivals, TraceArrivals
-from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Environments, Overflow
+from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment, Environments, Serving
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate, simulate_deployment, simulate_schedule
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
 from sluice.optimizer.simulation.sized_run import SizedQueue, SizedRun, simulate_sizes
-from sluice.optimizer.simulation.statistics import RunStatistics, Series, cheapest_kept
+from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics, cheapest_kept
 from sluice.optimizer.simulation.streaming import simulate_deployments
 
 __all__ = [
@@ -25,17 +25,19 @@ __all__ = [
     "Adaptation",
     "ArrivalProcess",
     "Arrivals",
+    "Beside",
     "Billing",
     "Deployment",
     "Environments",
     "Estimate",
     "Function",
-    "Overflow",
     "RunStatistics",
     "SampledArrivals",
     "Schedule",
     "Series",
     "ServiceTimes",
+    "Serving",
+    "ServingStatistics",
     "SimulationResult",
     "SizedQueue",
     "SizedRun",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sluice.batching.errors import require
-from sluice.batching.policy import INF, Policy, next_aimd_limit
+from sluice.batching.policy import INF, MAX_BESIDE, Policy, next_aimd_limit
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 from sluice.optimizer.billing.cost import Billing
@@ -58,28 +59,64 @@ LAMBDA = Environments(0.0, KEEP_ALIVE, None, 100.0, 1000)  # how AWS Lambda runs
 
 
 @dataclass(frozen=True, eq=False)
-class Overflow:
-    """A function beside the workers of the same queue: its table is read whenever that of the workers releases nothing.
+class Serving:
+    """A table and what serves its batches: a function where it is elastic, else the servers that it names.
 
     Parameters
     ----------
-    policy : Policy
-        Elastic.
+    policy : Policy or Schedule
+        One table, or, of a deployment's own, several that are swapped on the way.
     service : ServiceTimes
-        Of the function.
+        Must reach the largest batch.
     environments : Environments or None
-        ``None``: one for every batch, warm.
+        Of a function; ``None``: one for every batch, warm.
+    function : str
+        Its name, as a plan has it; empty: nobody's to know.
+    price_per_worker_hour, price_per_worker_second, price_per_batch : float
+        USD for an hour of a server that is there (one that goes while it serves ends its batch unpaid), for a second that it is
+        busy, for a batch that it serves.
+    """
+
+    policy: Policy | Schedule
+    service: ServiceTimes
+    environments: Environments | None = None
+    function: str = field(default="", kw_only=True)
+    price_per_worker_hour: float = field(default=0.0, kw_only=True)
+    price_per_worker_second: float = field(default=0.0, kw_only=True)
+    price_per_batch: float = field(default=0.0, kw_only=True)
+    schedule: Schedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        schedule = self.policy if isinstance(self.policy, Schedule) else Schedule.of(self.policy)
+        object.__setattr__(self, "schedule", schedule)
+        self.service.up_to(schedule.max_batch_size)
+        require(self.elastic or self.environments is None, "environments", self.environments, "none, as servers serve the table")
+        for name in ("price_per_worker_hour", "price_per_worker_second", "price_per_batch"):
+            require(0 <= getattr(self, name) < np.inf, name, getattr(self, name), "USD >= 0")
+
+    @property
+    def elastic(self) -> bool:
+        """Whether a function serves, and not servers."""
+        return self.schedule.elastic
+
+
+@dataclass(frozen=True, eq=False)
+class Beside(Serving):
+    """A table beside others of the same queue, and what serves it: it is read whenever those before it release nothing.
+
+    Raises
+    ------
+    InvalidInput
+        Tables that are swapped, or that drop.
     """
 
     policy: Policy
-    service: ServiceTimes
-    environments: Environments | None = None
 
     def __post_init__(self) -> None:
-        require(self.policy.servers is None, "overflow.policy.servers", self.policy.servers, "none: a function serves it")
-        require(
-            self.policy.drop_after is None, "overflow.policy.drop_after", self.policy.drop_after, "none: the servers' table drops"
-        )
+        require(isinstance(self.policy, Policy), "beside.policy", "a schedule", "one table: the first alone is swapped")
+        super().__post_init__()
+        (table,) = self.schedule.tables
+        require(table.drop_after is None, "beside.policy.drop_after", table.drop_after, "none: the table that it is beside drops")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,88 +152,58 @@ class Adaptation:
 
 
 @dataclass(frozen=True, eq=False)
-class Deployment:
-    """A policy and what serves it, with its prices.
+class Deployment(Serving):
+    """A policy and what serves it, with its prices; and what stands beside it, in the order in which their tables are read.
 
     Parameters
     ----------
-    policy : Policy or Schedule
-        One table, or several that are swapped on the way.
-    service : ServiceTimes
-        Of what serves the tables: workers, or the function where they are elastic. Must reach their largest batch.
-    environments : Environments or None
-        Of the function; ``None``: one for every batch, warm.
-    overflow : Overflow or None
-        A function beside the workers.
+    beside : sequence of Beside, at most ``MAX_BESIDE``
+        Other functions and servers for the same queue.
     adaptation : Adaptation or None
-        Swaps of the workers' tables by what batches took.
-    price_per_worker_hour, price_per_worker_second, price_per_batch : float
-        USD for an hour of a worker that is there (one that goes while it serves ends its batch unpaid), for a second that it is
-        busy, for a batch that it serves.
+        Swaps of the policy's own tables by what their batches took.
     energy : array, shape (>= max_batch_size,), optional
         J that a batch of 1, 2, ... takes, wherever it is served.
     billing : Billing
-        Of the function; the share of cold starts is what the run shows, whatever stands there.
+        Of the functions; the share of cold starts is what the run shows, whatever stands there.
     note : str
         What who reads the run should know of how the policy was made.
 
     Raises
     ------
     InvalidInput
-        Environments without a function, an overflow or an adaptation without workers, an automaton of other tables.
+        Environments without a function, an adaptation without workers, an automaton of other tables, too many beside.
     """
 
-    policy: Policy | Schedule
-    service: ServiceTimes
-    environments: Environments | None = None
-    overflow: Overflow | None = None
+    _: KW_ONLY
+    beside: Sequence[Beside] = ()
     adaptation: Adaptation | None = None
-    price_per_worker_hour: float = 0.0
-    price_per_worker_second: float = 0.0
-    price_per_batch: float = 0.0
     energy: Array | None = None
     billing: Billing = field(default_factory=Billing)
     note: str = ""
-    schedule: Schedule = field(init=False)
 
     def __post_init__(self) -> None:
-        schedule = self.policy if isinstance(self.policy, Schedule) else Schedule.of(self.policy)
-        object.__setattr__(self, "schedule", schedule)
-        self.service.up_to(schedule.max_batch_size)
-        if self.overflow is not None:
-            self.overflow.service.up_to(self.overflow.policy.max_batch_size)
-        require(
-            schedule.elastic or self.environments is None, "environments", self.environments, "none, as servers serve the table"
-        )
-        for name in ("overflow", "adaptation"):
-            require(not schedule.elastic or getattr(self, name) is None, name, "given", "none, as a function serves the table")
-        for name in ("price_per_worker_hour", "price_per_worker_second", "price_per_batch"):
-            require(0 <= getattr(self, name) < np.inf, name, getattr(self, name), "USD >= 0")
+        super().__post_init__()
+        object.__setattr__(self, "beside", tuple(self.beside))
+        require(len(self.beside) <= MAX_BESIDE, "beside", len(self.beside), f"at most {MAX_BESIDE} tables")
+        require(not self.elastic or self.adaptation is None, "adaptation", "given", "none, as a function serves the table")
         largest = self.max_batch_size
         if self.energy is not None:
             require(len(self.energy) >= largest, "energy", len(self.energy), f"joules of batches up to the largest, {largest}")
             for b, joules in enumerate(self.energy, 1):
                 require(0 <= joules < np.inf, f"energy at batch size {b}", float(joules), "a number >= 0")
         if self.adaptation is not None:
-            n = len(schedule.tables)
+            n = len(self.schedule.tables)
             for name in ("up", "down"):
                 to = getattr(self.adaptation, name)
                 require(to.shape == (n,), f"adaptation.{name}", to.shape, f"a table for each of the {n}")
                 require(bool(((to >= 0) & (to < n)).all()), f"adaptation.{name}", to.tolist(), f"integers from 0 to {n - 1}")
 
     @property
+    def serving(self) -> tuple[Serving, ...]:
+        """What serves, in the order of the tables: this one, then those beside."""
+        return (self, *self.beside)
+
+    @property
     def max_batch_size(self) -> int:
-        """Size of the largest batch, of workers and function."""
-        return max(self.schedule.max_batch_size, self.overflow.policy.max_batch_size if self.overflow else 1)
-
-    @property
-    def function(self) -> ServiceTimes | None:
-        """Service times of the function, if there is one."""
-        if self.schedule.elastic:
-            return self.service
-        return None if self.overflow is None else self.overflow.service
-
-    @property
-    def function_environments(self) -> Environments | None:
-        """How the function runs, if told."""
-        return self.overflow.environments if self.overflow else self.environments
+        """Size of the largest batch of any table."""
+        return max(side.schedule.max_batch_size for side in self.serving)

@@ -20,7 +20,7 @@ from sluice.optimizer.compiled import compiled
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION
+from sluice.optimizer.simulation.queue_loop import COLD
 from sluice.optimizer.simulation.queue_run import QueueRun, checked_times
 from sluice.optimizer.simulation.schedule import Schedule
 
@@ -37,9 +37,11 @@ class SimulationResult:
     dispatch_times, response_times : array, shape (n_batches,)
         When a batch left, and the time from then to its answer.
     marks : array of uint8, shape (n_batches,)
-        Whether a function served it, and whether its environment had to start (``queue_loop``).
+        Which table released it, and whether an environment had to start (``queue_loop``).
+    elastic : array of bool, shape (n_tables,)
+        Which tables a function serves, and not servers.
     servers : int or None
-        Those of the policy; ``None`` for a function, and where their number changed.
+        Those of the policy's own table; ``None`` for a function, and where their number changed.
     """
 
     arrival_times: Array
@@ -48,6 +50,7 @@ class SimulationResult:
     dispatch_times: Array
     response_times: Array
     marks: NDArray[np.uint8]
+    elastic: NDArray[np.bool_]
     servers: int | None
 
     @property
@@ -76,14 +79,19 @@ class SimulationResult:
         return ~np.isnan(self.latency)
 
     @property
+    def tables(self) -> NDArray[np.uint8]:
+        """The place of the table that released each batch, (n_batches,): 0 the policy's own, 1 the first beside it."""
+        return self.marks // 2
+
+    @property
     def by_function(self) -> NDArray[np.bool_]:
         """Which batches a function served, (n_batches,)."""
-        return np.asarray(self.marks >= FUNCTION)
+        return np.asarray(self.elastic[self.tables])
 
     @property
     def cold(self) -> NDArray[np.bool_]:
         """Which batches waited for an environment to start, (n_batches,)."""
-        return np.asarray(self.marks == FUNCTION + COLD)
+        return np.asarray(self.marks % 2 == COLD)
 
     @property
     def mean_batch_size(self) -> float:
@@ -97,10 +105,10 @@ class SimulationResult:
 
     @property
     def utilisation(self) -> float | None:
-        """Share of the servers that are busy in the mean; ``None`` for an elastic function."""
+        """Share of the policy's own servers that are busy in the mean; ``None`` for an elastic function."""
         if self.servers is None:
             return None
-        seconds = float(self.response_times[~self.by_function].sum())
+        seconds = float(self.response_times[self.tables == 0].sum())
         return seconds / self._span / self.servers if self.n_batches else 0.0
 
     @property
@@ -171,7 +179,8 @@ def simulate_deployment(
     servers = schedule.servers_in_force
     constant = servers is not None and bool((servers == servers[0]).all())
     by_batch = (batches.first, batches.sizes, batches.dispatched, batches.responses, batches.marks)
-    return SimulationResult(times, *by_batch, int(servers[0]) if servers is not None and constant else None)
+    elastic = np.array([side.elastic for side in deployment.serving])
+    return SimulationResult(times, *by_batch, elastic, int(servers[0]) if servers is not None and constant else None)
 
 
 @compiled

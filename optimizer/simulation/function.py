@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sluice.batching.documents import ServiceProfile
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import Billing, invocation_costs
 from sluice.optimizer.service.by_size import service_times_under
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.deployment import Deployment, Environments
+from sluice.optimizer.simulation.deployment import Beside, Deployment, Environments
 from sluice.optimizer.simulation.schedule import Schedule
 
 LARGEST_BATCH = 128
@@ -58,6 +58,11 @@ class Function:
         return replace(self, memory_mb=memory_mb)
 
     @property
+    def name(self) -> str:
+        """As a plan names it."""
+        return self.profile.function.replace(PLACEHOLDER, str(self.memory_mb))
+
+    @property
     def platform(self) -> Environments | None:
         """How its environments run, with the INIT of its memory size."""
         init = self.profile.init.get(self.memory_mb)
@@ -67,4 +72,8 @@ class Function:
 
     def under(self, policy: Policy | Schedule) -> Deployment:
         """The function behind a buffer with elastic tables."""
-        return Deployment(policy, self.service, environments=self.platform, billing=self.billing)
+        return Deployment(policy, self.service, self.platform, function=self.name, billing=self.billing)
+
+    def beside(self, policy: Policy) -> Beside:
+        """The function behind an elastic table beside others."""
+        return Beside(policy, self.service, self.platform, function=self.name)

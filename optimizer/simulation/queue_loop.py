@@ -1,9 +1,10 @@
-"""The compiled event loop of one queue: a policy table over arrivals, in front of servers, of a function, or of both.
+"""The compiled event loop of one queue: policy tables over arrivals, each in front of servers of its own or of a function.
 
-It interprets the table as ``batching.Batcher``, the executable specification, does, and adds what a batcher leaves out: the clock,
-the service, the environments of the function. Events are arrivals, completions, wake times, and swaps of the table, after which
-the new one rules over those as well who wait already; those of one moment are handled as one: completions, arrivals, the swap, the
-rule. While every server is busy nothing can leave, so arrivals then wait unseen for the next completion.
+It interprets the tables as ``batching.Batcher``, the executable specification, does, and adds what a batcher leaves out: the clock,
+the service, the environments of a function. Events are arrivals, completions, wake times, and swaps of the policy's own table,
+after which the new one rules over those as well who wait already; those of one moment are handled as one: completions, arrivals,
+the swap, the rule. Where there is no table beside, nothing can leave while every server is busy, so arrivals then wait unseen for
+the next completion. A table is known by its place: 0 the policy's own, 1 the first beside it.
 
 Requests leave or are dropped oldest first. So those that wait are a range of the arrivals, a batch is one as well, and the loop
 writes five numbers per batch and none per request. It is fed chunk by chunk and stops before the last arrival of a chunk that is
@@ -12,7 +13,8 @@ not the last, whose moment may not be over: what waits then is carried into the 
 A function that is told nothing of its environments has one for every batch at once. Otherwise it runs as AWS Lambda does: a batch
 takes the environment that was idle for the shortest time; without one a cold start adds its seconds, unless as many batches as
 ``concurrency`` allows are under way or environments were asked for faster than a bucket of ``burst`` tokens, filled with
-``scaling_rate`` a second, gives them: then the batch waits in the queue. An environment idle for more than ``keep_alive`` is gone.
+``scaling_rate`` a second, gives them: its table is then passed over, as that of busy servers is, until one of them may be had. An
+environment idle for more than ``keep_alive`` is gone.
 """
 
 from __future__ import annotations
@@ -22,20 +24,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sluice.batching.policy import MAX_BESIDE
 from sluice.optimizer.arrays import Array, Indices
-from sluice.optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled, inlined
 
-ELASTIC = -1  # servers of a table that a function serves
-FUNCTION, COLD = 1, 2  # marks of a batch: served by the function; by an environment that had to start
+ELASTIC = 1 << 62  # servers of a table that a function serves: more than there are batches
+COLD = 1  # added to the mark of a batch, twice the place of its table, whose environment had to start
+_LATE = MAX_BESIDE + 1  # in the place of 0: a batch of the policy's own table that took too long
 _TOKEN = 1 - 1e-9
 
 
-class Rules(NamedTuple):
-    """Tables and what makes another of them rule.
+class Tables(NamedTuple):
+    """The policy's own tables, of which one rules, then those beside; and what makes another of them rule.
 
-    ``hold``, ``take`` (n_tables, rows) and ``drop_after`` (n_tables,); ``swap_times``, ``swap_to`` (n_swaps,) and the ``servers``
-    before the first swap and after each (n_swaps + 1,); ``up``, ``down`` (n_tables,), the table after a batch of the servers that
-    took at most, or more than, ``limit`` seconds (empty: the same).
+    ``hold``, ``take`` (n_own + n_beside, rows); ``drop_after`` (n_own,); ``swap_times``, ``swap_to`` (n_swaps,) and the ``servers``
+    before the first swap and after each (n_swaps + 1,), those ``beside`` (n_beside,); ``up``, ``down`` (n_own,), the table after a
+    batch of the policy's own that took at most, or more than, ``limit`` seconds (empty: the same).
     """
 
     hold: Array
@@ -49,23 +53,11 @@ class Rules(NamedTuple):
     limit: float
 
 
-class Overflow(NamedTuple):
-    """The function's table beside that of the servers, (rows,); empty: none."""
-
-    hold: Array
-    take: Indices
-
-
 class Times(NamedTuple):
-    """Service times: quantile functions (max_batch_size, n_levels), their levels, and the overhead (max_batch_size,)."""
-
-    levels: Array
-    seconds: Array
-    overhead: Array
-
-
-class BySize(NamedTuple):
-    """The same by the size of the largest member, with the ``sizes`` in front, (n_sizes,); none: not told apart."""
+    """Service times by place: quantile functions (n_places, n_sizes, max_batch_size, n_levels), their levels (n_places, n_levels),
+    and the overhead (n_places, n_sizes, max_batch_size), by the size of the largest member with the ``sizes`` (n_places, n_sizes);
+    one that is not read where sizes are not told apart.
+    """
 
     sizes: Array
     levels: Array
@@ -74,39 +66,47 @@ class BySize(NamedTuple):
 
 
 class Environments(NamedTuple):
-    """The environments of the function.
+    """The environments of the functions, by place, (n_places,) each; where not ``told``, a batch takes a new one that is warm.
 
-    Not ``kept``: nobody asks when a batch ends. Without ``cold_starts`` a new environment is as good as an old one.
+    ``attended``: somebody asks when a batch ends.
     """
 
-    kept: bool
-    cold_starts: bool
-    init_duration: float
-    keep_alive: float
-    concurrency: float
-    scaling_rate: float
-    burst: float
+    attended: NDArray[np.bool_]
+    told: NDArray[np.bool_]
+    init_duration: Array
+    keep_alive: Array
+    concurrency: Array
+    scaling_rate: Array
+    burst: Array
 
 
 class State(NamedTuple):
     """Where the loop stands between two chunks: arrays, since they are changed.
 
-    ``counts``: head, tail, table, swap, batches on servers, batches at the function, oldest idle environment, end of the idle ones.
-    ``clock``: wake time, tokens, when they were counted.
-    ``busy``, ``late``: a heap of the servers' completions, and whether each took too long; ``running``: that of the function;
-    ``idle``: since when environments are, ascending.
+    ``counts``: head, tail, table, swap, batches in ``ends``; ``wake``: the wake time, (1,).
+    ``ends``: a heap of the completions that somebody asks for; ``marks``: the places of their tables (empty: all 0).
+    By place, (n_places,) each: ``servers``; batches ``in_flight``; ``tokens`` and when they were ``counted``; and in ``idle``
+    (n_places, n) since when environments are, ascending, from ``idle_from`` to ``idle_to``.
     """
 
     counts: Indices
-    clock: Array
-    busy: Array
-    late: NDArray[np.bool_]
-    running: Array
+    wake: Array
+    ends: Array
+    marks: NDArray[np.uint8]
+    servers: Indices
+    in_flight: Indices
+    tokens: Array
+    counted: Array
     idle: Array
+    idle_from: Indices
+    idle_to: Indices
 
 
 class Records(NamedTuple):
-    """What is written, by batch: its first request, how many, when it left, seconds to the answer, marks."""
+    """What is written, by batch: its first request, how many, when it left, seconds to the answer, and its mark.
+
+    A mark is twice the place of the table, and ``COLD`` more where an environment had to start.
+    """
 
     first: Indices
     sizes: Indices
@@ -119,15 +119,11 @@ class Records(NamedTuple):
 def run(
     arrivals: Array,
     last: bool,
-    rules: Rules,
-    overflow: Overflow,
-    by_server: Times,
-    by_function: Times,
+    tables: Tables,
+    times: Times,
     environments: Environments,
     uniforms: Array,
     request_sizes: Array,
-    padded_by_server: BySize,
-    padded_by_function: BySize,
     state: State,
     records: Records,
 ) -> int:
@@ -136,27 +132,30 @@ def run(
     ``arrivals`` begin with those that wait since the last chunk. ``uniforms`` (empty: service times are deterministic): the k-th
     batch to leave has the k-th. ``request_sizes`` are those of the ``arrivals`` (empty: not told apart).
     """
-    counts, clock, busy, late, running, idle = state
-    head, tail, rule, swap, n_busy, n_running, idle_from, idle_to = counts
-    wake_at, tokens, counted_at = clock
-    n, last_row, last_overflow = len(arrivals), rules.hold.shape[1] - 1, len(overflow.hold) - 1
-    overflows, adapts, sized = last_overflow > 0, len(rules.up) > 0, len(request_sizes) > 0
-    drop_after, servers = rules.drop_after[rule], rules.servers[swap]
-    unmarked = late[:0]
-    swap_at = rules.swap_times[swap] if swap < len(rules.swap_times) else np.inf
+    # Taken out once: every array of a record is counted whenever the record is read, which may take longer than the reading.
+    counts, wake, ends, marks, servers, in_flight, tokens, counted, idle, idle_from, idle_to = state
+    hold, take, drops_after, swap_times, swap_to, servers_after, up, down, limit = tables
+    attended, told, init_duration, keep_alive, concurrency, scaling_rate, burst = environments
+    sizes, levels, seconds, overhead = times
+    first, members, dispatched, responses, marked = records
+    head, tail, rule, swap, n_ends = counts
+    wake_at = wake[0]
+    n, last_row, n_places, n_own = len(arrivals), hold.shape[1] - 1, len(in_flight), len(drops_after)
+    beside, adapts, sized = n_places > 1, len(up) > 0, len(request_sizes) > 0
+    fixed = len(uniforms) == 0 and not sized
+    drop_after = drops_after[rule]
+    swap_at = swap_times[swap] if swap < len(swap_times) else np.inf
     horizon = np.inf if last else arrivals[n - 1]
+    serves = servers.min() < ELASTIC
     n_batches = 0
     while True:
-        if servers >= 0 and n_busy >= servers and not overflows:
-            now = min(busy[0] if n_busy > 0 else np.inf, swap_at)
-        else:
-            now = min(wake_at, swap_at)
+        now = swap_at
+        if beside or in_flight[0] < servers[0]:
+            now = min(now, wake_at)
             if tail < n:
                 now = min(now, arrivals[tail])
-            if n_busy > 0:
-                now = min(now, busy[0])
-            if environments.kept and drop_after < np.inf and n_running > 0:
-                now = min(now, running[0])
+        if n_ends > 0 and (serves or drop_after < np.inf):
+            now = min(now, ends[0])
         if now >= horizon or now == np.inf:
             break
         # who came while all servers were busy came under the table of then, and it drops as if it had been read
@@ -164,123 +163,133 @@ def run(
             tail += 1
         while head < tail and arrivals[tail - 1] > arrivals[head] + drop_after:
             head += 1
-        while n_busy > 0 and busy[0] <= now:
-            if adapts:
-                rule = rules.down[rule] if late[0] else rules.up[rule]
-            n_busy -= 1
-            _remove_earliest(busy, late, n_busy)
-        while n_running > 0 and running[0] <= now:
-            idle[idle_to] = running[0]
-            idle_to += 1
-            n_running -= 1
-            _remove_earliest(running, unmarked, n_running)
+        while n_ends > 0 and ends[0] <= now:
+            place = 0
+            if len(marks) > 0:
+                late = marks[0] == _LATE
+                place = 0 if late else marks[0]
+                if adapts and place == 0:
+                    rule = down[rule] if late else up[rule]
+            in_flight[place] -= 1
+            if told[place]:
+                idle[place, idle_to[place]] = ends[0]
+                idle_to[place] += 1
+            n_ends -= 1
+            _remove_earliest(ends, marks, n_ends)
         while tail < n and arrivals[tail] <= now:
             tail += 1
         while swap_at <= now:
-            if rules.swap_to[swap] >= 0:
-                rule = rules.swap_to[swap]
+            if swap_to[swap] >= 0:
+                rule = swap_to[swap]
             swap += 1
-            servers = rules.servers[swap]
-            swap_at = rules.swap_times[swap] if swap < len(rules.swap_times) else np.inf
-        drop_after, wake_at = rules.drop_after[rule], np.inf
+            servers[0] = servers_after[swap]
+            swap_at = swap_times[swap] if swap < len(swap_times) else np.inf
+        drop_after, wake_at = drops_after[rule], np.inf
         while head < tail:
             oldest = arrivals[head]
             if now > oldest + drop_after:
                 head += 1
                 continue
-            row = min(tail - head, last_row)
-            size = rules.take[rule, row]
-            elastic = servers == ELASTIC
-            leaves = False
-            if elastic or n_busy < servers:
-                ends = oldest + rules.hold[rule, row]
-                leaves = now >= ends
-                if not leaves:
-                    wake_at = ends
-            if overflows and not leaves:
-                row = min(tail - head, last_overflow)
-                ends = oldest + overflow.hold[row]
-                leaves = elastic = now >= ends
-                if leaves:
-                    size = overflow.take[row]
-                else:
-                    wake_at = min(wake_at, ends)
+            row, wake_at = min(tail - head, last_row), np.inf
+            leaves, place, table, cold = False, 0, rule, 0
+            while not leaves and place < n_places:
+                if in_flight[place] < servers[place]:
+                    table = n_own + place - 1 if place > 0 else rule
+                    due = oldest + hold[table, row]
+                    leaves = now >= due
+                    if not leaves:
+                        wake_at = min(wake_at, due)
+                    elif told[place]:
+                        while idle_from[place] < idle_to[place] and idle[place, idle_from[place]] + keep_alive[place] < now:
+                            idle_from[place] += 1
+                        if now > counted[place]:
+                            tokens[place] = min(burst[place], tokens[place] + scaling_rate[place] * (now - counted[place]))
+                        counted[place] = now
+                        granted = _granted(idle_to, idle_from, tokens, place, in_flight[place], concurrency[place])
+                        leaves, cold = granted >= 0, max(granted, 0)
+                        if not leaves:
+                            wake_at = min(wake_at, ends[0] if n_ends > 0 else np.inf)
+                            if in_flight[place] < concurrency[place]:
+                                filled_at = now + (1.0 - tokens[place]) / scaling_rate[place]
+                                wake_at = min(wake_at, max(filled_at, np.nextafter(now, np.inf)))
+                place += 1
             if not leaves:
                 break
-            mark = 0
-            if elastic:
-                mark = FUNCTION
-                if environments.kept:
-                    while idle_from < idle_to and idle[idle_from] + environments.keep_alive < now:
-                        idle_from += 1
-                    if now > counted_at:
-                        tokens = min(environments.burst, tokens + environments.scaling_rate * (now - counted_at))
-                    counted_at = now
-                    if idle_from < idle_to:
-                        idle_to -= 1
-                    elif n_running < environments.concurrency and tokens >= _TOKEN:
-                        tokens -= 1.0
-                        mark += COLD * environments.cold_starts
-                    else:
-                        if n_running > 0:
-                            wake_at = min(wake_at, running[0])
-                        if n_running < environments.concurrency:
-                            wake_at = min(wake_at, max(now + (1.0 - tokens) / environments.scaling_rate, np.nextafter(now, np.inf)))
-                        break
+            place -= 1
+            size = take[table, row]
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
-            if sized:
+            if fixed:
+                response = seconds[place, 0, size - 1, 0] + overhead[place, 0, size - 1]
+            elif sized:
                 largest = request_sizes[head : head + size].max()
-                response = _padded(padded_by_function if elastic else padded_by_server, size, level, largest)
+                response = _padded(sizes, levels, seconds, overhead, place, size, level, largest)
             else:
-                response = _response(by_function, size, level) if elastic else _response(by_server, size, level)
-            if mark == FUNCTION + COLD:
-                response += environments.init_duration
-            records.first[n_batches] = head
-            records.sizes[n_batches] = size
-            records.dispatched[n_batches] = now
-            records.responses[n_batches] = response
-            records.marks[n_batches] = mark
+                response = _response(levels, seconds, overhead, place, 0, size, level)
+            if cold > 0:
+                response += init_duration[place]
+            first[n_batches] = head
+            members[n_batches] = size
+            dispatched[n_batches] = now
+            responses[n_batches] = response
+            marked[n_batches] = 2 * place + cold
             n_batches += 1
             head += size
-            if not elastic:
-                _add(busy, late, n_busy, now + response, response > rules.limit)
-                n_busy += 1
-            elif environments.kept:
-                _add(running, unmarked, n_running, now + response, False)
-                n_running += 1
-    counts[:] = (head, tail, rule, swap, n_busy, n_running, idle_from, idle_to)
-    clock[:] = (wake_at, tokens, counted_at)
+            if attended[place]:
+                late = place == 0 and response > limit
+                _add(ends, marks, n_ends, now + response, _LATE if late else place)
+                n_ends += 1
+                in_flight[place] += 1
+    counts[:] = (head, tail, rule, swap, n_ends)
+    wake[0] = wake_at
     return n_batches
 
 
-@compiled
-def _response(times: Times, size: int, level: float) -> float:
-    """Seconds of a batch of ``size``: its quantile function at ``level`` < 1, linear between the levels, and the overhead."""
-    levels, seconds, row = times.levels, times.seconds, size - 1
-    if len(levels) == 1:
-        return float(seconds[row, 0] + times.overhead[row])
-    above = np.searchsorted(levels, level, side="right")
-    below = above - 1
-    slope = (seconds[row, above] - seconds[row, below]) / (levels[above] - levels[below])
-    return float(slope * (level - levels[below]) + seconds[row, below] + times.overhead[row])
+@inlined
+def _granted(idle_to: Indices, idle_from: Indices, tokens: Array, place: int, running: int, concurrency: float) -> int:
+    """Whether a batch gets an environment now: 0 one that is warm, ``COLD``, or -1."""
+    if idle_from[place] < idle_to[place]:
+        idle_to[place] -= 1
+        return 0
+    if running < concurrency and tokens[place] >= _TOKEN:
+        tokens[place] -= 1.0
+        return COLD
+    return -1
 
 
-@compiled
-def _padded(by_size: BySize, size: int, level: float, largest: float) -> float:
+@inlined
+def _response(levels: Array, seconds: Array, overhead: Array, place: int, at: int, size: int, level: float) -> float:
+    """Seconds of a batch of ``size``: its quantile function at ``level`` < 1, linear between the levels, and the overhead.
+
+    Of the table at ``place``, for a largest member of the size ``at`` that place among those told apart.
+    """
+    row, below, above = size - 1, 0, levels.shape[1] - 1
+    while above - below > 1:
+        middle = (below + above) // 2
+        if levels[place, middle] <= level:
+            below = middle
+        else:
+            above = middle
+    slope = (seconds[place, at, row, above] - seconds[place, at, row, below]) / (levels[place, above] - levels[place, below])
+    return float(slope * (level - levels[place, below]) + seconds[place, at, row, below] + overhead[place, at, row])
+
+
+@inlined
+def _padded(
+    sizes: Array, levels: Array, seconds: Array, overhead: Array, place: int, size: int, level: float, largest: float
+) -> float:
     """The same of a batch whose largest member has the size ``largest``: linear between the sizes, constant below."""
-    sizes, seconds, overhead = by_size.sizes, by_size.seconds, by_size.overhead
-    above = np.searchsorted(sizes, largest)
-    at = Times(by_size.levels, seconds[above], overhead[above])
-    response = _response(at, size, level)
-    if above == 0 or largest == sizes[above]:
+    above = int(np.searchsorted(sizes[place], largest))
+    response = _response(levels, seconds, overhead, place, above, size, level)
+    if above == 0 or largest == sizes[place, above]:
         return response
-    smaller = _response(Times(by_size.levels, seconds[above - 1], overhead[above - 1]), size, level)
-    return float(smaller + (response - smaller) * (largest - sizes[above - 1]) / (sizes[above] - sizes[above - 1]))
+    smaller = _response(levels, seconds, overhead, place, above - 1, size, level)
+    below, here = sizes[place, above - 1], sizes[place, above]
+    return float(smaller + (response - smaller) * (largest - below) / (here - below))
 
 
-@compiled
-def _add(heap: Array, marks: NDArray[np.bool_], length: int, value: float, mark: bool) -> None:
-    """Put ``value`` into a binary heap of ``length`` values, the smallest first, of equals those without a mark.
+@inlined
+def _add(heap: Array, marks: NDArray[np.uint8], length: int, value: float, mark: int) -> None:
+    """Put ``value`` into a binary heap of ``length`` values, the smallest first, of equals that with the smallest mark.
 
     ``mark`` goes beside it, if ``marks`` has room.
     """
@@ -288,7 +297,7 @@ def _add(heap: Array, marks: NDArray[np.bool_], length: int, value: float, mark:
     while at > 0:
         parent = (at - 1) // 2
         above = heap[parent]
-        if not (value < above or (value == above and not mark and len(marks) > 0 and marks[parent])):
+        if not (value < above or (value == above and len(marks) > 0 and mark < marks[parent])):
             break
         heap[at] = above
         if len(marks) > 0:
@@ -299,21 +308,21 @@ def _add(heap: Array, marks: NDArray[np.bool_], length: int, value: float, mark:
         marks[at] = mark
 
 
-@compiled
-def _remove_earliest(heap: Array, marks: NDArray[np.bool_], length: int) -> None:
+@inlined
+def _remove_earliest(heap: Array, marks: NDArray[np.uint8], length: int) -> None:
     """Take the first value out of a binary heap; ``length`` values are left."""
     value, marked = heap[length], len(marks) > 0
-    mark = marked and marks[length]
+    mark = marks[length] if marked else 0
     at = 0
     while 2 * at + 1 < length:
         child = 2 * at + 1
         below = heap[child]
         if child + 1 < length:
             other = heap[child + 1]
-            if other < below or (other == below and marked and marks[child] and not marks[child + 1]):
+            if other < below or (other == below and marked and marks[child + 1] < marks[child]):
                 child += 1
                 below = other
-        if not (below < value or (below == value and mark and not marks[child])):
+        if not (below < value or (below == value and marked and marks[child] < mark)):
             break
         heap[at] = below
         if marked:

@@ -58,7 +58,7 @@ class Schedule:
                 not table.beside,
                 f"tables[{i}].beside",
                 len(table.beside),
-                "no tables: a function beside is a deployment's overflow",
+                "no tables: a deployment has those beside",
             )
         require(
             bool(np.isfinite(times).all() and (times[1:] >= times[:-1]).all()),
@@ -112,19 +112,17 @@ class Schedule:
         return float(servers @ np.diff(edges))
 
     @property
-    def hold(self) -> Array:
-        """``hold`` of every table, (n_tables, rows); a shorter one's last row, which speaks for longer queues, is repeated."""
-        return np.array(_lengthened([table.hold for table in self.tables]), dtype=np.float64)
-
-    @property
-    def take(self) -> NDArray[np.int64]:
-        """``take`` of every table, in the same way."""
-        return np.array(_lengthened([table.take for table in self.tables]), dtype=np.int64)
-
-    @property
     def drop_after(self) -> Array:
         """``drop_after`` of every table, (n_tables,), s; ``inf`` for never."""
         return np.array([INF if table.drop_after is None else table.drop_after for table in self.tables])
+
+
+def rows_of(tables: Sequence[Policy]) -> tuple[Array, NDArray[np.int64]]:
+    """``hold`` (s) and ``take`` of every table, (n_tables, rows); of a shorter one the last row, which speaks for longer queues,
+    is repeated.
+    """
+    hold = np.array(_lengthened([table.hold for table in tables]), dtype=np.float64)
+    return hold, np.array(_lengthened([table.take for table in tables]), dtype=np.int64)
 
 
 def _lengthened(columns: Sequence[Sequence[float]]) -> list[list[float]]:

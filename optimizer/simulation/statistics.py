@@ -15,8 +15,8 @@ from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Counts
 from sluice.optimizer.billing.cost import BatchCost, predict_cost
 from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile_of_counts, estimate_ratio, share_of_blocks
-from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION
+from sluice.optimizer.simulation.deployment import Deployment, Serving
+from sluice.optimizer.simulation.queue_loop import COLD
 from sluice.optimizer.simulation.queue_run import Progress
 from sluice.optimizer.simulation.tally import Tally, count, upper_edges
 
@@ -37,6 +37,41 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False)
+class ServingStatistics:
+    """What served the batches of one table, and how much.
+
+    Parameters
+    ----------
+    serving : Serving
+    batches, requests : int
+    share : float
+        Of the answered requests.
+    cold_starts : int
+        Batches whose environment had to start.
+    billed_duration : float
+        Seconds: of a function's invocations, as they are billed, INIT included; those in which servers were busy.
+    server_seconds : float
+        Seconds of servers that were there; 0 for a function.
+    cost : BatchCost
+        USD per answered request of the run, whoever served it, and per month, without the buffer before them all.
+    """
+
+    serving: Serving
+    batches: int
+    requests: int
+    share: float
+    cold_starts: int
+    billed_duration: float
+    server_seconds: float
+    cost: BatchCost
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of the servers' time in which they were busy; ``None`` without servers."""
+        return self.billed_duration / self.server_seconds if self.server_seconds > 0 else None
+
+
+@dataclass(frozen=True, eq=False)
 class RunStatistics:
     """What a deployment did with ``n_requests`` arrivals.
 
@@ -52,6 +87,8 @@ class RunStatistics:
         The last arrival or answer, s.
     cost : BatchCost
         USD per answered request.
+    serving : tuple of ServingStatistics
+        By table, in their order.
     series : Series or None
     """
 
@@ -63,6 +100,7 @@ class RunStatistics:
     start: float
     end: float
     cost: BatchCost
+    serving: tuple[ServingStatistics, ...]
     series: Series | None
     _tally: Tally
     _length: int
@@ -80,13 +118,12 @@ class RunStatistics:
     @property
     def cold_starts(self) -> int:
         """Batches whose environment had to start."""
-        return int(self._tally.sizes[COLD:].sum())
+        return sum(side.cold_starts for side in self.serving)
 
     @property
     def by_function(self) -> float:
-        """Share of the answered requests that a function served."""
-        served = self._tally.sizes @ np.arange(self._tally.sizes.shape[1])
-        return float(served[FUNCTION:].sum() / max(1, served.sum()))
+        """Share of the answered requests that functions served, and not servers."""
+        return sum(side.share for side in self.serving if side.serving.elastic)
 
     @property
     def batch_size_pmf(self) -> Array:
@@ -102,12 +139,13 @@ class RunStatistics:
     @property
     def worker_seconds(self) -> float:
         """Seconds of workers that were there, from the first arrival to the end."""
-        return self.deployment.schedule.server_seconds(self.start, self.end)
+        return sum(side.server_seconds for side in self.serving)
 
     @property
     def utilisation(self) -> float | None:
         """Share of the workers' time in which they were busy; ``None`` without workers."""
-        return float(self._tally.seconds[0]) / self.worker_seconds if self.worker_seconds > 0 else None
+        busy = sum(side.billed_duration for side in self.serving if not side.serving.elastic)
+        return busy / self.worker_seconds if self.worker_seconds > 0 else None
 
     @property
     def energy_per_request(self) -> float | None:
@@ -166,7 +204,7 @@ class Statistics:
         self._n_requests, self._latencies, self._edges = n_requests, latencies, edges
         self._length = n_requests // (BLOCKS + 1)
         n_bins = 0 if edges is None else len(edges) - 1
-        self._tally = Tally.empty(deployment.max_batch_size, len(latencies), n_bins)
+        self._tally = Tally.empty(len(deployment.serving), deployment.max_batch_size, len(latencies), n_bins)
         self._fed = 0  # requests that came
         self._seen = 0  # those of them that left or were dropped
         self._start = self._end = np.nan
@@ -203,7 +241,9 @@ class Statistics:
         if self._edges is not None:
             mean = np.divide(t.latency_at, t.answered_at, out=np.full(len(t.latency_at), np.nan), where=t.answered_at > 0)
             series = Series(self._edges, t.arrivals_at, t.answered_at, t.in_time_at, mean)
-        run = RunStatistics(
+        places = range(len(self._deployment.serving))
+        serving = tuple(_of_table(place, self._deployment, t, self._start, self._end) for place in places)
+        return RunStatistics(
             self._deployment,
             self._n_requests,
             self._latencies,
@@ -211,35 +251,47 @@ class Statistics:
             self._n_requests - self._seen,
             self._start,
             self._end,
-            BatchCost(),
+            sum((side.cost for side in serving), _cost_of_buffer(self._deployment, serving)),
+            serving,
             series,
             t,
             self._length,
         )
-        return replace(run, cost=_cost(self._deployment, t, run.worker_seconds))
 
 
-def _cost(deployment: Deployment, tally: Tally, worker_seconds: float) -> BatchCost:
-    """USD per answered request."""
-    sizes = np.arange(1, tally.sizes.shape[1])
-    answered = max(1, int(tally.answered.sum()))
-    by_workers = tally.sizes[0, 1:]
-    machines = (
-        deployment.price_per_worker_hour / 3600 * worker_seconds
-        + deployment.price_per_worker_second * float(tally.seconds[0])
-        + deployment.price_per_batch * float(by_workers.sum())
-    ) / answered
-    by_function = tally.sizes[FUNCTION:, 1:].sum(axis=0)
-    if deployment.function is None or not by_function.any():
-        return BatchCost(machines=machines)
-    environments = deployment.function_environments
-    function = predict_cost(
-        np.trim_zeros(by_function, "b") / by_function.sum(),
-        deployment.function,
-        replace(deployment.billing, cold_start_probability=float(tally.sizes[COLD:].sum() / by_function.sum())),
-        init_duration=0.0 if environments is None else environments.init_duration,
-        buffered=not (len(sizes) == 1 and not by_workers.any()),
+def _of_table(place: int, deployment: Deployment, tally: Tally, start: float, end: float) -> ServingStatistics:
+    """What served the batches of the table at this place."""
+    serving, answered = deployment.serving[place], max(1, int(tally.answered.sum()))
+    by_mark = tally.sizes[2 * place : 2 * place + 2, 1:]
+    by_size, cold = by_mark.sum(axis=0), int(by_mark[COLD].sum())
+    batches, requests = int(by_size.sum()), int(by_size @ np.arange(1, len(by_size) + 1))
+    there, cost = serving.schedule.server_seconds(start, end), BatchCost()
+    if not serving.elastic:
+        duration = float(tally.seconds[2 * place])
+        usd = serving.price_per_worker_hour / 3600 * there + serving.price_per_worker_second * duration
+        cost = BatchCost(machines=(usd + serving.price_per_batch * batches) / answered)
+    elif batches == 0:
+        duration = 0.0
+    else:
+        billing = replace(deployment.billing, cold_start_probability=cold / batches)
+        service, init = serving.service, 0.0 if serving.environments is None else serving.environments.init_duration
+        by_size = np.trim_zeros(by_size, "b")
+        duration = float(by_size @ service.mean_billed(billing.step)[: len(by_size)]) + cold * init
+        of_its_own = predict_cost(by_size / batches, service, billing, init_duration=init, buffered=False)
+        terms = {name: requests / answered * usd for name, usd in of_its_own.terms().items()}
+        cost = BatchCost(**terms, fixed_terms=of_its_own.fixed_terms)
+    return ServingStatistics(serving, batches, requests, requests / answered, cold, duration, there, cost)
+
+
+def _cost_of_buffer(deployment: Deployment, serving: Sequence[ServingStatistics]) -> BatchCost:
+    """USD per answered request of what stands before functions; where one alone serves without batching there need be nothing."""
+    share = sum(side.share for side in serving if side.serving.elastic)
+    if share == 0 or (len(serving) == 1 and deployment.max_batch_size == 1):
+        return BatchCost()
+    prices, moved = deployment.billing.prices, deployment.billing.moved
+    return BatchCost(
+        cache=share * prices.cache_per_request(*moved),
+        load_balancer=share * prices.load_balancer_per_request(*moved),
+        network=share * prices.network_per_request(*moved),
+        fixed_terms=dict(prices.fixed_terms()),
     )
-    part = float(by_function @ sizes) / answered
-    terms = {name: part * usd for name, usd in function.terms().items()}
-    return BatchCost(**{**terms, "machines": machines}, fixed_terms=function.fixed_terms)

@@ -31,23 +31,23 @@ class Tally(NamedTuple):
     in_time: Counts  # (n_latencies, BLOCKS + 1)
     latency_sums: Array  # (BLOCKS + 1,)
     answered: Counts  # (BLOCKS + 1,)
-    sizes: Counts  # (4, max_batch_size + 1), by mark
-    seconds: Array  # (4,), from dispatch to answer, by mark
+    sizes: Counts  # (2 n_tables, max_batch_size + 1), by mark
+    seconds: Array  # (2 n_tables,), from dispatch to answer, by mark
     arrivals_at: Counts  # (n_bins,)
     answered_at: Counts
     in_time_at: Counts
     latency_at: Array
 
     @classmethod
-    def empty(cls, max_batch_size: int, n_latencies: int, n_bins: int) -> Tally:
+    def empty(cls, n_tables: int, max_batch_size: int, n_latencies: int, n_bins: int) -> Tally:
         """Nothing counted yet."""
         return cls(
             np.zeros((BLOCKS + 1, N_BINS), dtype=np.int32),
             np.zeros((n_latencies, BLOCKS + 1), dtype=np.int64),
             np.zeros(BLOCKS + 1),
             np.zeros(BLOCKS + 1, dtype=np.int64),
-            np.zeros((4, max_batch_size + 1), dtype=np.int64),
-            np.zeros(4),
+            np.zeros((2 * n_tables, max_batch_size + 1), dtype=np.int64),
+            np.zeros(2 * n_tables),
             np.zeros(n_bins, dtype=np.int64),
             np.zeros(n_bins, dtype=np.int64),
             np.zeros(n_bins, dtype=np.int64),

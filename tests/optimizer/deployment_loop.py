@@ -1,8 +1,13 @@
-"""A deployment as it is specified: the rule read by ``decide`` at every event, for the servers and then for the function."""
+"""A deployment as it is specified: the rule read by ``decide`` at every event, for all of its tables at once.
+
+What ``decide`` does not know is the environments of a function: a table whose function has none to give is passed over, as that of
+busy servers is.
+"""
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,82 +18,101 @@ from sluice.optimizer.simulation.deployment import Deployment, Environments
 from sluice.optimizer.simulation.schedule import KEEP
 
 INF = float("inf")
-Served = tuple[float, float, list[int], bool, bool]
+Served = tuple[float, float, list[int], int, bool]
+
+
+@dataclass
+class Platform:
+    """The environments of a function, or that there are any number."""
+
+    told: Environments | None
+    running: int = 0
+    idle: list[float] = field(default_factory=list)
+    tokens: float = 0.0
+    counted_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.tokens = float(self.told.burst) if self.told else 0.0
+
+    def grant(self, now: float) -> tuple[bool, bool, float]:
+        """Whether there is an environment, whether cold, and when else tokens may give one."""
+        if self.told is None:
+            return True, False, INF
+        filled = self.tokens + self.told.scaling_rate * (now - self.counted_at) if now > self.counted_at else self.tokens
+        self.tokens, self.counted_at = min(self.told.burst, filled), now
+        self.idle = [since for since in self.idle if since + self.told.keep_alive >= now]
+        if self.idle:
+            self.idle.pop()
+            return True, False, INF
+        if self.told.concurrency is not None and self.running >= self.told.concurrency:
+            return False, False, INF
+        if self.tokens >= 1:
+            self.tokens -= 1
+            return True, True, INF
+        return False, False, now + (1 - self.tokens) / self.told.scaling_rate
 
 
 def run_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.Generator) -> list[Served]:
-    """(dispatch time, response time, members, whether by the function, whether cold) of every batch, in order of dispatch."""
-    schedule, overflow = deployment.schedule, deployment.overflow
-    environments = deployment.function_environments or Environments(burst=10**9)
+    """(dispatch time, response time, members, place of the table, whether cold) of every batch, in order of dispatch."""
+    schedule, serving = deployment.schedule, deployment.serving
+    beside = [side.policy for side in deployment.beside]
+    platforms = [Platform(side.environments) for side in serving]
     servers = schedule.servers_in_force
     swaps = [*schedule.swap_times.tolist(), INF]
     arrivals = [*arrival_times.tolist(), INF]
-    table, swap, request = schedule.first, 0, 0
+    random = not all(side.service.deterministic for side in serving)
+    rule, swap, request, wake_at = schedule.first, 0, 0, INF
     waiting: list[int] = []
-    busy: list[tuple[float, bool]] = []
-    running: list[float] = []
-    idle: list[float] = []
-    tokens, counted_at, wake_at = float(environments.burst), 0.0, INF
+    ends: list[tuple[float, bool, int]] = []
     batches: list[Served] = []
-    while (now := min(arrivals[request], wake_at, swaps[swap], busy[0][0] if busy else INF, running[0] if running else INF)) < INF:
-        while busy and busy[0][0] <= now:
-            _, late = heapq.heappop(busy)
-            if deployment.adaptation is not None:
-                table = int((deployment.adaptation.down if late else deployment.adaptation.up)[table])
-        while running and running[0] <= now:
-            idle.append(heapq.heappop(running))
+    while (now := min(arrivals[request], wake_at, swaps[swap], ends[0][0] if ends else INF)) < INF:
+        while ends and ends[0][0] <= now:
+            ended, late, place = heapq.heappop(ends)
+            platforms[place].running -= 1
+            platforms[place].idle.append(ended)
+            if deployment.adaptation is not None and place == 0:
+                rule = int((deployment.adaptation.down if late else deployment.adaptation.up)[rule])
         while arrivals[request] <= now:
             waiting.append(request)
             request += 1
         while swaps[swap] <= now:
-            table = table if schedule.swap_to[swap] == KEEP else int(schedule.swap_to[swap])
+            rule = rule if schedule.swap_to[swap] == KEEP else int(schedule.swap_to[swap])
             swap += 1
-        wake_at = INF
+        wake_at, again_at = INF, INF
+        own = schedule.tables[rule]
+        passed_over = set[int]()
+        if servers is not None:
+            own = replace(own, servers=max(1, int(servers[swap])))
+            passed_over = {0} if servers[swap] == 0 else passed_over
         while waiting:
-            policy = schedule.tables[table]
-            oldest = arrivals[waiting[0]]
-            in_force = None if servers is None else int(servers[swap])
-            decision = decide(_with(policy, in_force), len(waiting), oldest, now, len(busy) if in_force != 0 else 1)
+            first, *others = [_busy(table) if place in passed_over else table for place, table in enumerate([own, *beside])]
+            in_flight = [1 if place in passed_over else platform.running for place, platform in enumerate(platforms)]
+            decision = decide(replace(first, beside=others), len(waiting), arrivals[waiting[0]], now, *in_flight)
             if decision.drop:
                 waiting.pop(0)
                 continue
-            elastic = servers is None
-            of_servers = INF if decision.wake_at is None else decision.wake_at
-            if overflow is not None and not decision.take:
-                second = decide(overflow.policy, len(waiting), oldest, now, 0)
-                wakes = [wake for wake in (decision.wake_at, second.wake_at) if wake is not None]
-                decision = second._replace(wake_at=min(wakes, default=None))
-                elastic = bool(second.take)
             if not decision.take:
-                wake_at = INF if decision.wake_at is None else decision.wake_at
+                wake_at = min(INF if decision.wake_at is None else decision.wake_at, again_at)
                 break
-            cold = False
-            if elastic:
-                tokens = (
-                    min(environments.burst, tokens + environments.scaling_rate * (now - counted_at)) if now > counted_at else tokens
-                )
-                counted_at = now
-                idle = [since for since in idle if since + environments.keep_alive >= now]
-                may_start = environments.concurrency is None or len(running) < environments.concurrency
-                if idle:
-                    idle.pop()
-                elif may_start and tokens >= 1:
-                    tokens -= 1
-                    cold = deployment.function_environments is not None
-                else:  # the next completion is an event anyway
-                    wake_at = min(of_servers, now + (1 - tokens) / environments.scaling_rate if may_start else INF)
-                    break
+            place = decision.table
+            granted, cold, tokens_at = platforms[place].grant(now)
+            if not granted:  # the next completion is an event anyway
+                passed_over.add(place)
+                again_at = min(again_at, tokens_at)
+                continue
             members, waiting = waiting[: decision.take], waiting[decision.take :]
-            service = overflow.service if overflow is not None and elastic else deployment.service
-            response = service.draw(len(members), rng) + (environments.init_duration if cold else 0.0)
-            batches.append((now, response, members, elastic, cold))
-            if elastic:
-                heapq.heappush(running, now + response)
-            else:
-                late = deployment.adaptation is not None and response > deployment.adaptation.latency
-                heapq.heappush(busy, (now + response, late))
+            level = rng.random() if random else 0.0
+            service, told = serving[place].service, platforms[place].told
+            row = len(members) - 1
+            response = float(np.interp(level, service.quantile_levels, service.seconds[row]) + service.overhead[row])
+            response += told.init_duration if cold and told else 0.0
+            batches.append((now, response, members, place, cold))
+            platforms[place].running += 1
+            late = deployment.adaptation is not None and place == 0 and response > deployment.adaptation.latency
+            heapq.heappush(ends, (now + response, late, place))
     return batches
 
 
-def _with(policy: Policy, servers: int | None) -> Policy:
-    return Policy(policy.hold, policy.take, None if servers is None else max(1, servers), policy.drop_after)
+def _busy(table: Policy) -> Policy:
+    """The table with one server, which is busy where one batch is in flight."""
+    return replace(table, servers=1)

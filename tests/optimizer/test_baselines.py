@@ -149,7 +149,7 @@ def test_the_function_serves_what_workers_cannot_serve_in_time() -> None:
     times = at_rates((300, 120), (1500, 30), (300, 60))
     one = offer(price=0.001)
     deployment = baselines.with_overflow(one, function(), SLO, times, Forecasting(period=10, lag=20), first_rate=300)
-    alone = replace(deployment, overflow=None)
+    alone = replace(deployment, beside=())
     run = ran(deployment, times)
     assert run.violation_ratio() < 0.01 < ran(alone, times).violation_ratio()
     assert 0 < run.by_function < 0.5

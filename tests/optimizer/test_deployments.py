@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sluice.batching import Policy
 from sluice.batching import policy as policies
 from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import MAX_BESIDE
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
@@ -19,9 +20,8 @@ from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation import chunks
 from sluice.optimizer.simulation.batch_means import estimate_mean, estimate_quantile, estimate_quantile_of_counts
 from sluice.optimizer.simulation.chunks import SampledArrivals, TraceArrivals
-from sluice.optimizer.simulation.deployment import Adaptation, Deployment, Environments, Overflow
+from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment, Environments
 from sluice.optimizer.simulation.event_loop import simulate
-from sluice.optimizer.simulation.queue_loop import COLD, FUNCTION
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
 from sluice.optimizer.simulation.streaming import simulate_deployments
@@ -49,7 +49,7 @@ def run_in_chunks(deployment: Deployment, times: Array, sizes: list[int]) -> lis
         progress = run.feed(times[start:end], last=end == len(times))
         for first, size, leaves, response, mark in zip(*progress.batches, strict=True):
             members = list(range(seen + first, seen + first + size))
-            batches.append((float(leaves), float(response), members, bool(mark & FUNCTION), bool(mark & COLD)))
+            batches.append((float(leaves), float(response), members, int(mark) // 2, bool(mark % 2)))
         seen += progress.n_left
         if end == len(times):
             break
@@ -97,31 +97,54 @@ def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
     servers = [data.draw(st.integers(0, 3)), *(count for *_, count in swaps)]
     schedule = Schedule(tables, np.cumsum([gap for gap, *_ in swaps]), [to for _, to, _ in swaps], data.draw(place), servers)
     second = data.draw(st.none() | strategies.policies())
-    overflow = None if second is None else Overflow(replace(second, servers=None, drop_after=None), service, environments)
+    beside = [] if second is None else [Beside(replace(second, servers=None, drop_after=None), service, environments)]
     adaptation = None
     if data.draw(st.booleans()):
         successors = st.lists(place, min_size=len(tables), max_size=len(tables))
         adaptation = Adaptation(data.draw(strategies.ticks) + 1 / 64, data.draw(successors), data.draw(successors))
-    deployment = Deployment(schedule, service, overflow=overflow, adaptation=adaptation)
+    deployment = Deployment(schedule, service, beside=beside, adaptation=adaptation)
     times = np.cumsum(gaps)
     assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(strategies.policies(), min_size=1, max_size=3), strategies.policies(), st.data(), gaps, service, splits)
-def test_a_function_beside_servers_gets_the_batches_that_a_batcher_gives_an_elastic_table_beside(
-    tables: list[Policy], second: Policy, data: st.DataObject, gaps: list[float], service: ServiceTimes, sizes: list[int]
+serving = st.tuples(strategies.policies(), st.none() | environments, service)
+
+
+@settings(max_examples=100, deadline=None)
+@given(strategies.policies(), st.lists(serving, min_size=1, max_size=MAX_BESIDE), st.none() | environments, gaps, service, splits)
+def test_tables_beside_one_another_serve_as_specified_each_with_its_own(
+    policy: Policy,
+    others: list[tuple[Policy, Environments | None, ServiceTimes]],
+    environments: Environments | None,
+    gaps: list[float],
+    service: ServiceTimes,
+    sizes: list[int],
 ) -> None:
-    tables = [replace(table, servers=data.draw(st.integers(1, 3))) for table in tables]
-    beside = replace(second, servers=None, drop_after=None)
-    swaps = data.draw(st.lists(st.tuples(strategies.ticks | st.just(0.0), st.integers(0, len(tables) - 1)), max_size=20))
-    schedule = Schedule(tables, np.cumsum([gap for gap, _ in swaps]), [to for _, to in swaps])
+    beside = [
+        Beside(replace(table, drop_after=None), service, environments if table.servers is None else None)
+        for table, environments, service in others
+    ]
+    deployment = Deployment(policy, service, environments if policy.servers is None else None, beside=beside)
     times = np.cumsum(gaps)
-    served = run_in_chunks(Deployment(schedule, service, overflow=Overflow(beside, service)), times, sizes)
+    assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(strategies.policies_with_tables_beside(), min_size=1, max_size=3), st.data(), gaps, service, splits)
+def test_tables_beside_one_another_release_the_batches_that_a_batcher_does(
+    tables: list[Policy], data: st.DataObject, gaps: list[float], service: ServiceTimes, sizes: list[int]
+) -> None:
+    beside, elastic = tables[0].beside, tables[0].servers is None
+    own = [replace(table, servers=None if elastic else data.draw(st.integers(1, 3)), beside=()) for table in tables]
+    swaps = data.draw(st.lists(st.tuples(strategies.ticks | st.just(0.0), st.integers(0, len(own) - 1)), max_size=20))
+    schedule = Schedule(own, np.cumsum([gap for gap, _ in swaps]), [to for _, to in swaps])
+    times = np.cumsum(gaps)
+    deployment = Deployment(schedule, service, beside=[Beside(table, service) for table in beside])
+    served = run_in_chunks(deployment, times, sizes)
     by_table: list[int] = []
-    expected = run_batcher(schedule, times, service, rng(), [beside], by_table)
+    expected = run_batcher(schedule, times, service, rng(), beside, by_table)
     assert [(leaves, response, members) for leaves, response, members, *_ in served] == expected
-    assert [int(by_function) for *_, by_function, _ in served] == by_table
+    assert [place for *_, place, _ in served] == by_table
 
 
 # --- what servers and environments do, by hand
@@ -150,13 +173,10 @@ def test_beyond_the_concurrency_batches_wait_and_beyond_the_burst_they_start_at_
 
 
 def test_the_function_serves_what_the_servers_leave_waiting_too_long() -> None:
-    overflow = Overflow(policies.size_or_timeout(8, 0.5), deterministic(*[0.1] * 8))
-    deployment = Deployment(policies.greedy(1), deterministic(10.0), overflow=overflow)
+    function = Beside(policies.size_or_timeout(8, 0.5), deterministic(*[0.1] * 8))
+    deployment = Deployment(policies.greedy(1), deterministic(10.0), beside=[function])
     batches = run_in_chunks(deployment, np.array([0.0, 1.0, 1.25]), [])
-    assert [(leaves, members, by_function) for leaves, _, members, by_function, _ in batches] == [
-        (0.0, [0], False),
-        (1.5, [1, 2], True),
-    ]
+    assert [(leaves, members, place) for leaves, _, members, place, _ in batches] == [(0.0, [0], 0), (1.5, [1, 2], 1)]
 
 
 def test_a_late_batch_halves_the_limit_and_one_in_time_adds_one() -> None:
@@ -246,11 +266,43 @@ def test_a_deployment_is_billed_for_its_batches_cold_starts_and_machines() -> No
     assert run.worker_seconds == pytest.approx(2 * 99.5)
     assert run.cost.per_request == pytest.approx(0.001 * 2 * 99.5 / 100 + 2 * 0.5 + 1)
     both = Deployment(
-        policies.greedy(1), deterministic(1.5), overflow=Overflow(policies.no_batching(), deterministic(0.5)), price_per_batch=1
+        policies.greedy(1), deterministic(1.5), beside=[Beside(policies.no_batching(), deterministic(0.5))], price_per_batch=1
     )
     run = simulate_deployments({"b": both}, TraceArrivals(times))["b"]
     assert run.by_function == pytest.approx(0.5) and run.cost.machines == pytest.approx(0.5)
     assert run.cost.compute == pytest.approx(0.5 * 0.5 * gb_second)
+
+
+def test_what_serves_each_table_is_counted_and_billed_apart() -> None:
+    """Three requests at once, every 10 s: one for the server, one for the function that may run one batch, one for the other."""
+    gb_second, fee = default_prices().gb_second("x86_64"), default_prices().function.request
+    few = Environments(init_duration=0.25, keep_alive=1.0, concurrency=1)
+    beside = [
+        Beside(policies.no_batching(), deterministic(0.5), few, function="few"),
+        Beside(policies.no_batching(), replace(deterministic(2.0), memory_mb=2048), function="many"),
+    ]
+    workers = Deployment(policies.greedy(1), deterministic(4.0), function="worker", beside=beside, price_per_worker_hour=3600)
+    times = np.repeat(np.arange(100) * 10.0, 3)
+    run = simulate_deployments({"all": workers}, TraceArrivals(times))["all"]
+    by_name = {side.serving.function: side for side in run.serving}
+    assert [(side.batches, side.requests, side.share) for side in run.serving] == [(100, 100, pytest.approx(1 / 3))] * 3
+    assert [by_name[name].cold_starts for name in ("worker", "few", "many")] == [0, 100, 0]
+    assert [side.billed_duration for side in run.serving] == pytest.approx([400.0, 75.0, 200.0])
+    assert by_name["few"].cost.per_request == pytest.approx((0.75 * gb_second + fee) / 3)
+    assert by_name["many"].cost.per_request == pytest.approx((2 * 2.0 * gb_second + fee) / 3)
+    assert by_name["worker"].cost.per_request == pytest.approx(994 / 300)
+    assert by_name["worker"].utilisation == run.utilisation == pytest.approx(400 / 994)
+    assert run.cost.per_request == pytest.approx(sum(side.cost.per_request for side in run.serving))
+    assert run.by_function == pytest.approx(2 / 3) and run.cold_starts == 100
+    assert run.cost.fixed_terms == dict(default_prices().fixed_terms())
+
+
+def test_a_batch_leaves_by_the_next_table_while_a_function_has_no_environment() -> None:
+    one = Environments(concurrency=1)
+    beside = [Beside(policies.no_batching(), deterministic(0.25)), Beside(policies.no_batching(), deterministic(9.0))]
+    deployment = Deployment(policies.no_batching(), deterministic(1.0), one, beside=beside)
+    batches = run_in_chunks(deployment, np.array([0.0, 0.5, 2.0]), [])
+    assert [(leaves, place) for leaves, _, _, place, _ in batches] == [(0.0, 0), (0.5, 1), (2.0, 0)]
 
 
 def test_energy_is_that_of_the_batches() -> None:
@@ -336,12 +388,18 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
         Deployment(policies.greedy(2), one)
     with pytest.raises(InvalidInput, match="environments: .* none, as servers serve the table"):
         Deployment(policies.greedy(1), one, Environments())
-    with pytest.raises(InvalidInput, match="overflow: 'given' .* none, as a function serves the table"):
-        Deployment(policies.no_batching(), one, overflow=Overflow(policies.no_batching(), one))
-    with pytest.raises(InvalidInput, match=r"overflow.policy.servers: 1 .* none: a function serves it"):
-        Overflow(policies.greedy(1), one)
-    with pytest.raises(InvalidInput, match=r"overflow.policy.drop_after: 1.0 .* none: the servers' table drops"):
-        Overflow(replace(policies.no_batching(), drop_after=1.0), one)
+    with pytest.raises(InvalidInput, match="adaptation: 'given' .* none, as a function serves the table"):
+        Deployment(policies.no_batching(), one, adaptation=Adaptation(1.0, [0], [0]))
+    with pytest.raises(InvalidInput, match="environments: .* none, as servers serve the table"):
+        Beside(policies.greedy(1), one, Environments())
+    with pytest.raises(InvalidInput, match=r"beside.policy.drop_after: 1.0 .* none: the table that it is beside drops"):
+        Beside(replace(policies.no_batching(), drop_after=1.0), one)
+    with pytest.raises(InvalidInput, match="beside.policy: 'a schedule' .* one table"):
+        Beside(Schedule.of(policies.no_batching()), one)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"tables\[0\].beside: 1 .* no tables: a deployment has those beside"):
+        Beside(replace(policies.no_batching(), beside=[policies.no_batching()]), one)
+    with pytest.raises(InvalidInput, match="beside: 8 .* at most 7 tables"):
+        Deployment(policies.no_batching(), one, beside=[Beside(policies.no_batching(), one)] * 8)
     with pytest.raises(InvalidInput, match=r"adaptation.up: \(2,\) .* a table for each of the 1"):
         Deployment(policies.greedy(1), one, adaptation=Adaptation(1.0, [0, 0], [0]))
     with pytest.raises(InvalidInput, match=r"adaptation.down: \[1\] .* integers from 0 to 0"):

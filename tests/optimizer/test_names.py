@@ -54,7 +54,7 @@ def test_a_plan_runs_on_what_its_table_names() -> None:
     with pytest.raises(InvalidInput, match="p: routes: 1 is not allowed; allowed: none: a plan of one queue"):
         written(routed, situation(), "p")
     overflow = structs.replace(held, beside=[Beside("g", elastic.policy)], digest="")
-    assert named_deployments(["p"], situation(), {"p": overflow})[0]["p"].overflow is not None
+    assert named_deployments(["p"], situation(), {"p": overflow})[0]["p"].beside
 
 
 def test_a_trace_is_cut_where_it_is_told_and_planned_by_its_first_part() -> None:

@@ -38,7 +38,7 @@ from sluice.optimizer.recommend.question import LAMBDA
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 from sluice.optimizer.report import wording
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation import Function, Overflow
+from sluice.optimizer.simulation import Beside, Function
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.streaming import simulate_deployments
 
@@ -66,15 +66,15 @@ def asked(arrivals: ArrivalProcess, *offers: WorkerOffer, slo: Slo = SLO, profil
     return Question(arrivals, profile, slo, offers=offers, limits=Limits((1769,)))
 
 
-def overflow(question: Question, offer: WorkerOffer, policy: policies.Policy, size: int) -> Overflow:
+def overflow(question: Question, offer: WorkerOffer, policy: policies.Policy, size: int) -> Beside:
     service = question.services[0]
     table = last_moment_beside(service, offer.service, question.promised, size, policy.max_batch_size)
-    return Overflow(table, service, question.environments_at(1769))
+    return Beside(table, service, question.environments_at(1769))
 
 
 def cost_of(question: Question, policy: policies.Policy, size: int, times: Array, offer: WorkerOffer = CORES) -> float:
     beside = overflow(question, offer, policy, size)
-    run = simulate_deployment(offer.under(policy, overflow=beside), times, np.random.default_rng(8))
+    run = simulate_deployment(offer.under(policy, beside=[beside]), times, np.random.default_rng(8))
     rate = question.arrivals.arrival_rate
     return overflow_cost(run, offer, policy, beside, rate, question.billing).in_all(rate)
 
@@ -123,7 +123,7 @@ def test_nobody_is_late_whatever_the_arrivals_do(gaps: list[float], data: st.Dat
     question = asked(poisson(20), CORES)
     policy = data.draw(st.sampled_from(WorkerTrials(poisson(20), CORES, (SLO,), 0.95, 0).candidates(data.draw(st.integers(1, 3)))))
     beside = overflow(question, CORES, policy, data.draw(st.sampled_from([1, 2, 4])))
-    run = simulate_deployment(CORES.under(policy, overflow=beside), times, np.random.default_rng(0))
+    run = simulate_deployment(CORES.under(policy, beside=[beside]), times, np.random.default_rng(0))
     assert run.answered.all() and run.latency.max() <= SLO.latency
 
 

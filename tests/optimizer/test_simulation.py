@@ -187,7 +187,7 @@ def test_a_schedule_that_is_none_names_why(
         (policies.no_batching(), [1], r"servers: \[1\] .* none, as the tables are elastic"),
         (policies.greedy(2), [1, 2], "servers: 2 .* 1 numbers: at first, after each swap"),
         (policies.greedy(2), [-1], r"servers\[0\]: -1 .* integer >= 0"),
-        (replace(policies.greedy(2), beside=[policies.greedy(2)]), [1], r"tables\[0\].beside: 1 .* a deployment's overflow"),
+        (replace(policies.greedy(2), beside=[policies.greedy(2)]), [1], r"tables\[0\].beside: 1 .* a deployment has those beside"),
     ],
 )
 def test_servers_that_cannot_be_are_refused(table: Policy, servers: list[int], message: str) -> None:

@@ -20,7 +20,7 @@ from sluice.optimizer.server.latency import server_latency
 from sluice.optimizer.service import law as service_law
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.chunks import SampledArrivals
-from sluice.optimizer.simulation.deployment import Deployment, Environments, Overflow
+from sluice.optimizer.simulation.deployment import Beside, Deployment, Environments
 from sluice.optimizer.simulation.statistics import RunStatistics
 from sluice.optimizer.simulation.streaming import simulate_deployments
 
@@ -246,8 +246,8 @@ def test_what_overflows_to_the_function_is_what_erlangs_loss_formula_loses() -> 
     """M/G/c/c loses the same whatever the law of the service; what is lost goes to the function."""
     servers, offered, at_server, at_function = 5, 4.0, 0.01, 0.05
     blocked = erlang_b(offered, servers)
-    overflow = Overflow(policies.no_batching(), constant(at_function))
-    deployment = Deployment(policies.greedy(1, servers), constant(at_server), overflow=overflow)
+    function = Beside(policies.no_batching(), constant(at_function))
+    deployment = Deployment(policies.greedy(1, servers), constant(at_server), beside=[function])
     runs = replications(deployment, poisson(offered / at_server))
     assert_near([run.by_function for run in runs], blocked)
     assert_near([run.mean_latency.value for run in runs], at_server + blocked * (at_function - at_server))
