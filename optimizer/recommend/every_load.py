@@ -1,12 +1,13 @@
 """A plan for every load: all rows that the promise admits, and the size of a batch chooses its function (docs/model.md, 3.4).
 
-Its cost is exact for the arrivals and for every multiple of their rate. Its promise rests on no fit: each row keeps it. Its
-latencies are simulated, and the cost at each load once more.
+Its cost is exact for the arrivals and for every multiple of their rate, but for cold starts, which are estimated. Its promise rests
+on no fit: each row keeps it where no environment has to start. Its latencies are simulated, and the cost at each load once more,
+with cold starts as the platform has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,12 +21,13 @@ from sluice.optimizer.billing.cost import BatchCost, mixed_cost
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBySize
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.simulated_setting import surely_keeps
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.service.composed import composed
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
+from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.event_loop import SimulationResult, simulate
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 from sluice.optimizer.simulation.function import Function
 
 N_SIMULATED = 1 << 17  # requests at each load
@@ -51,6 +53,12 @@ class FunctionOfSizes:
             found.append((first, n))
         return found
 
+    @property
+    def said(self) -> str:
+        """The sizes, in words: ``3 to 31``, ``1 and 32``, ``1, 3 to 31 and 40``."""
+        stretches = [str(first) if first == last else f"{first} to {last}" for first, last in self.stretches]
+        return stretches[0] if len(stretches) == 1 else f"{', '.join(stretches[:-1])} and {stretches[-1]}"
+
 
 @dataclass(frozen=True)
 class AtLoad:
@@ -65,7 +73,8 @@ class AtLoad:
     simulated_cost : float
         USD, of the plan in a run.
     late : tuple of Estimate
-        Share of the requests of the run beyond each SLO.
+        Share of the requests of the run beyond each SLO: those whose environment had to start, and those that random service times
+        made late.
     cold_starts : float
         Predicted share of the batches.
     """
@@ -146,11 +155,6 @@ class EveryLoad:
         """The largest."""
         return len(self.assignment)
 
-    @cached_property
-    def service(self) -> ServiceTimes:
-        """Service times by the size of the batch."""
-        return composed(self._question.services, self.assignment)
-
     @property
     def cost(self) -> BatchCost:
         """At the rate of the arrivals."""
@@ -168,8 +172,8 @@ class EveryLoad:
 
     @property
     def for_any_arrivals(self) -> bool:
-        """Every row keeps the promise."""
-        return True
+        """Every row keeps the promise, which is in time where no environment has to start."""
+        return all(side.environments is None or side.environments.starts_at_once for side in self._deployment.serving)
 
     @property
     def rests_on_fit(self) -> bool:
@@ -179,7 +183,7 @@ class EveryLoad:
     @property
     def runs_on(self) -> str:
         """The memory sizes, that of the smallest batches first."""
-        return ", ".join(str(of.service.memory_mb) for of in self._by_size) + " MB"
+        return ", ".join(str(of.service.memory_mb) for of in self.by_size) + " MB"
 
     @property
     def leaves(self) -> str:
@@ -194,7 +198,7 @@ class EveryLoad:
         held = f"Hold requests until {self.batch_size} are there or waiting for one more would make the oldest late"
         if len(self.functions) == 1:
             return f"{held}, and run the function with {self.memory_mb} MB, which is best for all sizes."
-        served = "; ".join(f"{said_sizes(of)} with {of.service.memory_mb} MB" for of in self._by_size)
+        served = "; ".join(f"{of.said} with {of.service.memory_mb} MB" for of in self.by_size)
         return f"{held}, and let the size of the batch choose the function: {served}."
 
     @cached_property
@@ -202,14 +206,15 @@ class EveryLoad:
         """From the slowest to the fastest arrivals."""
         question, found = self._question, []
         for factor, least in zip(self.sizes.factors.tolist(), self.sizes.least.tolist(), strict=True):
-            predicted, run = _At(self.sizes, self.assignment, factor), self.run_at(factor)
+            predicted = _At.predicted(self.sizes, self.assignment, factor)
+            run = self._run if factor == 1 else self.run_at(factor)
             found.append(
                 AtLoad(
                     factor,
                     question.arrivals.arrival_rate * factor,
                     predicted.cost.per_request,
                     least,
-                    predicted.seen(run).cost.per_request,
+                    self.cost_in(run),
                     tuple(run.estimate_violations(slo.latency, CONFIDENCE) for slo in question.slos),
                     predicted.mean_batch_size,
                     predicted.cold_share,
@@ -224,36 +229,56 @@ class EveryLoad:
 
     def cost_at(self, factor: float) -> BatchCost:
         """When requests come ``factor`` times as fast."""
-        return _At(self.sizes, self.assignment, factor).cost
+        return _At.predicted(self.sizes, self.assignment, factor).cost
 
     def run_at(self, factor: float) -> SimulationResult:
-        """The same simulated, warm: ``N_SIMULATED`` requests."""
-        return simulate(self.whole, np.cumsum(self._gaps) / factor, self.service, np.random.default_rng([self.seed, 1]))
+        """The same simulated: ``N_SIMULATED`` requests."""
+        return simulate_deployment(self._deployment, np.cumsum(self._gaps) / factor, np.random.default_rng([self.seed, 1]))
+
+    def cost_in(self, run: SimulationResult) -> float:
+        """USD per request of a run, less its first block, in which every environment is new."""
+        return _At.seen(self.sizes, self.assignment, run).cost.per_request
 
     def percentile(self, percentile: float) -> Estimate:
-        """As simulated, s; no request takes longer than the last moment and the slowest service of its batch."""
+        """As simulated, s; nothing beyond what the rows allow is expected where nothing beyond it was seen."""
         value, low, high = estimate_quantile(self._latency, quantile_of(percentile), CONFIDENCE)
-        return Estimate(value, low, min(high, self._longest))
+        longest = self._longest
+        return Estimate(value, low, min(high, longest) if self._latency.max() <= longest else high)
 
     def keeps(self, slos: Sequence[Slo]) -> bool:
-        """Whether each is as lenient as one that every row keeps."""
-        kept = self._question.promised
-        return all(any(k.latency <= slo.latency and k.percentile >= slo.percentile for k in kept) for slo in slos)
+        """Whether each is as lenient as one that every row keeps, and cold starts do not surely make more late than it allows."""
+        promised, run = self._question.promised, self._run
+        late = [surely_keeps(run.estimate_violations(slo.latency, CONFIDENCE), slo) for slo in slos]
+        rows = [any(k.latency <= slo.latency and k.percentile >= slo.percentile for k in promised) for slo in slos]
+        return all(rows) and False not in late
 
     def deployment(self, function: Function) -> Deployment:
-        """All rows before the functions as one, warm."""
-        return Deployment(self.whole, self.service, billing=function.billing)
+        """The functions beside one another, each with its table."""
+        first, *others = (function.at(of.service.memory_mb) for of in self.functions)
+        beside = [at.beside(of.policy) for at, of in zip(others, self.functions[1:], strict=True)]
+        return replace(first.under(self.policy), beside=beside)
 
     @property
     def _question(self) -> Question:
         return self.sizes.question
 
     @cached_property
+    def _deployment(self) -> Deployment:
+        question = self._question
+        most = question.limits.max_batch_size
+        return self.deployment(Function(question.profile, self.memory_mb, question.billing, question.environments, most))
+
+    @cached_property
+    def _run(self) -> SimulationResult:
+        return self.run_at(1.0)
+
+    @cached_property
     def _here(self) -> _At:
-        return _At(self.sizes, self.assignment, 1.0)
+        return _At.predicted(self.sizes, self.assignment, 1.0)
 
     @property
-    def _by_size(self) -> list[FunctionOfSizes]:
+    def by_size(self) -> list[FunctionOfSizes]:
+        """The functions, that of the smallest batches first."""
         return sorted(self.functions, key=lambda of: of.stretches[0])
 
     @cached_property
@@ -263,34 +288,38 @@ class EveryLoad:
     @cached_property
     def _latency(self) -> Array:
         """Of the run at the rate of the arrivals, without the rounding that would tell apart who leaves at the same age."""
-        return np.asarray(np.round(self.run_at(1.0).latency, 9))
+        return np.asarray(np.round(self._run.latency, 9))
 
     @property
     def _longest(self) -> float:
-        """Seconds that no request takes longer than: its batch leaves at the end of its hold, or of the one before."""
+        """Seconds that no request takes longer than, but for cold starts: its batch leaves by its hold, or by the one before."""
+        service = composed(self._question.services, self.assignment)
         hold = np.array(self.whole.hold[1:])
         before = np.concatenate([[0.0], hold[:-1]])
-        return float((np.maximum(hold, before) + self.service.response[:, -1]).max())
-
-
-def said_sizes(of: FunctionOfSizes) -> str:
-    """``1 and 2``, ``3 to 31``, ``1, 3 to 31 and 32``."""
-    said = [str(first) if first == last else f"{first} to {last}" for first, last in of.stretches]
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+        return float((np.maximum(hold, before) + service.response[:, -1]).max())
 
 
 class _At:
-    """An assignment at a multiple of the rate: batch sizes, predicted or seen, with the bill and the cold starts that follow."""
+    """An assignment with the batch sizes that it comes to, (max_batch_size,), and the share of each function's that start cold."""
 
-    def __init__(self, sizes: FunctionsBySize, assignment: Assignment, factor: float, pmf: Array | None = None) -> None:
-        self.sizes, self.assignment, self.factor = sizes, assignment, factor
-        self.pmf = sizes.batch_size_pmf(assignment, factor) if pmf is None else pmf
-        self.cold_starts = sizes.cold_starts(self.pmf, assignment, factor)
+    def __init__(self, sizes: FunctionsBySize, assignment: Assignment, pmf: Array, cold_starts: Mapping[int, float]) -> None:
+        self.sizes, self.assignment, self.pmf, self.cold_starts = sizes, assignment, pmf, cold_starts
 
-    def seen(self, run: SimulationResult) -> _At:
-        """The same with the batch sizes of a run."""
-        counts = np.bincount(run.batch_sizes, minlength=len(self.assignment) + 1)[1:]
-        return _At(self.sizes, self.assignment, self.factor, counts / run.n_batches)
+    @classmethod
+    def predicted(cls, sizes: FunctionsBySize, assignment: Assignment, factor: float) -> _At:
+        """At a multiple of the rate."""
+        pmf = sizes.batch_size_pmf(assignment, factor)
+        return cls(sizes, assignment, pmf, sizes.cold_starts(pmf, assignment, factor))
+
+    @classmethod
+    def seen(cls, sizes: FunctionsBySize, assignment: Assignment, run: SimulationResult) -> _At:
+        """In a run, less its first block, in which every environment is new."""
+        n = len(run.arrival_times)
+        counted = run.first_of_batch >= n - BLOCKS * (n // (BLOCKS + 1))
+        batches, cold = run.batch_sizes[counted], run.cold[counted]
+        served_by = np.array(assignment)[batches - 1]
+        shares = {j: float(cold[served_by == j].mean()) for j in np.unique(served_by).tolist()}
+        return cls(sizes, assignment, np.bincount(batches, minlength=len(assignment) + 1)[1:] / len(batches), shares)
 
     @property
     def mean_batch_size(self) -> float:

@@ -65,7 +65,7 @@ class FunctionsBySize:
         jumps = float(-question.arrivals.D0.diagonal().min()) * float(self.left.max())
         self._fullest = max(1.0, MOST_JUMPS / jumps) if jumps > 0 else np.inf
         self.objective = cache(self._objective)
-        self.least = np.array([self.least_at(factor) for factor in self.factors])
+        self.least = np.array([self.cheapest_table(factor)[1] for factor in self.factors])
 
     def best(self) -> Assignment:
         """The assignment of least objective; where one name stands for every memory size, of one function."""
@@ -83,16 +83,16 @@ class FunctionsBySize:
         """USD per request, with cold starts, at this multiple of the arrival rate."""
         return self._usd(self.batch_size_pmf(assignment, factor), assignment, factor)
 
-    def least_at(self, factor: float) -> float:
-        """USD per request of the cheapest table at a load, over functions and largest batches."""
+    def cheapest_table(self, factor: float) -> tuple[Assignment, float]:
+        """The cheapest table at a load, over functions and largest batches, and its USD per request."""
         found = []
         for j in self._in_time:
             alone: Assignment = (j,) * int((self.left[j] >= 0).sum())
             by_largest = self._law.by_largest(self.holds(alone), min(factor, self._fullest))
             usd = by_largest @ self.cost[j, : len(alone)] / (by_largest @ np.arange(1, len(alone) + 1))
-            b = int(np.argmin(usd)) + 1
-            found.append(self._usd(by_largest[b - 1, :b], alone[:b], factor))
-        return min(found)
+            b = int(np.argmax(usd <= usd.min() * (1 + _SAME))) + 1
+            found.append((alone[:b], self._usd(by_largest[b - 1, :b], alone[:b], factor)))
+        return min(found, key=lambda table: table[1])
 
     def batch_size_pmf(self, assignment: Assignment, factor: float) -> Array:
         """Batch sizes at this multiple of the arrival rate, (max_batch_size,)."""

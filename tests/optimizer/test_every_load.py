@@ -3,6 +3,7 @@
 import itertools
 from functools import cache
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -51,15 +52,25 @@ def test_one_plan_is_within_two_per_cent_of_the_cheapest_table_at_every_rate_and
     plan = plan_for(5.0, latency)
     for rate in (0.5, 5.0, 50.0, 300.0):
         factor = rate / 5.0
-        assert plan.sizes.usd(plan.assignment, factor) <= 1.02 * plan.sizes.least_at(factor)
+        assert plan.sizes.usd(plan.assignment, factor) <= 1.02 * plan.sizes.cheapest_table(factor)[1]
         run = plan.run_at(factor)
-        assert (run.latency <= latency).all() and run.answered.all()
+        in_time = (run.latency <= latency) | run.cold[run.batch_of]
+        assert run.answered.all() and in_time.all() and run.estimate_violations(latency).high < 0.01
 
 
 def test_the_cost_at_each_load_is_met_by_simulation() -> None:
-    for at in answer().every_load.loads:  # type: ignore[union-attr]
+    warm = Question(poisson(5), msgspec.structs.replace(perceptron(), init={}), (Slo(0.1, 95),))
+    for at in choose_every_load(FunctionSettings(warm), (0.1, 1000.0)).loads:
         assert at.simulated_cost == pytest.approx(at.cost_per_request, rel=0.006)  # four standard errors of a run
-        assert all(share.value == 0 for share in at.late)
+        assert at.late[0].value == 0
+
+
+def test_cold_starts_are_rather_estimated_too_many_than_too_few() -> None:
+    plan = answer().every_load
+    assert plan is not None
+    for at in plan.loads:
+        assert at.simulated_cost <= at.cost_per_request * 1.006
+        assert at.late[0].value <= at.cold_starts + 0.001  # the environments that the first batches start
 
 
 def test_it_stands_for_the_function_and_its_plan_has_each_function_beside_the_first() -> None:
@@ -107,12 +118,14 @@ def test_what_it_says() -> None:
         "Hold requests until 32 are there or waiting for one more would make the oldest late, and let the size of the batch choose "
         "the function: 1 and 32 with 885 MB; 2 to 31 with 1769 MB."
     )
-    assert wording.kept(answer()).startswith("95 % within 100 ms: kept for any arrivals one by one, by simulation p95 100 ms")
+    assert wording.kept(answer()).startswith("95 % within 100 ms: kept, by simulation p95 100 ms")
     assert wording.every_load(plan).startswith("From 0.5 to 5000 requests/s the plan costs at most 0.69 % more than the cheapest")
     assert "times less than no batching" in wording.saving(answer()) and "earned from" in wording.break_even(answer())
     alone = plan_for(0.5, 0.5)
-    assert len(alone.functions) == 1 and alone.beside == [] and alone.instruction.endswith(
-        "and run the function with 885 MB, which is best for all sizes."
+    assert (
+        len(alone.functions) == 1
+        and alone.beside == []
+        and alone.instruction.endswith("and run the function with 885 MB, which is best for all sizes.")
     )
 
 
@@ -151,7 +164,8 @@ def test_service_times_composed_are_those_of_the_function_of_each_size() -> None
 def test_it_can_be_run_as_a_deployment() -> None:
     plan = plan_for()
     deployment = plan.deployment(Function(perceptron(), CORE))
-    assert deployment.schedule.max_batch_size == 32 and deployment.service.max_batch_size == 32
+    assert [side.function for side in deployment.serving] == ["perceptron-885:live", "perceptron-1769:live"]
+    assert deployment.max_batch_size == 32 and not plan.for_any_arrivals
 
 
 def test_a_budget_below_it_is_infeasible_and_tells_what_it_costs() -> None:

@@ -40,10 +40,10 @@ def sizes_of(
     arrivals: ArrivalProcess | float = 10.0,
     latency: float = 0.1,
     loads: tuple[float, float] = (0.1, 100.0),
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
 ) -> FunctionsBySize:
     process = arrivals if isinstance(arrivals, ArrivalProcess) else poisson(arrivals)
-    return FunctionsBySize(FunctionSettings(Question(process, of, (Slo(latency, 95),), limits=limits)), loads)
+    return FunctionsBySize(FunctionSettings(Question(process, of, (Slo(latency, 95),), limits=limits or Limits())), loads)
 
 
 @cache
@@ -59,11 +59,7 @@ assignments = st.lists(st.sampled_from((0, 1, 2)), min_size=1, max_size=6).map(t
 def test_the_search_finds_the_best_of_all_assignments(arrivals: ArrivalProcess, laws: tuple[tuple[float, float], ...]) -> None:
     search = sizes_of(profile(laws, 5), arrivals, 0.08, (0.1, 100.0))
     found = search.best()
-    allowed = [
-        of
-        for of in itertools.product(range(3), repeat=len(found))
-        if all(search.left[j, n] >= 0 for n, j in enumerate(of))
-    ]
+    allowed = [of for of in itertools.product(range(3), repeat=len(found)) if all(search.left[j, n] >= 0 for n, j in enumerate(of))]
     assert search.objective(found) == pytest.approx(min(map(search.objective, allowed)), abs=1e-4)
 
 
