@@ -24,7 +24,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
 from sluice.optimizer.compiled import compiled
 
-_MOST_JUMPS = 32.0  # of the uniformized chain at a time, far from where the weight of no jump underflows
+_MOST_JUMPS = 256.0  # of the uniformized chain at a time, far from where the weight of no jump underflows
 _NO_WEIGHT = 1e-18
 _GONE = 1e-15  # probability that a batch is still held, below which its time to leave says nothing
 
@@ -128,34 +128,35 @@ def _follow(
     largest, n = held.shape
     weight, m = math.exp(-jumps), 0
     more = 1.0 - weight
-    after[:] = weight * held
-    passed[:] = more * held
-    first, last = 0, largest - 1
-    while last > 0 and held[last].max() < _NO_WEIGHT:
-        last -= 1
-    while more > _NO_WEIGHT and not (m > jumps and weight < _NO_WEIGHT):
+    first, last = largest, 0
+    for k in range(largest):
+        for i in range(n):
+            after[k, i], passed[k, i] = weight * held[k, i], more * held[k, i]
+            if held[k, i] > _NO_WEIGHT:
+                first, last = min(first, k), k
+    now, then = held, there
+    while first < largest and more > _NO_WEIGHT and not (m > jumps and weight < _NO_WEIGHT):
         m += 1
         weight *= jumps / m
         more = max(0.0, more - weight)
-        while first < last and held[first].max() < _NO_WEIGHT:
-            held[first] = 0.0
-            first += 1
-        if last + 1 < largest and open_at[last] and open_at[last + 1]:
-            last += 1
-        there[first : last + 1] = 0.0
-        for k in range(first, last + 1):
-            onwards = k + 1 < largest and open_at[k + 1]
-            for i in range(n):
-                here = held[k, i]
-                if here > 0.0:
-                    for j in range(n):
-                        there[k, j] += here * hidden[i, j]
-                    if onwards:
-                        for j in range(n):
-                            there[k + 1, j] += here * arriving[i, j]
-        for k in range(first, last + 1):
+        lowest, highest = largest, 0
+        for k in range(first, min(last + 2, largest)):
+            if not open_at[k]:
+                then[k] = 0.0
+                continue
+            come = k > first and open_at[k - 1]
             for j in range(n):
-                held[k, j] = there[k, j]
-                after[k, j] += weight * there[k, j]
-                passed[k, j] += more * there[k, j]
+                there_now = 0.0
+                for i in range(n):
+                    if k <= last:
+                        there_now += now[k, i] * hidden[i, j]
+                    if come:
+                        there_now += now[k - 1, i] * arriving[i, j]
+                then[k, j] = there_now
+                after[k, j] += weight * there_now
+                passed[k, j] += more * there_now
+                if there_now > _NO_WEIGHT:
+                    lowest, highest = min(lowest, k), k
+        now, then = then, now
+        first, last = lowest, highest
     held[:] = after

@@ -77,7 +77,9 @@ class FunctionsBySize:
 
     def relative(self, assignment: Assignment) -> Array:
         """Cost at each load over the least there, (n_factors,)."""
-        return np.asarray([self.usd(assignment, factor) for factor in self.factors] / self.least)
+        at = {factor: self.batch_size_pmf(assignment, factor) for factor in set(map(self._filling, self.factors))}
+        usd = [self._usd(at[self._filling(factor)], assignment, factor) for factor in self.factors]
+        return np.asarray(usd / self.least)
 
     def usd(self, assignment: Assignment, factor: float) -> float:
         """USD per request, with cold starts, at this multiple of the arrival rate."""
@@ -88,7 +90,7 @@ class FunctionsBySize:
         found = []
         for j in self._in_time:
             alone: Assignment = (j,) * int((self.left[j] >= 0).sum())
-            by_largest = self._law.by_largest(self.holds(alone), min(factor, self._fullest))
+            by_largest = self._law.by_largest(self.holds(alone), self._filling(factor))
             usd = by_largest @ self.cost[j, : len(alone)] / (by_largest @ np.arange(1, len(alone) + 1))
             b = int(np.argmax(usd <= usd.min() * (1 + _SAME))) + 1
             found.append((alone[:b], self._usd(by_largest[b - 1, :b], alone[:b], factor)))
@@ -96,8 +98,7 @@ class FunctionsBySize:
 
     def batch_size_pmf(self, assignment: Assignment, factor: float) -> Array:
         """Batch sizes at this multiple of the arrival rate, (max_batch_size,)."""
-        holds = self.holds(assignment)
-        return np.asarray(self._law.batch_size_pmf(holds, min(factor, self._fullest)))
+        return self._law.batch_size_pmf(self.holds(assignment), self._filling(factor))
 
     def holds(self, assignment: Assignment) -> Array:
         """Seconds that 1, 2, ... wait for one more, (max_batch_size - 1,)."""
@@ -137,6 +138,10 @@ class FunctionsBySize:
             hold[largest], take[largest] = 0.0, sizes[-1]
             found.append((j, Policy(hold, take, kind=KIND, parameters=self._parameters(sizes[-1]))))
         return found
+
+    def _filling(self, factor: float) -> float:
+        """The multiple of the rate at which batches are taken to fill as at this one."""
+        return min(float(factor), self._fullest)
 
     def _parameters(self, largest: int) -> dict[str, float | int | str]:
         return {"slo": min(slo.latency for slo in self.question.promised), "max_batch_size": largest}
