@@ -14,7 +14,7 @@ sizes to another function, then moves the ends of stretches, until nothing is be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 
@@ -22,6 +22,8 @@ import numpy as np
 
 from sluice.batching.policy import MAX_BESIDE, Policy
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cold_starts import SHORTEST, cold_start_probability
 from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.function.any_holds import AnyHolds
@@ -48,11 +50,14 @@ class FunctionsBySize:
     ----------
     loads : tuple of float
         The least and the largest multiple of the arrival rate.
+    arrivals : ArrivalProcess, optional
+        At whose cost they are compared; by default the question's.
     """
 
-    def __init__(self, settings: FunctionSettings, loads: tuple[float, float]) -> None:
+    def __init__(self, settings: FunctionSettings, loads: tuple[float, float], arrivals: ArrivalProcess | None = None) -> None:
         question, services = settings.question, settings.services
-        self.settings, self.question, self.factors = settings, question, _factors(*loads)
+        self.settings, self.question, self.loads, self.factors = settings, question, loads, _factors(*loads)
+        self.arrivals = arrivals or question.arrivals
         shape = (len(services), max(service.max_batch_size for service in services))
         self.cost, self.left, self._busy = np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros(shape)
         for j, service in enumerate(services):
@@ -61,8 +66,8 @@ class FunctionsBySize:
             self.left[j, : len(spare)] = np.where(spare >= 0, np.minimum(spare, question.longest_timeout), -np.inf)
             self._busy[j, : len(spare)] = service.mean_response
         self._cold_start = [settings.cold_start(service) for service in services]
-        self._law = AnyHolds(question.arrivals)
-        jumps = float(-question.arrivals.D0.diagonal().min()) * float(self.left.max())
+        self._law = AnyHolds(self.arrivals)
+        jumps = float(-self.arrivals.D0.diagonal().min()) * float(self.left.max())
         self._fullest = max(1.0, MOST_JUMPS / jumps) if jumps > 0 else np.inf
         self.objective = cache(self._objective)
         self.least = np.array([self.cheapest_table(factor)[1] for factor in self.factors])
@@ -72,8 +77,15 @@ class FunctionsBySize:
         found = [self._alone(j) for j in self._in_time]
         names = {self.question.function_at(service.memory_mb) for service in self.question.services}
         if len(found) > 1 and len(names) == len(self.cost):
-            found.append(self._improved(min(map(self._filled, self._in_time), key=self.objective)))
+            found.append(self._searched())
         return min(found, key=self.objective)
+
+    def _searched(self) -> Assignment:
+        """The end of the search, for arrivals with phases from the best for Poisson arrivals on, whose cost is quickly known."""
+        if self.arrivals.n_phases == 1:
+            return self._improved(min(map(self._filled, self._in_time), key=self.objective), _stretches)
+        quickly = FunctionsBySize(self.settings, self.loads, poisson(self.arrivals.arrival_rate))
+        return self._improved(min([quickly.best(), *map(self._filled, self._in_time)], key=self.objective))
 
     def relative(self, assignment: Assignment) -> Array:
         """Cost at each load over the least there, (n_factors,)."""
@@ -174,13 +186,13 @@ class FunctionsBySize:
         cheapest = cost.argmin(axis=0)
         return tuple(j if self.left[j, n] >= 0 else int(cheapest[n]) for n in range(_cheapest_full(cost.min(axis=0))))
 
-    def _improved(self, assignment: Assignment) -> Assignment:
-        """The end of the search that begins here."""
+    def _improved(self, assignment: Assignment, *wider: Callable[[Assignment], Iterator[tuple[int, int]]]) -> Assignment:
+        """The end of the search that begins here and gives stretches of sizes to other functions."""
         moved = True
         while moved:
             moved = False
-            for stretches in (_stretches(len(assignment)), _shifts(assignment)):
-                for first, last in stretches:
+            for stretches in (*wider, _shifts):
+                for first, last in stretches(assignment):
                     for j in self._of_use(first, last):
                         other = (*assignment[:first], *(j,) * (last - first), *assignment[last:])
                         if self._allowed(other) and self.objective(other) < self.objective(assignment) - _SAME:
@@ -214,8 +226,9 @@ def _cheapest_full(cost: Array) -> int:
     return int(np.argmax(each <= each.min() * (1 + _SAME))) + 1
 
 
-def _stretches(largest: int) -> Iterator[tuple[int, int]]:
+def _stretches(assignment: Assignment) -> Iterator[tuple[int, int]]:
     """From a size to another, of a grid: all up to 4, then two to a doubling, and those before the last."""
+    largest = len(assignment)
     ends = {n for power in range(largest.bit_length() + 1) for n in (1 << power, 3 << power)}
     grid = sorted({0, *(n for n in ends if n <= largest), max(largest - 1, 0), largest})
     return ((first, last) for i, first in enumerate(grid) for last in grid[i + 1 :])
