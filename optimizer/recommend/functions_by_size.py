@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
+from math import exp
 
 import numpy as np
 
@@ -118,15 +119,23 @@ class FunctionsBySize:
         return np.asarray(np.minimum(left[:-1], left[1:]))
 
     def cold_starts(self, pmf: Array, assignment: Assignment, factor: float) -> dict[int, float]:
-        """Share of the batches that start cold, by function, where batches have these sizes (3.2)."""
-        invocations = self.question.arrivals.arrival_rate * factor / _mean(pmf)
-        functions, found = np.array(assignment), {}
+        """Share of the batches that start cold, by function, where batches have these sizes.
+
+        A batch that is held for longer than a batch takes finds an environment idle, if the last one is not gone; the others start
+        cold as Poisson invocations do (3.2).
+        """
+        invocations, kept = self.question.arrivals.arrival_rate * factor / _mean(pmf), self.question.environments.keep_alive
+        functions, sizes, found = np.array(assignment), np.arange(len(pmf)), {}
+        held = np.append(self.holds(assignment), 0.0) >= self._busy[functions, sizes].max()
         for j in sorted(set(assignment)):
             batches = np.where(functions == j, pmf, 0.0)
             share = float(batches.sum())
             if share > _NEVER:
-                busy = max(float(batches @ self._busy[j, : len(pmf)]) / share, SHORTEST)
-                found[j] = cold_start_probability(invocations * share, busy, self.question.environments.keep_alive)
+                busy, rate = max(float(batches @ self._busy[j, : len(pmf)]) / share, SHORTEST), invocations * share
+                apart = float(batches[held].sum()) / share
+                found[j] = apart * exp(-rate * kept)
+                if apart < 1:
+                    found[j] += (1 - apart) * cold_start_probability(rate, busy, kept)
         return found
 
     def whole(self, assignment: Assignment) -> Policy:
