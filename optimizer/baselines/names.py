@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
-from sluice.batching.documents import Plan
+from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
 from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
 from sluice.optimizer.baselines.functions import (
@@ -27,7 +27,9 @@ from sluice.optimizer.baselines.in_time import largest_throughput
 from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
 from sluice.optimizer.baselines.situation import Situation
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
+from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.smdp import PhaseTables
 
 FIXED = (8, 0.05)  # size-or-timeout that nobody chose: batch size, and seconds
@@ -158,23 +160,79 @@ def named(text: str, of: Situation) -> Deployment:
 
 
 def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment:
-    """What a plan of one queue does, or tables by phase, which swap as the arrivals of the run have the phase guessed."""
+    """What a plan of one queue does, or tables by phase, which swap as the arrivals of the run have the phase guessed.
+
+    Functions beside one another are those that the plan names; a function alone is the one given, if none is called so.
+
+    Raises
+    ------
+    InvalidInput
+        Routes; a function beside another that is none of those given.
+    """
     if isinstance(plan, PhaseTables):
         return of.offer.under(plan.schedule(of.times))
     if plan.policy is None:
         allowed = "none: a plan of one queue; fleets are `sluice fleet`'s, size classes `sluice recommend --trace`'s"
         raise InvalidInput(f"{source}: routes", len(plan.routes), allowed)
-    policy = plan.policy.policy()
-    if policy.servers is not None and not plan.beside:
+    return _queue(plan.all_routes[0], plan.memory_mb, of, source)
+
+
+def _queue(route: Route, memory_mb: int | None, of: Situation, source: str) -> Deployment:
+    """One queue of a plan."""
+    policy = route.policy.policy()
+    if route.beside:
+        tables = [policy, *(beside.policy.policy() for beside in route.beside)]
+        fields = [f"{source}: function", *(f"{source}: beside[{i}].function" for i in range(len(route.beside)))]
+        alone = sum(table.servers is not None for table in tables) == 1
+        own, *others = (
+            _function(name, memory_mb, of, field) if table.servers is None else _workers(name, alone, of, field)
+            for name, table, field in zip(route.functions, tables, fields, strict=True)
+        )
+        beside = [
+            replace(other.beside(table), function=name)
+            for other, table, name in zip(others, tables[1:], route.functions[1:], strict=True)
+        ]
+        if isinstance(own, WorkerOffer):
+            deployment = own.under(policy, beside=beside, billing=of.any_function.billing)
+        else:
+            deployment = own.under(policy, beside)
+        return replace(deployment, function=route.function)
+    if policy.servers is not None:
         return of.offer.under(policy)
-    function = of.function() if plan.memory_mb is None else of.any_function.at(plan.memory_mb)
-    if not plan.beside:
-        return function.under(policy)
-    allowed = "one function beside workers; other functions beside one another are not simulated"
-    tables = [beside.policy.policy() for beside in plan.beside]
-    simulated = policy.servers is not None and len(tables) == 1 and tables[0].servers is None
-    require(simulated, f"{source}: beside", len(tables), allowed)
-    return of.offer.under(policy, beside=[function.beside(tables[0])], billing=function.billing)
+    named = of.function_named(route.function, memory_mb)
+    return (named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))).under(policy)
+
+
+def _function(name: str, memory_mb: int | None, of: Situation, field: str) -> Function:
+    """What a plan calls so."""
+    function = of.function_named(name, memory_mb)
+    if function is None:
+        given = ", ".join(other.profile.function for other in of.functions)
+        raise InvalidInput(field, name, f"a function whose profile is given: {given}")
+    return function
+
+
+def _workers(name: str, alone: bool, of: Situation, field: str) -> WorkerOffer:
+    """What a plan calls so; where its workers are ``alone`` the only ones given, as those measured may be elsewhere."""
+    offer = of.workers_named(name)
+    if offer is None and alone and len(of.offers) == 1:
+        return of.offers[0]
+    if offer is None:
+        given = ", ".join(other.function or other.name for other in of.offers) or "none"
+        raise InvalidInput(field, name, f"workers whose profile is given: {given}; or a function's, as provisioned concurrency")
+    return offer
+
+
+def _require_all_named(of: Situation, plans: Iterable[Plan | PhaseTables]) -> None:
+    """Raise unless every function given beside the first is one that a plan names."""
+    routes = [route for plan in plans if isinstance(plan, Plan) for route in plan.all_routes]
+    names = [name for route in routes for name in route.functions]
+    for function in of.other_functions:
+        used = any(function.called(name) is not None for name in names)
+        require(used, "--profile", function.profile.function, "a function that a plan given as --policy names")
+    for offer in of.other_workers:
+        used = any(offer.function in (name, *name.split(",")) for name in names)
+        require(used, "--worker", offer.function or offer.name, "workers that a plan given as --policy names")
 
 
 def named_deployments(
@@ -195,6 +253,7 @@ def named_deployments(
     deployments: dict[str, Deployment] = {}
     refused: dict[str, str] = {}
     errors: list[SluiceError] = []
+    _require_all_named(of, plans.values())
     for text in dict.fromkeys(text for given in texts for text in (all_names() if given == "all" else [given])):
         try:
             deployments[text] = written(plans[text], of, text) if text in plans else named(text, of)

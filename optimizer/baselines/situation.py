@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from sluice.batching.documents import Slo
+from sluice.batching.documents import PLACEHOLDER, Slo
 from sluice.batching.errors import Infeasible, require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -62,6 +62,13 @@ class Situation:
         What workers are; ``None``: provisioned concurrency of the function.
     workers : int or None
         How many there are; ``None``: the fewest that keep the SLOs in the past.
+    other_functions, other_workers : sequence
+        What else the functions of a plan may be.
+
+    Raises
+    ------
+    InvalidInput
+        Also for functions of which two have one name.
     """
 
     workload: Workload
@@ -70,10 +77,28 @@ class Situation:
     memory_mb: int | None = None
     worker: WorkerOffer | None = None
     workers: int | None = None
+    other_functions: Sequence[Function] = ()
+    other_workers: Sequence[WorkerOffer] = ()
     _answers: dict[tuple[float, str], Answer] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         require(self.workers is None or self.workers >= 1, "servers", self.workers, "an integer >= 1")
+        for field_name, called in (
+            ("profile", [function.profile.function for function in self.functions]),
+            ("worker", [offer.function for offer in self.offers]),
+        ):
+            twice = next((name for name in called if called.count(name) > 1), None)
+            require(twice is None, field_name, twice, "each function once")
+
+    @property
+    def functions(self) -> list[Function]:
+        """All that are given."""
+        return [self.any_function, *self.other_functions]
+
+    @property
+    def offers(self) -> list[WorkerOffer]:
+        """All workers that are given."""
+        return [*([] if self.worker is None else [self.worker]), *self.other_workers]
 
     @property
     def process(self) -> ArrivalProcess:
@@ -124,15 +149,39 @@ class Situation:
         except Infeasible:
             return self.any_function.at(sizes[-1])
 
+    def function_named(self, name: str, memory_mb: int | None = None) -> Function | None:
+        """The one of the functions that a plan calls so, at the memory size that its name tells, else that of the plan.
+
+        ``None`` where none is called so.
+        """
+        for function in self.functions:
+            called = function.called(name)
+            if called is not None and PLACEHOLDER not in function.profile.function:
+                sizes = function.profile.memory_sizes
+                if memory_mb is not None:
+                    called = function.at(memory_mb)
+                elif function is self.any_function:
+                    called = self.function()
+                else:
+                    require(len(sizes) == 1, f"memory size of {name}", None, "told by the plan, as the profile has none or several")
+            if called is not None:
+                return called
+        return None
+
+    def workers_named(self, name: str) -> WorkerOffer | None:
+        """The workers that a plan calls so, by one of their addresses; or so many environments of the function of that name."""
+        for offer in self.offers:
+            if offer.function == name or offer.function in name.split(","):
+                return offer
+        function = self.function_named(name)
+        return None if function is None else function_as_workers(function)
+
     @cached_property
     def offer(self) -> WorkerOffer:
         """The workers of the policies that need some."""
         if self.worker is not None:
             return self.worker
-        function = self.function()
-        return provisioned_offers(function.profile, [function.memory_mb], function.billing, function.max_batch_size, function.mix)[
-            0
-        ]
+        return function_as_workers(self.function())
 
     def with_workers(self, make: Callable[[int], Deployment]) -> Deployment:
         """A policy for workers, with as many as there are or as it needs."""
@@ -141,3 +190,9 @@ class Situation:
         require(bool(self.slos), "servers", None, "their number, as no SLO says what is enough")
         least = int(self.process.arrival_rate / float(self.offer.throughput[-1])) + 1
         return make(fewest_workers(make, self.past, self.slos, least=least, most=max(MOST_WORKERS, 2 * least)))
+
+
+def function_as_workers(function: Function) -> WorkerOffer:
+    """Provisioned concurrency of a function."""
+    of = function.profile, [function.memory_mb], function.billing, function.max_batch_size, function.mix
+    return provisioned_offers(*of)[0]

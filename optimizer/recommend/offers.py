@@ -131,6 +131,17 @@ class WorkerOffer:
             billing=billing or Billing(),
         )
 
+    def beside(self, policy: Policy) -> Beside:
+        """The workers that a table beside others names."""
+        return Beside(
+            policy,
+            self.service,
+            function=self.function,
+            price_per_worker_hour=self.price_per_hour,
+            price_per_worker_second=self.price_per_second,
+            price_per_batch=self.price_per_request,
+        )
+
 
 def machine_offer(
     name: str, profile: ServiceProfile, price_per_hour: float, max_batch_size: int, mix: SizeMix | None = None

@@ -18,7 +18,7 @@ from sluice.optimizer.recommend import Answer, EveryLoad, FunctionSetting, Overf
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.report import wording
 from sluice.optimizer.simulation.batch_means import Estimate
-from sluice.optimizer.simulation.statistics import RunStatistics, Series
+from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics
 
 RUN_PERCENTILES = (50.0, 95.0, 99.0)
 N_POINTS = 41  # of a CDF
@@ -165,10 +165,27 @@ def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
         "by_function": run.by_function,
         "mean_servers": run.worker_seconds / run.span,
         "utilisation": run.utilisation,
+        "functions": [_serving(side) for side in run.serving],
         "energy_per_request": run.energy_per_request,
         "cost": cost_document(run.cost),
     }
     return document if run.series is None else document | {"series": _series(run.series)}
+
+
+def _serving(side: ServingStatistics) -> Document:
+    """What served the batches of one table."""
+    return {
+        "function": side.serving.function,
+        "memory_mb": side.serving.service.memory_mb if side.serving.elastic else None,
+        "batches": side.batches,
+        "requests": side.requests,
+        "share": side.share,
+        "mean_batch_size": side.requests / side.batches if side.batches else None,
+        "cold_starts": side.cold_starts,
+        "billed_duration": side.billed_duration,
+        "utilisation": side.utilisation,
+        "cost": cost_document(side.cost),
+    }
 
 
 def _series(series: Series) -> Document:

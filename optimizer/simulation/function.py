@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -62,6 +63,15 @@ class Function:
         """As a plan names it."""
         return self.profile.function.replace(PLACEHOLDER, str(self.memory_mb))
 
+    def called(self, name: str) -> Function | None:
+        """The same function at the memory size that the name tells; ``None`` where it is called so at none."""
+        before, placeholder, after = self.profile.function.partition(PLACEHOLDER)
+        if not placeholder:
+            return self if name == before else None
+        size = name[len(before) : len(name) - len(after)]
+        found = size.isdecimal() and name == self.profile.function.replace(PLACEHOLDER, size)
+        return self.at(int(size)) if found else None
+
     @property
     def platform(self) -> Environments | None:
         """How its environments run, with the INIT of its memory size."""
@@ -70,9 +80,9 @@ class Function:
             return self.environments
         return replace(self.environments, init_duration=init.mean)
 
-    def under(self, policy: Policy | Schedule) -> Deployment:
-        """The function behind a buffer with elastic tables."""
-        return Deployment(policy, self.service, self.platform, function=self.name, billing=self.billing)
+    def under(self, policy: Policy | Schedule, beside: Sequence[Beside] = ()) -> Deployment:
+        """The function behind a buffer with elastic tables, and what stands beside it."""
+        return Deployment(policy, self.service, self.platform, function=self.name, beside=beside, billing=self.billing)
 
     def beside(self, policy: Policy) -> Beside:
         """The function behind an elastic table beside others."""

@@ -58,6 +58,27 @@ def profile_option(command: Command) -> Command:
     return with_profile
 
 
+def profiles_option(command: Command) -> Command:
+    """``--profile``, once or more; the command gets ``profile: ServiceProfile``, the first, and ``other_profiles``."""
+
+    @click.option(
+        "--profile",
+        "paths",
+        multiple=True,
+        metavar="FILE",
+        help="Service profile, as `sluice profile --out` writes it; repeated, those of a plan's functions, by their names"
+        "  [required]",
+    )
+    @wraps(command)
+    def with_profiles(*, paths: tuple[str, ...], **others: Any) -> Any:
+        if not paths:
+            raise InvalidInput("--profile", NOT_GIVEN, "a service profile, as `sluice profile --out` writes it")
+        first, *rest = map(read_profile, paths)
+        return command(profile=first, other_profiles=rest, **others)
+
+    return with_profiles
+
+
 def read_profile(path: str, option: str = "--profile") -> ServiceProfile:
     """The service profile in a file."""
     return read_document(ServiceProfile, path, option)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -126,7 +126,21 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
         cells += [per_million(run.cost.per_request), *([f"{run.energy_per_request:.4g}"] if joules else [])]
         cells += [f"{run.mean_batch_size:.2f}", "-" if run.utilisation is None else f"{100 * run.utilisation:.0f} %"]
         table.add_row(name, *cells, str(run.cold_starts), style="bold" if name == best else None)
+        for row in _functions(run, len(percentiles) + len(slos) + drops, joules):
+            table.add_row(*row, style="dim")
     return table
+
+
+def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list[str]]:
+    """What each function of a plan with some beside one another did, with its part of the cost of a request of any."""
+    if not run.deployment.beside:
+        return
+    for side in run.serving:
+        name = f"  {100 * side.share:.3g} % {side.serving.function}"
+        cells = [per_million(side.cost.per_request), *([""] if joules else [])]
+        cells.append(f"{side.requests / side.batches:.2f}" if side.batches else "-")
+        cells.append("-" if side.utilisation is None else f"{100 * side.utilisation:.0f} %")
+        yield [name, *[""] * n_of_all, *cells, str(side.cold_starts)]
 
 
 def _interval(estimate: Estimate) -> str:

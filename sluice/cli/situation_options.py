@@ -12,7 +12,7 @@ from msgspec.structs import replace as replace_in_document
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
-from sluice.cli.arrival_options import perhaps_arrivals, profile_option
+from sluice.cli.arrival_options import perhaps_arrivals, profiles_option
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
@@ -39,10 +39,11 @@ def situation_options(command: Command) -> Command:
     @function_options
     @click.option(
         "--worker",
-        "worker_text",
+        "worker_texts",
+        multiple=True,
         metavar="PROFILE:PRICE",
-        help="What serves the policies of workers: a profile, and a machine of the price list or USD per hour"
-        "  [default: provisioned concurrency]",
+        help="What serves the policies of workers: a profile, and a machine of the price list or USD per hour; repeated, those"
+        " of a plan, by their address  [default: provisioned concurrency]",
     )
     @click.option(
         "--servers", type=int, metavar="K", help="Number of these workers  [default: the fewest that keep the SLOs in the past]"
@@ -53,16 +54,19 @@ def situation_options(command: Command) -> Command:
         *,
         workload: Workload,
         any_function: Function,
+        other_functions: list[Function],
         memory_mb: int | None,
         size_column: str | None,
-        worker_text: str | None,
+        worker_texts: tuple[str, ...],
         servers: int | None,
         slos: tuple[Slo, ...],
         **others: Any,
     ) -> Any:
         prices, largest = any_function.billing.prices, any_function.max_batch_size
-        worker = None if worker_text is None else read_worker(worker_text, prices, largest, any_function.mix)
-        return command(situation=Situation(workload, any_function, slos, memory_mb, worker, servers), **others)
+        offers = [read_worker(text, prices, largest, any_function.mix) for text in worker_texts]
+        worker = offers[0] if offers else None
+        situation = Situation(workload, any_function, slos, memory_mb, worker, servers, other_functions, offers[1:])
+        return command(situation=situation, **others)
 
     return with_situation
 
@@ -121,10 +125,10 @@ def workload_options(command: Command) -> Command:
 def function_options(command: Command) -> Command:
     """A function and how its platform runs and bills it; the command gets ``any_function: Function``, and ``memory_mb``.
 
-    The ``mix`` of ``mix_options`` is the function's.
+    The ``mix`` of ``mix_options`` is the function's. And ``other_functions``, where there are more profiles.
     """
 
-    @profile_option
+    @profiles_option
     @click.option(
         "--memory", "memory_mb", type=int, metavar="MB", help="Memory size of the function  [default: what the SLOs choose]"
     )
@@ -135,6 +139,7 @@ def function_options(command: Command) -> Command:
     def with_function(
         *,
         profile: ServiceProfile,
+        other_profiles: list[ServiceProfile],
         mix: SizeMix | None,
         memory_mb: int | None,
         max_batch_size: int,
@@ -144,15 +149,24 @@ def function_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         require(max_batch_size >= 1, "max_batch_size", max_batch_size, "an integer >= 1")
+        profiles = [profile, *other_profiles]
         if init_duration is not None:
-            profile = replace_in_document(profile, init={})
+            profiles = [replace_in_document(measured, init={}) for measured in profiles]
             environments = replace(environments, init_duration=init_duration)
         sizes = profile.memory_sizes if memory_mb is None else [memory_mb]
         require(bool(sizes), "memory", None, "a memory size (MB), as a linear profile names none")
-        any_function = Function(profile, sizes[-1], billing, environments, max_batch_size, mix)
-        return command(any_function=any_function, memory_mb=memory_mb, **others)
+        any_function, *other_functions = (
+            Function(measured, memory, billing, environments, max_batch_size, mix if i == 0 or measured.sizes else None)
+            for i, (measured, memory) in enumerate(zip(profiles, [sizes[-1], *map(_some_memory, other_profiles)], strict=True))
+        )
+        return command(any_function=any_function, other_functions=other_functions, memory_mb=memory_mb, **others)
 
     return with_function
+
+
+def _some_memory(profile: ServiceProfile) -> int:
+    """A memory size (MB) of a profile; that of a linear law, which holds for all, is told where a plan names the function."""
+    return (profile.memory_sizes or [1])[-1]
 
 
 def platform_options(command: Command) -> Command:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from msgspec import structs
@@ -10,6 +12,7 @@ from sluice.batching import policy as policies
 from sluice.batching.documents import Beside, LinearServiceTime, Plan, PolicyDocument, Route, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.baselines import NAMES, Situation, Workload, all_names, named, named_deployments, written
+from sluice.optimizer.billing.prices import default_prices
 from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.simulation import Function, cheapest_kept, poisson, service_times, simulate_deployments
 from sluice.optimizer.traces.trace import Trace
@@ -53,8 +56,57 @@ def test_a_plan_runs_on_what_its_table_names() -> None:
     routed = Plan(model="m", routes=[Route("r", "f", PolicyDocument.of(policies.greedy(8, 2)), 1.0)])
     with pytest.raises(InvalidInput, match="p: routes: 1 is not allowed; allowed: none: a plan of one queue"):
         written(routed, situation(), "p")
-    overflow = structs.replace(held, beside=[Beside("g", elastic.policy)], digest="")
-    assert named_deployments(["p"], situation(), {"p": overflow})[0]["p"].beside
+
+
+def test_the_functions_of_a_plan_are_those_that_it_names() -> None:
+    """By the name with its memory size, the address of workers, or what is left: the only workers that are given."""
+    elastic, held = (PolicyDocument.of(table) for table in (policies.size_or_timeout(4, 0.05), policies.greedy(8, 2)))
+    other = Function(
+        ServiceProfile(function="g-{memory_mb}:live", service_time=LinearServiceTime(0.02, 0.004), max_batch_size=8), 1
+    )
+    third = WorkerOffer("third", service_times(PROFILE, 1769), 0.4, function="http://third:1")
+    given = replace(situation(), other_functions=[other], other_workers=[third])
+    plan = Plan(
+        model="m",
+        function="g-512:live",
+        policy=elastic,
+        beside=[Beside("g-1024:live", elastic), Beside("http://other:1,http://third:1", held), Beside("f", elastic)],
+        memory_mb=1769,
+    )
+    serving = named_deployments(["p"], given, {"p": plan})[0]["p"].serving
+    assert [side.function for side in serving] == ["g-512:live", "g-1024:live", "http://other:1,http://third:1", "f"]
+    assert [side.service.memory_mb for side in serving if side.elastic] == [512, 1024, 1769]
+    assert serving[2].price_per_worker_hour == 0.4 and serving[1].service.seconds[0, 0] == 0.024
+    beside = structs.replace(plan, function="http://elsewhere:1", policy=held, beside=[Beside("f", elastic)], digest="")
+    of_workers, function = written(beside, situation()).serving
+    assert of_workers.price_per_worker_hour == 0.04 and function.service.memory_mb == 1769
+    provisioned = structs.replace(beside, function="f", beside=[Beside("g-512:live", elastic)], digest="")
+    first, _ = written(provisioned, replace(given, worker=None)).serving
+    assert first.price_per_worker_hour == pytest.approx(default_prices().provisioned(1769, "x86_64").reserved_per_hour)
+
+
+def test_functions_that_are_none_of_those_given_are_refused() -> None:
+    elastic, held = (PolicyDocument.of(table) for table in (policies.size_or_timeout(4, 0.05), policies.greedy(8, 2)))
+    g = ServiceProfile(function="g-{memory_mb}", service_time=LinearServiceTime(0.02, 0.004), max_batch_size=8)
+    given = replace(situation(), other_functions=[Function(g, 1)])
+    plan = Plan(model="m", function="f", policy=elastic, beside=[Beside("g-512:live", elastic)])
+    with pytest.raises(InvalidInput, match=r"p: beside\[0\].function: 'g-512:live' .* whose profile is given: f, g-{memory_mb}"):
+        written(plan, given, "p")
+    workers = structs.replace(plan, beside=[Beside("http://a", held), Beside("http://b", held)], digest="")
+    with pytest.raises(InvalidInput, match=r"p: beside\[0\].function: 'http://a' .* workers whose profile is given: worker; or a"):
+        written(workers, given, "p")
+    alone = Plan(model="m", function="f", policy=elastic)
+    with pytest.raises(InvalidInput, match="--profile: 'g-{memory_mb}' .* a function that a plan given as --policy names"):
+        named_deployments(["p"], given, {"p": alone})
+    third = WorkerOffer("third", service_times(PROFILE, 1769), 0.4, function="http://third:1")
+    with pytest.raises(InvalidInput, match="--worker: 'http://third:1' .* workers that a plan given as --policy names"):
+        named_deployments(["p"], replace(situation(), other_workers=[third]), {"p": alone})
+    with pytest.raises(InvalidInput, match="profile: 'f' .* each function once"):
+        replace(situation(), other_functions=[Function(PROFILE, 512)])
+    unsaid = structs.replace(plan, beside=[Beside("h", elastic)], digest="")
+    h = Function(ServiceProfile(function="h", service_time=LinearServiceTime(0.02, 0.004), max_batch_size=8), 1)
+    with pytest.raises(InvalidInput, match="memory size of h: None .* told by the plan"):
+        written(unsaid, replace(situation(), other_functions=[h]))
 
 
 def test_a_trace_is_cut_where_it_is_told_and_planned_by_its_first_part() -> None:
