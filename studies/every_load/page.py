@@ -36,7 +36,7 @@ def page(rows: Sequence[Row]) -> str:
             *(of_latency(rows, latency) for latency in LATENCIES),
             f"""
             Costs are USD per million requests, of GB-seconds, fees and cold starts; *predicted* is exact but for cold starts, which
-            are estimated (docs/model.md, 3.2; rather too many), *simulated* is a run of 131 072 requests with cold starts as the
+            are estimated (docs/model.md, 3.2 and 3.4), *simulated* is a run of 131 072 requests with cold starts as the
             platform has them. Nobody was late in an environment that was warm
             ({sum(row.warm_late for row in some):g} of all requests); with cold starts it was at most
             {100 * max(row.late for row in some):.2g} %, where the SLO allows 5 %.""",
