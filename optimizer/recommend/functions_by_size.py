@@ -38,6 +38,7 @@ WORTH = 0.001  # of the mean cost, that each function beyond the first must save
 MOST_JUMPS = 4000.0  # of the phases within a hold; a faster process is taken to fill batches as this one does
 KIND = "last_moment"
 _SAME = 1e-9
+_STEP = 1e-6  # s that holds are a multiple of, the next smaller: a plan of many rows has to fit into a parameter of 4 KB
 _NEVER = 1e-12  # of the batches: a function that gets no more is not asked for
 _MUCH = 100.0  # what is lost beyond ``HERE`` counts as so many times as much
 
@@ -65,7 +66,8 @@ class FunctionsBySize:
         for j, service in enumerate(services):
             compute, spare = invocation_costs(service, question.billing)[0], seconds_left(service, question.promised)
             self.cost[j, : len(compute)] = compute + settings.search.per_invocation[j]
-            self.left[j, : len(spare)] = np.where(spare >= 0, np.minimum(spare, question.longest_timeout), -np.inf)
+            held = np.floor(np.minimum(spare, question.longest_timeout) / _STEP) * _STEP
+            self.left[j, : len(spare)] = np.where(spare >= 0, np.round(held, 6), -np.inf)
             self._busy[j, : len(spare)] = service.mean_response
         self._cold_start = [settings.cold_start(service) for service in services]
         self._law = AnyHolds(self.arrivals)

@@ -105,13 +105,14 @@ def _page(*subject: Any) -> str:
 def _show(answer: Answer) -> None:
     output.stdout.print(_settings(answer))
     verdict = (wording.headline(answer), wording.kept(answer), wording.saving(answer), wording.break_even(answer))
-    for sentence in (*verdict, *wording.proof(answer)):
+    loads = [] if answer.every_load is None else [wording.every_load(answer.every_load)]
+    for sentence in (*verdict, *loads, *wording.proof(answer)):
         output.stdout.print(sentence)
-    if answer.every_load is not None:
-        output.stdout.print(wording.every_load(answer.every_load))
-        output.stdout.print(_loads(answer.every_load))
     output.stdout.print(cost_table({of.name: of.cost for of in alternatives(answer, workers=1, runners_up=0)}))
-    output.stdout.print(_sensitivity(answer))
+    if answer.every_load is None:
+        output.stdout.print(_sensitivity(answer))
+    else:
+        output.stdout.print(_loads(answer.every_load))
     output.stdout.print(_frontier(answer))
     output.stdout.print(wording.priced(answer.question.billing.prices))
 

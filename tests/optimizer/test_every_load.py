@@ -121,12 +121,17 @@ def test_what_it_says() -> None:
     worst = f"From 0.5 to 5000 requests/s the plan costs at most {100 * plan.worst.regret:.2f} % more than the cheapest table of"
     assert wording.every_load(plan).startswith(worst)
     assert "times less than no batching" in wording.saving(answer()) and "earned from" in wording.break_even(answer())
-    alone = plan_for(0.5, 0.5)
-    assert (
-        len(alone.functions) == 1
-        and alone.beside == []
-        and alone.instruction.endswith("and run the function with 885 MB, which is best for all sizes.")
-    )
+
+
+def test_where_one_function_is_best_for_all_sizes_it_says_that() -> None:
+    points = [
+        msgspec.structs.replace(point, billed_duration=point.billed_duration * (1 + (point.memory_mb < CORE)))
+        for point in perceptron().points
+    ]
+    dearer = msgspec.structs.replace(perceptron(), points=points)  # with little memory at every size
+    plan = choose_every_load(FunctionSettings(Question(poisson(5), dearer, (Slo(0.1, 95),))), (0.1, 1000.0))
+    assert len(plan.functions) == 1 and plan.beside == []
+    assert plan.instruction.endswith("and run the function with 1769 MB, which is best for all sizes.")
 
 
 def test_its_document_tells_the_functions_their_sizes_and_the_regret_at_each_load() -> None:
