@@ -93,6 +93,11 @@ class AtLoad:
         """Part of the least cost that the plan costs beyond it; negative where no one table is as cheap."""
         return self.cost_per_request / self.least_cost - 1
 
+    @property
+    def simulated_regret(self) -> float:
+        """The same of the cost in the run."""
+        return self.simulated_cost / self.least_cost - 1
+
 
 @dataclass(frozen=True, eq=False)
 class EveryLoad:

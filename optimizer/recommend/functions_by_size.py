@@ -38,7 +38,7 @@ WORTH = 0.001  # of the mean cost, that each function beyond the first must save
 MOST_JUMPS = 4000.0  # of the phases within a hold; a faster process is taken to fill batches as this one does
 KIND = "last_moment"
 _SAME = 1e-9
-_STEP = 1e-6  # s that holds are a multiple of, the next smaller: a plan of many rows has to fit into a parameter of 4 KB
+_STEP = 1e-6  # s that holds are a multiple of, the next smaller: a parameter of 4 KB holds few rows of seventeen digits
 _NEVER = 1e-12  # of the batches: a function that gets no more is not asked for
 _MUCH = 100.0  # what is lost beyond ``HERE`` counts as so many times as much
 

@@ -71,8 +71,7 @@ class Goal:
         require(0 <= self.headroom < 1, "headroom", self.headroom, "a fraction of the SLO, 0 <= headroom < 1")
         require(0 <= self.premium < np.inf, "premium", self.premium, "a part of the cost >= 0")
         if self.loads is not None:
-            low, high = self.loads
-            within = 1 / FARTHEST <= low <= 1 <= high <= FARTHEST
+            within = len(self.loads) == 2 and 1 / FARTHEST <= self.loads[0] <= 1 <= self.loads[1] <= FARTHEST
             allowed = f"two multiples of the arrival rate with 1 between them, {1 / FARTHEST:g} to {FARTHEST:g}"
             require(within, "loads", self.loads, allowed)
             require(self.objective == "cost", "loads", self.loads, "none for objective latency")

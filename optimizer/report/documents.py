@@ -103,6 +103,7 @@ def _every_load(plan: EveryLoad) -> Document:
                 "least_cost": at.least_cost,
                 "regret": at.regret,
                 "simulated_cost": at.simulated_cost,
+                "simulated_regret": at.simulated_regret,
                 "late": [estimate_document(share) for share in at.late],
                 "mean_batch_size": at.mean_batch_size,
                 "cold_starts": at.cold_starts,

@@ -377,16 +377,16 @@ def _every_load(plan: EveryLoad) -> Table:
         Row(
             f"{at.arrival_rate:.4g}",
             [
-                *map(usd_cell, (at.cost_per_request, at.simulated_cost, at.least_cost)),
-                Cell(f"{100 * at.regret + 0.0:.2f} %", at.regret),
+                *map(usd_cell, (at.cost_per_request, at.least_cost)),
+                *(Cell(wording.percent(part), part) for part in (at.regret, at.simulated_regret)),
                 Cell(f"{at.mean_batch_size:.2f}", at.mean_batch_size),
                 Cell(f"{100 * at.cold_starts:.2g} %", at.cold_starts),
             ],
         )
         for at in plan.loads
     ]
-    head = ["requests/s", "USD per million, the plan", "simulated", "the cheapest table of that rate", "more", "mean batch", "cold"]
-    return Table(head, rows, strong=[k for k, at in enumerate(plan.loads) if at.factor == 1])
+    head = ["requests/s", "USD per million, the plan", "the cheapest table of that rate", "more", "more, simulated", "mean batch"]
+    return Table([*head, "cold"], rows, strong=[k for k, at in enumerate(plan.loads) if at.factor == 1])
 
 
 def _percentile(law: LatencyPrediction | Seen, percentile: float) -> Cell:

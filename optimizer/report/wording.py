@@ -107,13 +107,14 @@ def every_load(plan: EveryLoad) -> str:
     first, last, worst = plan.loads[0], plan.loads[-1], plan.worst
     here = next(at for at in plan.loads if at.factor == 1)
     return (
-        f"From {first.arrival_rate:.4g} to {last.arrival_rate:.4g} requests/s the plan costs at most {_percent(worst.regret)} more "
-        f"than the cheapest table of that rate (at {worst.arrival_rate:.4g}; here {_percent(here.regret)})."
+        f"From {first.arrival_rate:.4g} to {last.arrival_rate:.4g} requests/s the plan costs at most {percent(worst.regret)} more "
+        f"than the cheapest table of that rate (at {worst.arrival_rate:.4g}; here {percent(here.regret)})."
     )
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part + 0.0:.2f} %"
+def percent(part: float) -> str:
+    """A part as people read it, without a sign where it is nothing."""
+    return f"{round(100 * part, 2) + 0.0:.2f} %"
 
 
 def seen_on_trace(answer: Answer, run: RunStatistics) -> str:

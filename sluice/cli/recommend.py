@@ -131,13 +131,13 @@ def _settings(answer: Answer) -> Table:
 
 def _loads(plan: EveryLoad) -> Table:
     table = Table("requests/s", title="the plan for every load, in USD per million requests")
-    for name in ("this plan", "simulated", "cheapest\nof the rate", "more", "mean\nbatch", "late at\nmost", "cold"):
+    for name in ("this plan", "cheapest\nof the rate", "more", "more,\nsimulated", "mean\nbatch", "late at\nmost", "cold"):
         table.add_column(name, justify="right", no_wrap=True)
     for at in plan.loads:
         table.add_row(
             f"{at.arrival_rate:.4g}",
-            *(per_million(usd) for usd in (at.cost_per_request, at.simulated_cost, at.least_cost)),
-            f"{100 * at.regret + 0.0:.2f} %",
+            *(per_million(usd) for usd in (at.cost_per_request, at.least_cost)),
+            *(wording.percent(part) for part in (at.regret, at.simulated_regret)),
             f"{at.mean_batch_size:.2f}",
             f"{100 * max(share.high for share in at.late):.2g} %",
             f"{100 * at.cold_starts:.2g} %",

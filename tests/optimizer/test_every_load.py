@@ -140,6 +140,7 @@ def test_its_document_tells_the_functions_their_sizes_and_the_regret_at_each_loa
     assert isinstance(document, dict)
     assert [(of["memory_mb"], of["sizes"]) for of in document["functions"]] == [(885, [(1, 1), (32, 32)]), (1769, [(2, 31)])]
     assert [at["factor"] for at in document["loads"]] == pytest.approx(np.geomspace(0.1, 1000, 9))
+    assert document["loads"][2]["simulated_regret"] == pytest.approx(document["loads"][2]["regret"], abs=0.006)
     assert document["loads"][2]["regret"] == document["loads"][2]["cost_per_request"] / document["loads"][2]["least_cost"] - 1
 
 
@@ -185,6 +186,7 @@ def test_a_budget_below_it_is_infeasible_and_tells_what_it_costs() -> None:
     [
         (lambda: Goal(loads=(2.0, 10.0)), "loads: .* allowed: two multiples of the arrival rate with 1 between them, 1e-06 to 1e"),
         (lambda: Goal(loads=(0.1, 1e7)), "loads: "),
+        (lambda: Goal(loads=(0.1, 1.0, 10.0)), "loads: "),  # type: ignore[arg-type]
         (lambda: Goal("latency", 1e-6, loads=(0.1, 10.0)), "loads: .* allowed: none for objective latency"),
         (lambda: question(limits=Limits(policies="size-or-timeout")), "loads: .* allowed: none where tables .* are not considered"),
         (lambda: question(limits=Limits(timeouts=(0.1,))), "loads: .* allowed: none where tables"),
