@@ -159,15 +159,35 @@ class ArrivalProcess:
             for start in range(0, n, size):
                 yield rng.exponential(1 / self.D1[0, 0], min(size, n - start))
             return
+        phase = int(rng.choice(self.n_phases, p=self.embedded))
+        for start in range(0, n, size):
+            gaps, phase = _sample(*self._jumps, phase, min(size, n - start), rng)
+            yield gaps
+
+    def sample_dealt(self, n: int, pieces: int, rng: np.random.Generator) -> Array:
+        """The same ``n`` in equal ``pieces``, each started anew: in every phase as often as the phase is met just after an arrival.
+
+        Phases that last longer than a run are so seen in it, in every part of it nearly as often as their probability has it:
+        multiples of the golden ratio from a random one, modulo 1, are read as quantiles of the phase. Each gap has the law that it
+        has in ``sample``; what is kept from piece to piece is nothing.
+        """
+        require(1 <= pieces <= max(n, 1), "pieces", pieces, f"an integer from 1 to {max(n, 1)}")
+        if self.n_phases == 1:
+            return self.sample(n, rng)
+        quantiles = (rng.random() + np.arange(pieces) * (5**0.5 - 1) / 2) % 1
+        phases = np.minimum(np.searchsorted(np.cumsum(self.embedded), quantiles, side="right"), self.n_phases - 1)
+        lengths = np.diff(np.arange(pieces + 1) * n // pieces).tolist()
+        begun = zip(phases.tolist(), lengths, strict=True)
+        return np.concatenate([_sample(*self._jumps, phase, length, rng)[0] for phase, length in begun])
+
+    @cached_property
+    def _jumps(self) -> tuple[Array, Array]:
+        """Mean seconds to the next jump from each phase, and its laws, (n_phases, 2 n_phases), those with an arrival last."""
         rates = -np.diag(self.D0)
         jumps = np.hstack([self.D0, self.D1])
         jumps[np.diag_indices(self.n_phases)] = 0.0
         cumulative = np.cumsum(jumps / rates[:, None], axis=1)
-        cumulative /= cumulative[:, -1:]
-        phase = int(rng.choice(self.n_phases, p=self.embedded))
-        for start in range(0, n, size):
-            gaps, phase = _sample(1 / rates, cumulative, phase, min(size, n - start), rng)
-            yield gaps
+        return 1 / rates, np.asarray(cumulative / cumulative[:, -1:])
 
     def document(self, fitted_from: dict[str, Any] | None = None, goodness: dict[str, Any] | None = None) -> ArrivalDocument:
         """The process as the rooms exchange it."""

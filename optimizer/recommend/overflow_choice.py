@@ -22,7 +22,7 @@ from sluice.batching.errors import Infeasible
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
-from sluice.optimizer.recommend.horizon import Horizon
+from sluice.optimizer.recommend.horizon import MOST_REQUESTS, UNSEEN, Horizon
 from sluice.optimizer.recommend.last_moment import last_moment_beside, seconds_to_spare
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost, simulate_overflow
@@ -88,6 +88,8 @@ def choose_overflow(
     kept = [setting for setting in settings if setting.keeps_slos and setting.cost.in_all(search.rate) < cheaper_than]
     if kept:
         return min(kept, key=lambda setting: setting.cost.in_all(search.rate))
+    if settings and not any(setting.settled for setting in settings):
+        raise Infeasible(f"no run of {MOST_REQUESTS} requests shows what they do: {UNSEEN}")
     least = min(side.least for side in sides)
     raise Infeasible(
         f"none was found that costs less; no table with any number of them goes below {1e6 * least:.4g} USD per million requests "
@@ -134,7 +136,7 @@ class _Search:
         in_time = [len(seconds_to_spare(service, question.promised)) for service in question.services]
         self._functions = [service.up_to(n) for service, n in zip(question.services, in_time, strict=True) if n]
         self._left = MOST_SIMULATED
-        self._times: dict[int, Array] = {}
+        self._times: dict[tuple[int, int], Array] = {}
 
     def beside(self, offer: WorkerOffer) -> list[ServiceTimes]:
         """The function at every memory size at which it answers in time, and is not what the workers are called themselves."""
@@ -205,13 +207,14 @@ class _Search:
         overflow = Beside(table, function, question.environments_at(function.memory_mb))
         if self._left <= 0:
             return _Trial(offer, policy, overflow, np.inf)
-        horizon = Horizon.beside(question.arrivals, offer, policy, table)
+        horizon = Horizon.beside(question.arrivals, offer, policy, table, overflow.environments)
         n = int(min(horizon.settled, SEARCHED))
         self._left -= n
-        if n not in self._times:
-            self._times[n] = np.cumsum(question.arrivals.sample(n, np.random.default_rng([self.seed, n])))
+        dealt = n, horizon.pieces(n)
+        if dealt not in self._times:
+            self._times[dealt] = horizon.arrival_times(n, np.random.default_rng([self.seed, n]))
         rng = np.random.default_rng([self.seed, n, 1])
-        run = simulate_deployment(offer.under(policy, beside=[overflow]), self._times[n], rng)
+        run = simulate_deployment(offer.under(policy, beside=[overflow]), self._times[dealt], rng)
         late = [run.estimate_violations(slo.latency, self.confidence, horizon.blocks(n)) for slo in question.promised]
         kept = all(surely_keeps(*judged) is True for judged in zip(late, question.promised, strict=True))
         cost = overflow_cost(run, offer, policy, overflow, self.rate, question.billing).in_all(self.rate)

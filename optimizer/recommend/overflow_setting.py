@@ -25,8 +25,6 @@ from sluice.optimizer.simulation.deployment import Beside, Deployment
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 from sluice.optimizer.simulation.function import Function
 
-LIVES = 5  # of an idle environment, that a run lasts at least
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OverflowSetting(SimulatedSetting):
@@ -112,12 +110,10 @@ def simulate_overflow(
     arrivals, slos = question.arrivals, question.promised
     if policy.servers is None:
         raise InvalidInput("policy.servers", None, "the number of workers")
-    horizon = Horizon.beside(arrivals, offer, policy, overflow.policy)
-    n = horizon.stages[-1]
-    if overflow.environments is not None and overflow.environments.init_duration > 0:
-        n = max(n, int(min(LIVES * overflow.environments.keep_alive * arrivals.arrival_rate, MOST_REQUESTS)))
+    horizon = Horizon.beside(arrivals, offer, policy, overflow.policy, overflow.environments)
+    n = max(horizon.stages[-1], int(min(horizon.lives, MOST_REQUESTS)))
     rng = np.random.default_rng(seed)
-    times = np.cumsum(arrivals.sample(n, rng))
+    times = horizon.arrival_times(n, rng)
     run = simulate_deployment(offer.under(policy, beside=[overflow]), times, rng)
     blocks = horizon.blocks(n)
     at_function = run.by_function[run.batch_of]
@@ -128,7 +124,7 @@ def simulate_overflow(
         called=question.function_at(overflow.service.memory_mb),
         by_function=estimate_share(at_function, confidence, blocks),
         cold_starts=cold_share(run),
-        settled=True,
+        settled=n >= horizon.settled,
         cost=overflow_cost(run, offer, policy, overflow, arrivals.arrival_rate, question.billing),
         arrival_rate=arrivals.arrival_rate,
         seed=seed,
@@ -139,17 +135,17 @@ def simulate_overflow(
 def overflow_cost(
     run: SimulationResult, offer: WorkerOffer, policy: Policy, overflow: Beside, arrival_rate: float, billing: Billing
 ) -> BatchCost:
-    """Of a request in a run: the workers' hours, what each side bills for its part, and what stands before both."""
+    """Of a request in a run: the workers' hours, what each side bills for its part, and what stands before both.
+
+    Cold starts are the run's where environments have to start in it, and else those of ``billing``, as of the function alone.
+    """
     workers, function = run.batch_sizes[~run.by_function], run.batch_sizes[run.by_function]
     part = float(function.sum() / run.batch_sizes.sum())
     pmf = np.bincount(function, minlength=2)[1:] / len(function) if len(function) else np.ones(1)
-    environments = overflow.environments
-    of_function = predict_cost(
-        pmf,
-        overflow.service,
-        replace(billing, cold_start_probability=cold_share(run)),
-        init_duration=0.0 if environments is None else environments.init_duration,
-    )
+    init = 0.0 if overflow.environments is None else overflow.environments.init_duration
+    if init > 0:
+        billing = replace(billing, cold_start_probability=cold_share(run))
+    of_function = predict_cost(pmf, overflow.service, billing, init_duration=init)
     of_workers = offer.serving(workers, billing) if len(workers) else BatchCost()
     served = of_workers.terms()
     terms = {name: (1 - part) * served[name] + part * usd for name, usd in of_function.terms().items()}

@@ -15,6 +15,7 @@ from sluice.batching.policy import Policy
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
+from sluice.optimizer.recommend.horizon import MOST_REQUESTS, UNSEEN
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
@@ -116,6 +117,11 @@ def _too_few(trials: WorkerTrials) -> Infeasible:
     """Why all the workers that can be had do not do, with the best they reach."""
     offer, limit = trials.offer, trials.offer.max_workers
     tried = trials.tried(limit)
+    if not tried and trials.unseen(limit):
+        return Infeasible(
+            f"no run of {MOST_REQUESTS} requests shows what {limit} workers ({offer.name}) do: {UNSEEN}",
+            {"name": offer.name, "workers": limit, "max_batch_size": trials.max_batch_size},
+        )
     if not tried:
         return Infeasible(
             f"{limit} workers ({offer.name}) cannot keep up with {trials.arrivals.arrival_rate:g} requests/s: "

@@ -105,7 +105,7 @@ def simulate_workers(
     horizon = Horizon.of(arrivals, offer, policy)
     n = horizon.stages[-1]
     rng = np.random.default_rng(seed)
-    run = simulate(policy, np.cumsum(arrivals.sample(n, rng)), offer.service, rng)
+    run = simulate(policy, horizon.arrival_times(n, rng), offer.service, rng)
     return WorkerSetting(
         offer=offer,
         policy=policy,

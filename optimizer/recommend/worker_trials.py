@@ -20,7 +20,7 @@ from sluice.batching.errors import Infeasible
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon
+from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon, load_of
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.simulated_setting import surely_keeps
 from sluice.optimizer.simulation.event_loop import simulate
@@ -55,7 +55,7 @@ class WorkerTrials:
     def __init__(self, arrivals: ArrivalProcess, offer: WorkerOffer, slos: tuple[Slo, ...], confidence: float, seed: int) -> None:
         self.arrivals, self.offer, self.slos = arrivals, offer, slos
         self.confidence, self.seed = confidence, seed
-        self._times: dict[int, Array] = {}
+        self._times: dict[tuple[int, int], Array] = {}
         self._tables: dict[int, list[Policy]] = {}
         self._trials: dict[int, list[Trial]] = {}
         self._refuse_slow()
@@ -78,6 +78,12 @@ class WorkerTrials:
     def candidates(self, workers: int) -> list[Policy]:
         """All tables, whether they keep up or not."""
         return [*self._greedy(workers), *self._held_back(workers)]
+
+    def unseen(self, workers: int) -> bool:
+        """Whether some candidate keeps up, but no run shows what it does, for the phases of the arrivals last too long."""
+        return any(
+            load_of(self.arrivals, self.offer, table) < 1 and self._horizon(table).dealt for table in self.candidates(workers)
+        )
 
     def some_keeps(self, workers: int) -> bool:
         """Whether some candidate keeps the SLOs."""
@@ -123,9 +129,10 @@ class WorkerTrials:
     def _try(self, policy: Policy, workers: int) -> Trial:
         horizon = self._horizon(policy)
         for n in horizon.stages:
-            if n not in self._times:
-                self._times[n] = np.cumsum(self.arrivals.sample(n, np.random.default_rng([self.seed, n])))
-            run = simulate(policy, self._times[n], self.offer.service, np.random.default_rng([self.seed, n, 1]))
+            dealt = n, horizon.pieces(n)
+            if dealt not in self._times:
+                self._times[dealt] = horizon.arrival_times(n, np.random.default_rng([self.seed, n]))
+            run = simulate(policy, self._times[dealt], self.offer.service, np.random.default_rng([self.seed, n, 1]))
             violations = [run.estimate_violations(slo.latency, self.confidence, horizon.blocks(n)) for slo in self.slos]
             verdicts = [surely_keeps(*judged) for judged in zip(violations, self.slos, strict=True)]
             # a queue that starts empty may prove too long before it has settled, but not short enough

@@ -17,6 +17,7 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.baselines import Situation, Workload, written
+from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import (
     Answer,
     Goal,
@@ -152,6 +153,14 @@ def test_cold_starts_are_in_the_latency_where_the_profile_knows_how_long_they_ta
     assert not simulate_overflow(cold, CORES, policy, overflow(cold, CORES, policy, 1)).for_any_arrivals
 
 
+def test_cold_starts_are_those_told_where_the_profile_does_not_know_how_long_they_take() -> None:
+    told = Billing(cold_start_probability=0.25, snap_start=True)
+    question, policy = replace(asked(BURSTY, CORES), billing=told), policies.greedy(4, 2)
+    setting = simulate_overflow(question, CORES, policy, overflow(question, CORES, policy, 1))
+    gb = told.prices.function.snap_start.restore_gb * 1769 / 1024
+    assert setting.cost.init == 0 < setting.cost.restore == pytest.approx(0.25 * gb * setting.by_function.value, rel=0.02)
+
+
 def test_the_larger_of_two_offers_of_one_price_is_taken() -> None:
     slower = replace(CORES, name="slow", service=linear(0.0, 0.06), function="http://slow:8500")
     setting = choose_overflow(asked(BURSTY, slower, CORES), {"core": 4, "slow": 5})
@@ -267,18 +276,6 @@ def test_the_plan_is_what_was_simulated_and_runs_as_predicted(answer: Answer) ->
     assert run.cost.per_request == pytest.approx(both.cost.per_request, rel=0.03)
     assert run.percentile(95).value == pytest.approx(both.percentile(95).value, rel=0.02)
     assert plan.predicted is not None and plan.predicted.cost_per_request == both.cost.per_request
-
-
-def test_functions_beside_one_another_are_not_simulated(answer: Answer) -> None:
-    plan = answer.plan("net")
-    of = Situation(Workload.of_process(BURSTY, 1000, 9), Function(FUNCTION, 1769), (SLO,), worker=CORES)
-    (beside,) = plan.beside
-    for changed in (
-        [beside, type(beside)("other", beside.policy)],
-        [type(beside)("other", type(beside.policy).of(policies.greedy(4)))],
-    ):
-        with pytest.raises(InvalidInput, match=r"plan: beside: \d is not allowed; allowed: one function beside workers"):
-            written(Plan(model="net", function="f", memory_mb=1769, policy=plan.policy, beside=changed), of)
 
 
 def test_the_first_sentence_compares_with_the_cheapest_of_the_others(answer: Answer) -> None:
