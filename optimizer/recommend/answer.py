@@ -44,7 +44,7 @@ class Answer:
         The cheapest workers with the function beside them, where these cost less than either alone, or no more than the premium;
         ``refused_overflow`` says why there are none.
     every_load : EveryLoad or None
-        The function's plan for every load, where one was asked for; it then stands for the function in place of ``best``.
+        The function's plan for every load, where one was asked for; ``by_function`` says whether it is taken.
     """
 
     question: Question
@@ -82,8 +82,20 @@ class Answer:
 
     @property
     def by_function(self) -> FunctionSetting | EveryLoad:
-        """What the function alone would do: the plan for every load where one was asked for, else its best setting."""
-        return self.best if self.every_load is None else self.every_load
+        """What the function alone would do: its best setting, or the plan for every load.
+
+        The plan is taken where it is within the budget, its invocations cost no more than the premium beyond those of the cheapest
+        setting, and batching saves anything at all.
+        """
+        plan, goal = self.every_load, self.question.goal
+        if plan is None or self.best.batch_size == 1 or plan.cost.per_request > goal.budget:
+            return self.best
+        return plan if self.beyond_cheapest(plan) <= self.question.premium else self.best
+
+    def beyond_cheapest(self, plan: EveryLoad) -> float:
+        """The part by which its invocations cost more than those of the cheapest setting, warm as those are taken to be."""
+        least = min(setting.cost.compute + setting.cost.requests for setting in (self.best, *self.runners_up))
+        return (plan.cost.compute + plan.cost.requests) / least - 1
 
     @property
     def kinds(self) -> dict[str, Candidate]:

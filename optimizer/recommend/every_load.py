@@ -14,12 +14,12 @@ from functools import cached_property
 import numpy as np
 
 from sluice.batching.documents import Slo, quantile_of
-from sluice.batching.errors import Infeasible
 from sluice.batching.policy import INF, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost, mixed_cost
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBySize
+from sluice.optimizer.recommend.last_moment import seconds_to_spare
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.simulated_setting import surely_keeps
 from sluice.optimizer.recommend.words import leaves
@@ -355,18 +355,12 @@ class _At:
         return np.where(np.array(self.assignment) == j, self.pmf, 0.0)
 
 
-def choose_every_load(settings: FunctionSettings, loads: tuple[float, float], seed: int = 0) -> EveryLoad:
+def choose_every_load(settings: FunctionSettings, loads: tuple[float, float], seed: int = 0) -> EveryLoad | None:
     """The plan for multiples of the arrival rate from the first of ``loads`` to the second; the same seed gives the same answer.
 
-    Raises
-    ------
-    Infeasible
-        It is beyond the budget.
+    ``None`` where no function answers even one request with a moment to spare.
     """
+    if not any(len(seconds_to_spare(service, settings.question.promised)) for service in settings.services):
+        return None
     sizes = FunctionsBySize(settings, loads)
-    found = EveryLoad(sizes, sizes.best(), seed)
-    usd = found.cost.per_request
-    if usd > settings.question.goal.budget:
-        reached = {"cost_per_request": usd}
-        raise Infeasible(f"a plan for every load costs {usd:.4g} USD per request at the rate of the arrivals", reached)
-    return found
+    return EveryLoad(sizes, sizes.best(), seed)

@@ -53,8 +53,8 @@ class Goal:
         Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout, or than workers,
         and still be taken, as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
     loads : tuple of float, or None
-        The least and the largest multiple of the arrival rate at which one plan is to be cheap, for objective ``cost``. ``None``:
-        the function's setting is the best at the rate itself.
+        The least and the largest multiple of the arrival rate at which one plan is to be cheap, for objective ``cost``: it is
+        taken up to the ``premium`` as well. ``None``: the function's setting is the best at the rate itself.
     """
 
     objective: str = "cost"
@@ -117,6 +117,11 @@ class Limits:
             named = "only without timeouts, which name those considered"
             require(not self.timeouts, "max_timeout", self.max_timeout, named)
         require(self.policies in POLICIES, "policies", self.policies, " or ".join(POLICIES))
+
+    @property
+    def considers_tables(self) -> bool:
+        """Whether tables that wait to the last moment are."""
+        return self.policies == "all" and not self.timeouts
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +229,7 @@ class Question:
     @property
     def considers_tables(self) -> bool:
         """Whether those compete that wait to the last moment."""
-        return self.limits.policies == "all" and not self.limits.timeouts
+        return self.limits.considers_tables
 
     @property
     def premium(self) -> float:

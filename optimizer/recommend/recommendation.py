@@ -47,12 +47,15 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
 
 
 def _for_every_load(settings: FunctionSettings, answer: Answer) -> Answer:
-    """The answer with a plan for every load and its own break-even, where that was asked for."""
+    """The answer with a plan for every load, where that was asked for, and its own break-even where it is taken."""
     loads = settings.question.goal.loads
     if loads is None:
         return answer
     plan = choose_every_load(settings, loads)
-    return replace(answer, every_load=plan, break_even_arrival_rate=break_even_of(plan, answer.no_batching))
+    answer = replace(answer, every_load=plan)
+    return (
+        replace(answer, break_even_arrival_rate=break_even_of(plan, answer.no_batching)) if answer.by_function is plan else answer
+    )
 
 
 def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, str]]:

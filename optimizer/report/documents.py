@@ -41,7 +41,7 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "refused_workers": dict(answer.refused_workers),
         "overflow": None if answer.overflow is None else _overflow(answer.overflow),
         "refused_overflow": answer.refused_overflow or None,
-        "every_load": None if answer.every_load is None else _every_load(answer.every_load),
+        "every_load": None if answer.every_load is None else _every_load(answer.every_load, answer),
         "kinds": {kind: candidate.cost.in_all(answer.arrival_rate) for kind, candidate in answer.kinds.items()},
         "runners_up": [_setting(runner_up, answer) for runner_up in answer.runners_up],
         "frontier": list(answer.frontier),
@@ -80,8 +80,9 @@ def _overflow(setting: OverflowSetting) -> Document:
     }
 
 
-def _every_load(plan: EveryLoad) -> Document:
+def _every_load(plan: EveryLoad, answer: Answer) -> Document:
     return {
+        "taken": answer.by_function is plan,
         "functions": [
             {
                 "function": of.called,
@@ -94,7 +95,7 @@ def _every_load(plan: EveryLoad) -> Document:
         ],
         "batch_size": plan.batch_size,
         "mean_batch_size": plan.mean_batch_size,
-        "cost": cost_document(plan.cost, plan.sizes.question.arrivals.arrival_rate),
+        "cost": cost_document(plan.cost, answer.arrival_rate),
         "loads": [
             {
                 "factor": at.factor,

@@ -146,8 +146,8 @@ class _Page:
     def verdict(self) -> list[str]:
         answer = self.answer
         seen = [] if self.on_trace is None else [wording.seen_on_trace(answer, self.on_trace)]
-        loads = [] if answer.every_load is None else [wording.every_load(answer.every_load)]
-        return [wording.kept(answer), *seen, wording.saving(answer), wording.break_even(answer), *loads, *wording.proof(answer)]
+        beside = (*wording.every_load(answer), *wording.proof(answer))
+        return [wording.kept(answer), *seen, wording.saving(answer), wording.break_even(answer), *beside]
 
     def settings(self) -> Table:
         head = ["", "runs on", "leaves with, or after", *(slo.name for slo in self.answer.slos), "mean batch"]
@@ -302,8 +302,8 @@ class _Page:
         rows.insert(before, as_is)
         caption = f"{self.of_function}The setting, left as it is, when requests come more slowly or faster in the same pattern."
         tables = [Table(head, rows, strong=[before])]
-        if answer.every_load is not None:
-            tables.append(_every_load(answer.every_load))
+        if isinstance(answer.by_function, EveryLoad):
+            tables.append(_every_load(answer.by_function))
         return Section("sensitivity", "When the load changes", caption, tables=tables)
 
     def _arrivals(self) -> Section:

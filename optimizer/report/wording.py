@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
-from sluice.optimizer.recommend import Answer, Candidate, EveryLoad, FrontierPoint
+from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
 from sluice.optimizer.recommend.words import milliseconds, promised
 from sluice.optimizer.simulation.statistics import RunStatistics
 
@@ -102,14 +102,22 @@ def saving(answer: Answer) -> str:
     return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
 
 
-def every_load(plan: EveryLoad) -> str:
-    """What a plan for every load costs beyond who knew the rate, here and at the worst of the loads."""
+def every_load(answer: Answer) -> list[str]:
+    """What a plan for every load costs beyond who knew the rate, here and at the worst of the loads; or why it is not taken."""
+    plan = answer.every_load
+    if plan is None or answer.best.batch_size == 1:
+        return []
+    if answer.by_function is not plan:
+        beyond = percent(answer.beyond_cheapest(plan))
+        return [
+            f"A plan for every load costs {beyond} more at this rate than the cheapest setting; --premium says how much it may."
+        ]
     first, last, worst = plan.loads[0], plan.loads[-1], plan.worst
     here = next(at for at in plan.loads if at.factor == 1)
-    return (
+    return [
         f"From {first.arrival_rate:.4g} to {last.arrival_rate:.4g} requests/s the plan costs at most {percent(worst.regret)} more "
         f"than the cheapest table of that rate (at {worst.arrival_rate:.4g}; here {percent(here.regret)})."
-    )
+    ]
 
 
 def percent(part: float) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import click
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import require
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
@@ -52,6 +53,7 @@ def question_options(command: Command) -> Command:
         mix: SizeMix | None,
         slos: tuple[Slo, ...],
         goal: Goal,
+        every_load: bool,
         limits: Limits,
         worker_texts: tuple[str, ...],
         provisioned: bool,
@@ -62,7 +64,9 @@ def question_options(command: Command) -> Command:
             needless = "none beside sizes: classes are made for the function alone"
             require(not worker_texts, "--worker", " ".join(worker_texts), needless)
             require(not provisioned, "--provisioned", provisioned, needless)
-            require(goal.loads is None, "--every-load", goal.loads, "none beside sizes: a class has one table")
+            require(goal.loads is None, "--loads", goal.loads, "1 beside sizes: a class has one table")
+        elif every_load and goal.objective == "cost" and limits.considers_tables:
+            goal = replace(goal, loads=LOADS)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
@@ -87,29 +91,29 @@ def goal_options(command: Command) -> Command:
         help="Part of the cost that a table which waits to the last moment may cost more and still be taken.",
     )
     @click.option(
-        "--every-load",
-        "loads",
-        is_flag=False,
-        flag_value=":".join(f"{factor:g}" for factor in LOADS),
-        metavar="[LOW:HIGH]",
-        help="One plan that is cheap at every multiple of the arrival rate between these: the size of a batch chooses the function."
-        f"  [without a value: {LOADS[0]:g}:{LOADS[1]:g}]",
+        "--loads",
+        metavar="LOW:HIGH",
+        help="Multiples of the arrival rate at which one plan is to be cheap: the size of a batch then chooses the function; 1:"
+        f" that rate alone  [default: {LOADS[0]:g}:{LOADS[1]:g}]",
     )
     @wraps(command)
     def with_goal(
         *, objective: str, max_cost: float | None, headroom: float, premium: float, loads: str | None, **others: Any
     ) -> Any:
-        return command(goal=Goal(objective, max_cost, headroom, premium, None if loads is None else _loads(loads)), **others)
+        asked = None if loads is None else _loads(loads)
+        return command(goal=Goal(objective, max_cost, headroom, premium, asked), every_load=loads is None, **others)
 
     return with_goal
 
 
-def _loads(text: str) -> tuple[float, float]:
+def _loads(text: str) -> tuple[float, float] | None:
+    """Both ends; none where the rate alone is meant."""
     try:
-        low, high = map(float, text.split(":"))
+        ends = [float(end) for end in text.split(":")]
     except ValueError:
-        raise InvalidInput("--every-load", text, "LOW:HIGH, two multiples of the arrival rate, as in 0.1:1000") from None
-    return low, high
+        ends = []
+    require(len(ends) == 2 or ends == [1], "--loads", text, "LOW:HIGH, two multiples of the arrival rate, as in 0.1:1000; or 1")
+    return (ends[0], ends[1]) if len(ends) == 2 else None
 
 
 def limit_options(command: Command) -> Command:

@@ -105,14 +105,13 @@ def _page(*subject: Any) -> str:
 def _show(answer: Answer) -> None:
     output.stdout.print(_settings(answer))
     verdict = (wording.headline(answer), wording.kept(answer), wording.saving(answer), wording.break_even(answer))
-    loads = [] if answer.every_load is None else [wording.every_load(answer.every_load)]
-    for sentence in (*verdict, *loads, *wording.proof(answer)):
+    for sentence in (*verdict, *wording.every_load(answer), *wording.proof(answer)):
         output.stdout.print(sentence)
     output.stdout.print(cost_table({of.name: of.cost for of in alternatives(answer, workers=1, runners_up=0)}))
-    if answer.every_load is None:
-        output.stdout.print(_sensitivity(answer))
+    if isinstance(answer.by_function, EveryLoad):
+        output.stdout.print(_loads(answer.by_function))
     else:
-        output.stdout.print(_loads(answer.every_load))
+        output.stdout.print(_sensitivity(answer))
     output.stdout.print(_frontier(answer))
     output.stdout.print(wording.priced(answer.question.billing.prices))
 

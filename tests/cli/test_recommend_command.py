@@ -439,27 +439,27 @@ def test_a_plan_for_every_load_is_written_and_its_regret_shown(
     monkeypatch.setattr(every_load_module, "N_SIMULATED", 4096)
     plan, page = tmp_path / "plan.json", tmp_path / "page.html"
     asked = ("recommend", "--poisson", "5", "--profile", two_sizes, "--slo", "0.1")
-    text = shown_by(*asked, "--every-load", "--out", str(plan), "--report", str(page))
+    text = shown_by(*asked, "--out", str(plan), "--report", str(page))
     assert "let the size of the batch choose the function: 1 with 512 MB; 2 to 4 with 1769 MB" in " ".join(text.split())
     assert "From 0.5 to 5000 requests/s the plan costs at most" in " ".join(text.split())
     assert "the plan for every load, in USD per million requests" in text
     written = read(Plan, plan.read_bytes())
     assert [written.function, *(of.function for of in written.beside)] == ["mlp-1769:live", "mlp-512:live"]
     assert "the cheapest table of that rate" in page.read_text()
-    document = document_of(*asked, "--every-load", "0.5:20")
+    document = document_of(*asked, "--loads", "0.5:20")
     assert document["winner"] == "function" and document["plan"]["beside"]
     assert [document["every_load"]["loads"][k]["arrival_rate"] for k in (0, -1)] == [2.5, 100]
-    assert document_of(*asked)["every_load"] is None
+    assert document["every_load"]["taken"] and document_of(*asked, "--loads", "1")["every_load"] is None
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("10", "--every-load: '10' is not allowed; allowed: LOW:HIGH, two multiples of the arrival rate, as in 0.1:1000"),
+        ("10", "--loads: '10' is not allowed; allowed: LOW:HIGH, two multiples of the arrival rate, as in 0.1:1000; or 1"),
         ("2:10", "loads: (2.0, 10.0) is not allowed; allowed: two multiples of the arrival rate with 1 between them"),
         ("nan:10", "loads: (nan, 10.0) is not allowed"),
     ],
 )
 def test_loads_that_are_none_exit_2_and_are_named(value: str, message: str, ask: tuple[str, ...], exit_of: Run) -> None:
-    code, _, error = exit_of(*ask, "--slo", "0.2", "--every-load", value)
+    code, _, error = exit_of(*ask, "--slo", "0.2", "--loads", value)
     assert code == 2 and message in error

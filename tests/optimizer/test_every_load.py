@@ -1,6 +1,7 @@
 """A plan for every load: what it costs beyond who knew the rate, what it says, and the document that the buffer follows."""
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
-from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.cost import mixed_cost, predict_cost
@@ -119,7 +120,7 @@ def test_what_it_says() -> None:
     )
     assert wording.kept(answer()).startswith("95 % within 100 ms: kept, by simulation p95 100 ms")
     worst = f"From 0.5 to 5000 requests/s the plan costs at most {100 * plan.worst.regret:.2f} % more than the cheapest table of"
-    assert wording.every_load(plan).startswith(worst)
+    assert wording.every_load(answer())[0].startswith(worst)
     assert "times less than no batching" in wording.saving(answer()) and "earned from" in wording.break_even(answer())
 
 
@@ -174,11 +175,24 @@ def test_it_can_be_run_as_a_deployment() -> None:
     assert deployment.max_batch_size == 32 and not plan.for_any_arrivals
 
 
-def test_a_budget_below_it_is_infeasible_and_tells_what_it_costs() -> None:
-    cheapest = plan_for().cost.per_request
-    goal = Goal(max_cost=cheapest * 0.999, loads=(0.1, 1000.0))
-    with pytest.raises(Infeasible, match="a plan for every load costs .* USD per request at the rate of the arrivals"):
-        choose_every_load(FunctionSettings(question(goal=goal)), (0.1, 1000.0))
+def test_it_is_taken_within_premium_and_budget_and_else_the_answer_says_what_it_costs() -> None:
+    found, plan = answer(), answer().every_load
+    assert plan is not None and found.by_function is found.winner is plan
+
+    def beside_a_setting_for(part: float) -> Answer:
+        cost = replace(found.best.cost, compute=part * plan.cost.compute, requests=part * plan.cost.requests)
+        return replace(found, best=replace(found.best, cost=cost), runners_up=())
+
+    assert beside_a_setting_for(0.995).by_function is plan
+    without = beside_a_setting_for(0.98)
+    assert without.by_function is without.winner is without.best
+    assert wording.every_load(without) == [
+        "A plan for every load costs 2.04 % more at this rate than the cheapest setting; --premium says how much it may."
+    ]
+    poor = replace(found.question, goal=Goal(max_cost=plan.cost.per_request * 0.999, loads=(0.1, 1000.0)))
+    assert replace(found, question=poor).by_function is found.best
+    alone = replace(found, best=found.no_batching)
+    assert alone.by_function is alone.best and wording.every_load(alone) == []
 
 
 @pytest.mark.parametrize(
