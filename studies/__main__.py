@@ -11,6 +11,7 @@ from . import reference
 STUDIES = (
     "batch_figures",
     "cpu_or_gpu",
+    "every_load",
     "latency_models",
     "modulated_arrivals",
     "policy_zoo",

@@ -27,7 +27,7 @@ from sluice.optimizer.service.times import ServiceTimes
 
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
 _NEGLIGIBLE = 1e-12
-_SHORTEST = 1e-6  # s of an invocation
+SHORTEST = 1e-6  # s of an invocation, where the profile has none
 
 
 def cold_start_probability(invocation_rate: float, busy_duration: float, keep_alive: float = KEEP_ALIVE) -> float:
@@ -69,4 +69,4 @@ def cold_start_probability_of(arrival_rate: float, batch_size_pmf: Array, servic
     """Probability that an invocation starts cold, by batch sizes: 1, 2, ... have these, where ``arrival_rate`` requests/s come."""
     mean_batch_size = float(batch_size_pmf @ np.arange(1, len(batch_size_pmf) + 1))
     busy = float(batch_size_pmf @ service.mean_response[: len(batch_size_pmf)])
-    return cold_start_probability(arrival_rate / mean_batch_size, max(busy, _SHORTEST))
+    return cold_start_probability(arrival_rate / mean_batch_size, max(busy, SHORTEST))

@@ -149,11 +149,17 @@ class Billing:
         """Bytes of a request and of its answer that the buffer pays for."""
         return self.payload_bytes or 0, self.answer_bytes
 
-    def cost(self, batch_size_pmf: Array, service: ServiceTimes, profile: ServiceProfile) -> BatchCost:
-        """Of a request whose batch has the sizes of ``batch_size_pmf``; the profile knows the INIT of the function."""
+    def cost(
+        self, batch_size_pmf: Array, service: ServiceTimes, profile: ServiceProfile, buffered: bool | None = None
+    ) -> BatchCost:
+        """Of a request whose batch has the sizes of ``batch_size_pmf``; the profile knows the INIT of the function.
+
+        Unless told, there is a buffer where batches may be larger than one.
+        """
         init = profile.init.get(service.memory_mb)
         seconds = init.mean if init else 0.0
-        return predict_cost(batch_size_pmf, service, self, init_duration=seconds, buffered=len(batch_size_pmf) > 1)
+        buffered = len(batch_size_pmf) > 1 if buffered is None else buffered
+        return predict_cost(batch_size_pmf, service, self, init_duration=seconds, buffered=buffered)
 
 
 def invocation_costs(service: ServiceTimes, billing: Billing | None = None) -> tuple[Array, float]:

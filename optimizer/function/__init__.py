@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.function.falling_holds import FallingHolds
 from sluice.optimizer.function.latency import METHODS, SIMULATED, LatencyPrediction, predict_falling_holds, predict_latency
 from sluice.optimizer.function.waiting_time import SizeOrTimeout, predict_batch_size_pmf, predict_waiting_time_cdf
@@ -9,6 +10,7 @@ from sluice.optimizer.function.waiting_time import SizeOrTimeout, predict_batch_
 __all__ = [
     "METHODS",
     "SIMULATED",
+    "AnyHolds",
     "FallingHolds",
     "LatencyPrediction",
     "SizeOrTimeout",

@@ -10,7 +10,8 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     comparisons     frontier, sensitivity, break-even              horizon            ... equilibrium takes to show
     recommendation  from the question to the answer                worker_number      the fewest
     answer          all of it together                             overflow_*         workers with the function beside them
-    size_classes    whether requests are batched by size class
+    size_classes    whether requests are batched by size class     every_load         one plan for every arrival rate
+    functions_by_size   which function for a batch of which size
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend.answer import Answer
 from sluice.optimizer.recommend.candidate import PERCENTILES, Candidate
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
+from sluice.optimizer.recommend.every_load import AtLoad, EveryLoad, choose_every_load
 from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer, provisioned_offers
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
@@ -35,8 +37,10 @@ __all__ = [
     "PERCENTILES",
     "Answer",
     "ArrivalProcess",
+    "AtLoad",
     "Billing",
     "Candidate",
+    "EveryLoad",
     "FrontierPoint",
     "FunctionSetting",
     "Goal",
@@ -50,6 +54,7 @@ __all__ = [
     "Slo",
     "WorkerOffer",
     "WorkerSetting",
+    "choose_every_load",
     "choose_overflow",
     "choose_workers",
     "machine_offer",

@@ -9,6 +9,7 @@ from datetime import datetime
 from sluice.batching.documents import ArrivalDocument, Plan, Slo
 from sluice.optimizer.recommend.candidate import Candidate, plan_of
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
+from sluice.optimizer.recommend.every_load import EveryLoad
 from sluice.optimizer.recommend.function_setting import FunctionSetting
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
@@ -42,6 +43,8 @@ class Answer:
     overflow : OverflowSetting or None
         The cheapest workers with the function beside them, where these cost less than either alone, or no more than the premium;
         ``refused_overflow`` says why there are none.
+    every_load : EveryLoad or None
+        The function's plan for every load, where one was asked for; ``by_function`` says whether it is taken.
     """
 
     question: Question
@@ -60,6 +63,7 @@ class Answer:
     refused_workers: Mapping[str, str] = field(default_factory=dict)
     overflow: OverflowSetting | None = None
     refused_overflow: str = ""
+    every_load: EveryLoad | None = None
 
     @property
     def slos(self) -> tuple[Slo, ...]:
@@ -77,9 +81,26 @@ class Answer:
         return self.question.arrivals.arrival_rate
 
     @property
+    def by_function(self) -> FunctionSetting | EveryLoad:
+        """What the function alone would do: its best setting, or the plan for every load.
+
+        The plan is taken where it is within the budget, its invocations cost no more than the premium beyond those of the cheapest
+        setting, and batching saves anything at all.
+        """
+        plan, goal = self.every_load, self.question.goal
+        if plan is None or self.best.batch_size == 1 or plan.cost.per_request > goal.budget:
+            return self.best
+        return plan if self.beyond_cheapest(plan) <= self.question.premium else self.best
+
+    def beyond_cheapest(self, plan: EveryLoad) -> float:
+        """The part by which its invocations cost more than those of the cheapest setting, warm as those are taken to be."""
+        least = min(setting.cost.compute + setting.cost.requests for setting in (self.best, *self.runners_up))
+        return (plan.cost.compute + plan.cost.requests) / least - 1
+
+    @property
     def kinds(self) -> dict[str, Candidate]:
         """The best that keeps SLOs and budget of the function alone, workers alone, and both; the preferred kind first."""
-        found: dict[str, Candidate] = {"the function alone": self.best} if self.feasible else {}
+        found: dict[str, Candidate] = {"the function alone": self.by_function} if self.feasible else {}
         if self.workers:
             found["workers alone"] = min(self.workers, key=self._goal)
         if self.overflow is not None:

@@ -70,6 +70,11 @@ class Candidate(Protocol):
         ...
 
     @property
+    def leaves(self) -> str:
+        """With how many requests, or after how long a batch leaves, in a few words."""
+        ...
+
+    @property
     def instruction(self) -> str:
         """What to do, in one sentence."""
         ...

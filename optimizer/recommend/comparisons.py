@@ -15,7 +15,9 @@ import numpy as np
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.break_even import HIGHEST, LOWEST, solve_break_even
+from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.function.batching_law import SEARCH, basis_of, falling_holds_law
+from sluice.optimizer.recommend.every_load import EveryLoad
 from sluice.optimizer.recommend.function_choice import first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments
@@ -116,8 +118,7 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
     """Requests/s from which on the setting ``best`` earns its buffer, against ``none``; ``None`` where it never does."""
     if best.batch_size == 1:
         return None
-    process = settings.question.arrivals
-    here = process.arrival_rate
+    process, here = settings.question.arrivals, settings.question.arrivals.arrival_rate
     jumps = float(-process.D0.diagonal().min()) * best.timeout
     fullest = here * max(1.0, MOST_JUMPS / jumps)  # beyond it batches, which only grow with the rate, are taken to be as there
 
@@ -127,9 +128,21 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
         basis = basis_of(arrivals, best.batch_size, best.timeout, SEARCH)
         return np.asarray(falling_holds_law(basis, np.array(best.policy.hold[1:-1])).batch_size_pmf[-1])
 
+    return _earned_from(lambda rate: settings.bill(batch_sizes(min(rate, fullest)), settings.service_of(best)), here, none)
+
+
+def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
+    """The same of a plan for every load."""
+    if plan.batch_size == 1:
+        return None
+    here = plan.sizes.question.arrivals.arrival_rate
+    return _earned_from(lambda rate: plan.cost_at(rate / here), here, none)
+
+
+def _earned_from(bill: Callable[[float], BatchCost], here: float, none: FunctionSetting) -> float | None:
     def saving(rate: float) -> float:
-        batched = settings.bill(batch_sizes(min(rate, fullest)), settings.service_of(best))
+        batched = bill(rate)
         return (none.cost.per_request + none.cost.beside) - (batched.per_request + batched.beside)
 
-    fixed = best.cost.fixed_per_month - none.cost.fixed_per_month
+    fixed = bill(here).fixed_per_month - none.cost.fixed_per_month
     return solve_break_even(saving, fixed, start=here, lowest=min(LOWEST, here), highest=max(HIGHEST, here))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from sluice.optimizer.function.latency import LatencyPrediction, predict_falling
 from sluice.optimizer.function.sampled_batches import ArrivalSample
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.search import ROUNDING, Search
-from sluice.optimizer.recommend.words import holds_by_number, milliseconds
+from sluice.optimizer.recommend.words import holds_by_number, leaves, milliseconds
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
@@ -85,6 +85,11 @@ class FunctionSetting:
         return f"{self.memory_mb} MB"
 
     @property
+    def leaves(self) -> str:
+        """With how many requests, or after how long."""
+        return leaves(self.policy)
+
+    @property
     def instruction(self) -> str:
         """What to do, in one sentence."""
         if self.batch_size == 1:
@@ -132,6 +137,14 @@ class FunctionSettings:
     def bill(self, batch_size_pmf: Array, service: ServiceTimes) -> BatchCost:
         """Of a request whose batch has the sizes of ``batch_size_pmf``."""
         return self.question.billing.cost(batch_size_pmf, service, self.question.profile)
+
+    def cold_start(self, service: ServiceTimes) -> float:
+        """USD of a cold start; nothing where the bill is told a share of them, as they are in every cost then."""
+        billing = self.question.billing
+        if billing.cold_start_probability > 0:
+            return 0.0
+        one = replace(billing, cold_start_probability=1.0).cost(np.ones(1), service, self.question.profile)
+        return one.init + one.restore
 
     def service_of(self, setting: FunctionSetting) -> ServiceTimes:
         """The service times at its memory size."""

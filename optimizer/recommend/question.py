@@ -31,6 +31,8 @@ LONGEST_TIMEOUT = 2.0  # of the longest latency promised
 MAX_BATCH_SIZE = 128
 OBJECTIVES = ("cost", "latency")
 POLICIES = ("all", "size-or-timeout")
+LOADS = (0.1, 1000.0)
+FARTHEST = 1e6  # multiple of the arrival rate
 PREMIUM = 0.01  # of the cost: what fits are off by, and more than that, on the traces of docs/policy-zoo.md
 
 
@@ -50,12 +52,16 @@ class Goal:
     premium : float
         Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout, or than workers,
         and still be taken, as it keeps the SLOs whatever the arrivals do; at most 1, for objective ``cost``.
+    loads : tuple of float, or None
+        The least and the largest multiple of the arrival rate at which one plan is to be cheap, for objective ``cost``: it is
+        taken up to the ``premium`` as well. ``None``: the function's setting is the best at the rate itself.
     """
 
     objective: str = "cost"
     max_cost: float | None = None
     headroom: float = 0.0
     premium: float = PREMIUM
+    loads: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         require(self.objective in OBJECTIVES, "objective", self.objective, " or ".join(OBJECTIVES))
@@ -64,6 +70,11 @@ class Goal:
         require(self.max_cost is None or 0 < self.max_cost < np.inf, "max_cost", self.max_cost, "USD per request > 0")
         require(0 <= self.headroom < 1, "headroom", self.headroom, "a fraction of the SLO, 0 <= headroom < 1")
         require(0 <= self.premium <= 1, "premium", self.premium, "a part of the cost from 0 to 1 (0.05 for 5 %)")
+        if self.loads is not None:
+            within = len(self.loads) == 2 and 1 / FARTHEST <= self.loads[0] <= 1 <= self.loads[1] <= FARTHEST
+            allowed = f"two multiples of the arrival rate with 1 between them, {1 / FARTHEST:g} to {FARTHEST:g}"
+            require(within, "loads", self.loads, allowed)
+            require(self.objective == "cost", "loads", self.loads, "none for objective latency")
 
     @property
     def budget(self) -> float:
@@ -106,6 +117,11 @@ class Limits:
             named = "only without timeouts, which name those considered"
             require(not self.timeouts, "max_timeout", self.max_timeout, named)
         require(self.policies in POLICIES, "policies", self.policies, " or ".join(POLICIES))
+
+    @property
+    def considers_tables(self) -> bool:
+        """Whether tables that wait to the last moment are."""
+        return self.policies == "all" and not self.timeouts
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +178,10 @@ class Question:
         require(fits, "payload_bytes", billing.payload_bytes, f"1 to {limit}, what one invocation takes")
         fits = billing.answer_bytes <= limit
         require(fits, "answer_bytes", billing.answer_bytes, f"0 to {limit}, what one invocation answers")
+        if self.goal.loads is not None:
+            require(self.mix is None, "loads", self.goal.loads, "none beside sizes of requests")
+            alone = "none where tables that wait to the last moment are not considered"
+            require(self.considers_tables, "loads", self.goal.loads, alone)
         _ = self.services  # refuses what the profile does not have
 
     @property
@@ -223,7 +243,7 @@ class Question:
     @property
     def considers_tables(self) -> bool:
         """Whether those compete that wait to the last moment."""
-        return self.limits.policies == "all" and not self.limits.timeouts
+        return self.limits.considers_tables
 
     @property
     def premium(self) -> float:

@@ -8,7 +8,8 @@ from math import inf
 
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.recommend.answer import Answer
-from sluice.optimizer.recommend.comparisons import break_even, frontier, sensitivity
+from sluice.optimizer.recommend.comparisons import break_even, break_even_of, frontier, sensitivity
+from sluice.optimizer.recommend.every_load import choose_every_load
 from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
@@ -41,8 +42,20 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
             raise
         return answer
     on_progress(0.6)
-    answer = _compared(settings, choice, lambda done: on_progress(0.6 + 0.2 * done))
+    answer = _for_every_load(settings, _compared(settings, choice, lambda done: on_progress(0.6 + 0.2 * done)))
     return _with_overflow(replace(answer, workers=workers, refused_workers=refused))
+
+
+def _for_every_load(settings: FunctionSettings, answer: Answer) -> Answer:
+    """The answer with a plan for every load, where that was asked for, and its own break-even where it is taken."""
+    loads = settings.question.goal.loads
+    if loads is None:
+        return answer
+    plan = choose_every_load(settings, loads)
+    answer = replace(answer, every_load=plan)
+    return (
+        replace(answer, break_even_arrival_rate=break_even_of(plan, answer.no_batching)) if answer.by_function is plan else answer
+    )
 
 
 def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, str]]:

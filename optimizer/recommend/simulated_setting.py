@@ -90,10 +90,15 @@ class SimulatedSetting:
         return self.cost.per_request * self.arrival_rate * SECONDS_PER_MONTH
 
     @property
+    def leaves(self) -> str:
+        """With how many requests, or after how long, a batch leaves for a worker."""
+        return leaves(self.policy)
+
+    @property
     def by_workers(self) -> str:
         """What the workers do, in a sentence without its end."""
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''} ({self.offer.name})"
-        held = leaves(self.policy)
+        held = self.leaves
         if self.max_batch_size == 1:
             return f"Serve with {workers}, {held}"
         if held.endswith("at once"):

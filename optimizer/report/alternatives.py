@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend import Answer, Candidate
-from sluice.optimizer.recommend.words import leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,4 +44,4 @@ def alternatives(answer: Answer, workers: int | None = None, runners_up: int | N
 
 def _alternative(name: str, candidate: Candidate, answer: Answer) -> Alternative:
     latency = {slo.name: candidate.percentile(slo.percentile).value for slo in answer.slos}
-    return Alternative(name, candidate.runs_on, leaves(candidate.policy), latency, candidate.mean_batch_size, candidate.cost)
+    return Alternative(name, candidate.runs_on, candidate.leaves, latency, candidate.mean_batch_size, candidate.cost)

@@ -14,7 +14,7 @@ from sluice.batching.documents import Plan, PolicyDocument, Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import Prices
 from sluice.optimizer.function import LatencyPrediction
-from sluice.optimizer.recommend import Answer, FunctionSetting, OverflowSetting, WorkerSetting
+from sluice.optimizer.recommend import Answer, EveryLoad, FunctionSetting, OverflowSetting, WorkerSetting
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.report import wording
 from sluice.optimizer.simulation.batch_means import Estimate
@@ -43,6 +43,7 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "refused_workers": dict(answer.refused_workers),
         "overflow": None if answer.overflow is None else _overflow(answer.overflow),
         "refused_overflow": answer.refused_overflow or None,
+        "every_load": None if answer.every_load is None else _every_load(answer.every_load, answer),
         "kinds": {kind: candidate.cost.in_all(answer.arrival_rate) for kind, candidate in answer.kinds.items()},
         "runners_up": [_setting(runner_up, answer) for runner_up in answer.runners_up],
         "frontier": list(answer.frontier),
@@ -78,6 +79,40 @@ def _overflow(setting: OverflowSetting) -> Document:
         "beside": PolicyDocument.of(setting.overflow.policy),
         "by_function": estimate_document(setting.by_function),
         "cold_starts": setting.cold_starts,
+    }
+
+
+def _every_load(plan: EveryLoad, answer: Answer) -> Document:
+    return {
+        "taken": answer.by_function is plan,
+        "functions": [
+            {
+                "function": of.called,
+                "memory_mb": of.service.memory_mb,
+                "sizes": of.stretches,
+                "policy": PolicyDocument.of(of.policy),
+                "cold_starts": of.cold_starts,
+            }
+            for of in plan.functions
+        ],
+        "batch_size": plan.batch_size,
+        "mean_batch_size": plan.mean_batch_size,
+        "cost": cost_document(plan.cost, answer.arrival_rate),
+        "loads": [
+            {
+                "factor": at.factor,
+                "arrival_rate": at.arrival_rate,
+                "cost_per_request": at.cost_per_request,
+                "least_cost": at.least_cost,
+                "regret": at.regret,
+                "simulated_cost": at.simulated_cost,
+                "simulated_regret": at.simulated_regret,
+                "late": [estimate_document(share) for share in at.late],
+                "mean_batch_size": at.mean_batch_size,
+                "cold_starts": at.cold_starts,
+            }
+            for at in plan.loads
+        ],
     }
 
 

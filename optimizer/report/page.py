@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from sluice.batching.documents import ArrivalDocument, percentile_name
 from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
-from sluice.optimizer.recommend import Answer
+from sluice.optimizer.recommend import Answer, EveryLoad
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import figures, wording
 from sluice.optimizer.report.alternatives import alternatives
@@ -146,7 +146,8 @@ class _Page:
     def verdict(self) -> list[str]:
         answer = self.answer
         seen = [] if self.on_trace is None else [wording.seen_on_trace(answer, self.on_trace)]
-        return [wording.kept(answer), *seen, wording.saving(answer), wording.break_even(answer), *wording.proof(answer)]
+        beside = (*wording.every_load(answer), *wording.proof(answer))
+        return [wording.kept(answer), *seen, wording.saving(answer), wording.break_even(answer), *beside]
 
     def settings(self) -> Table:
         head = ["", "runs on", "leaves with, or after", *(slo.name for slo in self.answer.slos), "mean batch"]
@@ -300,7 +301,10 @@ class _Page:
         before = sum(case.factor < 1 for case in answer.sensitivity)
         rows.insert(before, as_is)
         caption = f"{self.of_function}The setting, left as it is, when requests come more slowly or faster in the same pattern."
-        return Section("sensitivity", "When the load changes", caption, tables=[Table(head, rows, strong=[before])])
+        tables = [Table(head, rows, strong=[before])]
+        if isinstance(answer.by_function, EveryLoad):
+            tables.append(_every_load(answer.by_function))
+        return Section("sensitivity", "When the load changes", caption, tables=tables)
 
     def _arrivals(self) -> Section:
         process, document, trace = self.process, self.subject.arrivals, self.subject.trace
@@ -366,6 +370,23 @@ def usd_cell(per_request: float) -> Cell:
 
 def _dollars(usd: float) -> Cell:
     return Cell(f"{usd:.2f}" if usd else "0", usd)
+
+
+def _every_load(plan: EveryLoad) -> Table:
+    rows = [
+        Row(
+            f"{at.arrival_rate:.4g}",
+            [
+                *map(usd_cell, (at.cost_per_request, at.least_cost)),
+                *(Cell(wording.percent(part), part) for part in (at.regret, at.simulated_regret)),
+                Cell(f"{at.mean_batch_size:.2f}", at.mean_batch_size),
+                Cell(f"{100 * at.cold_starts:.2g} %", at.cold_starts),
+            ],
+        )
+        for at in plan.loads
+    ]
+    head = ["requests/s", "USD per million, the plan", "the cheapest table of that rate", "more", "more, simulated", "mean batch"]
+    return Table([*head, "cold"], rows, strong=[k for k, at in enumerate(plan.loads) if at.factor == 1])
 
 
 def _percentile(law: LatencyPrediction | Seen, percentile: float) -> Cell:

@@ -87,20 +87,43 @@ def timeout(point: FrontierPoint) -> str:
 
 def saving(answer: Answer) -> str:
     """The bill, beside that of what it saves upon."""
-    winner = answer.winner
-    bill, none, function = winner.cost.per_request, answer.no_batching.cost.per_request, answer.best.cost.per_request
+    winner, by_function = answer.winner, answer.by_function
+    bill, none, function = winner.cost.per_request, answer.no_batching.cost.per_request, by_function.cost.per_request
     text = f"{per_million(bill)} USD per million requests"
-    if winner is not answer.best:
+    if winner is not by_function:
         if not answer.feasible:
             return f"{text}; no setting of the function does it."
         if not 0 < bill < function:
             return f"{text}, beside {per_million(function)} for the best setting of the function."
         return f"{text}, {function / bill:.2f} times less than the best setting of the function ({per_million(function)})."
-    if answer.best.batch_size == 1:
+    if by_function.batch_size == 1:
         return f"{text}; no batch size is cheaper."
     if not answer.no_batching_keeps_slo:
         return f"{text}; without batching no memory size keeps the SLO (quickest: {per_million(none)})."
     return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
+
+
+def every_load(answer: Answer) -> list[str]:
+    """What a plan for every load costs beyond who knew the rate, here and at the worst of the loads; or why it is not taken."""
+    plan = answer.every_load
+    if plan is None or answer.best.batch_size == 1:
+        return []
+    if answer.by_function is not plan:
+        beyond = percent(answer.beyond_cheapest(plan))
+        return [
+            f"A plan for every load costs {beyond} more at this rate than the cheapest setting; --premium says how much it may."
+        ]
+    first, last, worst = plan.loads[0], plan.loads[-1], plan.worst
+    here = next(at for at in plan.loads if at.factor == 1)
+    return [
+        f"From {first.arrival_rate:.4g} to {last.arrival_rate:.4g} requests/s the plan costs at most {percent(worst.regret)} more "
+        f"than the cheapest table of that rate (at {worst.arrival_rate:.4g}; here {percent(here.regret)})."
+    ]
+
+
+def percent(part: float) -> str:
+    """A part as people read it, without a sign where it is nothing."""
+    return f"{round(100 * part, 2) + 0.0:.2f} %"
 
 
 def seen_on_trace(answer: Answer, run: RunStatistics) -> str:
@@ -120,7 +143,7 @@ def pays(answer: Answer) -> bool:
 def break_even(answer: Answer) -> str:
     """Whether to deploy a buffer."""
     winner, arrival_rate = answer.winner, answer.arrival_rate
-    if winner is not answer.best:
+    if winner is not answer.by_function:
         here, direct = (
             arrival_rate * SECONDS_PER_MONTH * cost.in_all(arrival_rate) for cost in (winner.cost, answer.no_batching.cost)
         )
@@ -130,7 +153,7 @@ def break_even(answer: Answer) -> str:
             return f"{text}."
         return f"{text}; calling the function directly costs {direct:.2f} at {arrival_rate:.4g} requests/s."
     rate, fixed = answer.break_even_arrival_rate, winner.cost.fixed_per_month
-    if answer.best.batch_size == 1:
+    if answer.by_function.batch_size == 1:
         return "Batching saves nothing here: call the function directly and deploy no buffer."
     if rate is None:
         return f"The buffer costs {fixed:.2f} USD per month, which no arrival rate earns: do not deploy one to save money."

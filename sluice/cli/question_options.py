@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -18,7 +19,7 @@ from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
-from sluice.optimizer.recommend.question import MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.recommend.question import LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
 
@@ -53,6 +54,7 @@ def question_options(command: Command) -> Command:
         mix: SizeMix | None,
         slos: tuple[Slo, ...],
         goal: Goal,
+        every_load: bool,
         limits: Limits,
         worker_texts: tuple[str, ...],
         provisioned: bool,
@@ -63,6 +65,9 @@ def question_options(command: Command) -> Command:
             needless = f"none beside sizes: {WORKERS_BY_HAND}"
             require(not worker_texts, "--worker", " ".join(worker_texts), needless)
             require(not provisioned, "--provisioned", provisioned, needless)
+            require(goal.loads is None, "--loads", goal.loads, "1 beside sizes: a class has one table")
+        elif every_load and goal.objective == "cost" and limits.considers_tables:
+            goal = replace(goal, loads=LOADS)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
@@ -86,11 +91,30 @@ def goal_options(command: Command) -> Command:
         metavar="PART",
         help="Part of the cost that a table which waits to the last moment may cost more and still be taken.",
     )
+    @click.option(
+        "--loads",
+        metavar="LOW:HIGH",
+        help="Multiples of the arrival rate at which one plan is to be cheap: the size of a batch then chooses the function; 1:"
+        f" that rate alone  [default: {LOADS[0]:g}:{LOADS[1]:g}]",
+    )
     @wraps(command)
-    def with_goal(*, objective: str, max_cost: float | None, headroom: float, premium: float, **others: Any) -> Any:
-        return command(goal=Goal(objective, max_cost, headroom, premium), **others)
+    def with_goal(
+        *, objective: str, max_cost: float | None, headroom: float, premium: float, loads: str | None, **others: Any
+    ) -> Any:
+        asked = None if loads is None else _loads(loads)
+        return command(goal=Goal(objective, max_cost, headroom, premium, asked), every_load=loads is None, **others)
 
     return with_goal
+
+
+def _loads(text: str) -> tuple[float, float] | None:
+    """Both ends; none where the rate alone is meant."""
+    try:
+        ends = [float(end) for end in text.split(":")]
+    except ValueError:
+        ends = []
+    require(len(ends) == 2 or ends == [1], "--loads", text, "LOW:HIGH, two multiples of the arrival rate, as in 0.1:1000; or 1")
+    return (ends[0], ends[1]) if len(ends) == 2 else None
 
 
 def limit_options(command: Command) -> Command:

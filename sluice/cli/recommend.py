@@ -20,7 +20,7 @@ from sluice.cli.measured import read_measured
 from sluice.cli.question_options import question_options
 from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
-from sluice.optimizer.recommend import Answer, Question, recommend
+from sluice.optimizer.recommend import Answer, EveryLoad, Question, recommend
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import wording
@@ -109,10 +109,13 @@ def _page(*subject: Any) -> str:
 def _show(answer: Answer) -> None:
     output.stdout.print(_settings(answer))
     verdict = (wording.headline(answer), wording.kept(answer), wording.saving(answer), wording.break_even(answer))
-    for sentence in (*verdict, *wording.proof(answer)):
+    for sentence in (*verdict, *wording.every_load(answer), *wording.proof(answer)):
         output.stdout.print(sentence)
     output.stdout.print(cost_table({of.name: of.cost for of in alternatives(answer, workers=1, runners_up=0)}))
-    output.stdout.print(_sensitivity(answer))
+    if isinstance(answer.by_function, EveryLoad):
+        output.stdout.print(_loads(answer.by_function))
+    else:
+        output.stdout.print(_sensitivity(answer))
     output.stdout.print(_frontier(answer))
     output.stdout.print(wording.priced(answer.question.billing.prices))
 
@@ -126,6 +129,22 @@ def _settings(answer: Answer) -> Table:
         latency = [f"{1e3 * seconds:.4g}" for seconds in of.latency.values()]
         figures = [*latency, f"{of.mean_batch_size:.2f}", per_million(of.cost.per_request)]
         table.add_row(of.name, of.runs_on, of.leaves, *figures, style="bold" if of.name == "recommended" else None)
+    return table
+
+
+def _loads(plan: EveryLoad) -> Table:
+    table = Table("requests/s", title="the plan for every load, in USD per million requests")
+    for name in ("this plan", "cheapest\nof the rate", "more", "more,\nsimulated", "mean\nbatch", "late at\nmost", "cold"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for at in plan.loads:
+        table.add_row(
+            f"{at.arrival_rate:.4g}",
+            *(per_million(usd) for usd in (at.cost_per_request, at.least_cost)),
+            *(wording.percent(part) for part in (at.regret, at.simulated_regret)),
+            f"{at.mean_batch_size:.2f}",
+            f"{100 * max(share.high for share in at.late):.2g} %",
+            f"{100 * at.cold_starts:.2g} %",
+        )
     return table
 
 

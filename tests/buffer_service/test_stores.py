@@ -216,6 +216,23 @@ async def test_batches_of_a_table_that_is_no_more_take_a_server_of_the_first_and
     assert freed.table == 0
 
 
+async def test_the_size_of_a_batch_chooses_its_table_where_each_has_rows_of_its_own(open_store, model):
+    queue, never = open_store(A).queue(model, Limits()), math.inf
+    few = constructors.Policy((never, 0.5, 0.5, never, 0.0), (0, 1, 2, 0, 2))  # as a plan for every load has them
+    await queue.install(constructors.Policy((never, never, never, 0.75, 0.0), (0, 0, 0, 3, 4), beside=[few]))
+    assert (await queue.advance(Events([member(1), member(2)]), now=1.0)).wake_in == 0.5
+    assert (await queue.advance(Events([member(3)]), now=1.25)).wake_in == 0.5  # three have longer
+    [batch] = (await queue.advance(Events(), now=1.75)).batches
+    assert (len(batch.members), batch.table) == (3, 0)
+    await queue.advance(Events([member(4), member(5)]), now=2.0)
+    [batch] = (await queue.advance(Events(), now=2.5)).batches
+    assert (len(batch.members), batch.table) == (2, 1)
+    full, rest = (await queue.advance(Events([member(i) for i in range(10, 18)]), now=3.0)).batches
+    assert (len(full.members), full.table, len(rest.members), rest.table) == (4, 0, 4, 0)
+    ended = (await queue.advance(Events([member(i) for i in range(20, 25)], at_most=[(0, 0)]), now=4.0)).batches
+    assert [(len(batch.members), batch.table) for batch in ended] == [(2, 1)]  # of five; three wait for their own
+
+
 async def test_a_server_beside_is_free_after_a_sweep_where_a_version_that_knows_of_none_completed_its_batch(redis_server, model):
     store = RedisStore(redis_server.url, A)
     queue, client = store.queue(model, Limits()), Redis.from_url(redis_server.url)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sluice.optimizer.recommend.every_load as every_load_module
 import sluice.optimizer.report.page as page_module
-from sluice.batching.documents import LinearServiceTime, Plan, ServiceProfile, read, write
+from sluice.batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, read, write
 from sluice.local.replay import Replay
 from sluice.optimizer.billing.cost import BatchCost
 
@@ -409,3 +410,49 @@ def test_a_profile_of_a_worker_names_its_model_and_is_told_to_be_taken_for_a_fun
     path.write_bytes(write(ServiceProfile(function="http://10.0.0.5:8500", service_time=law, max_batch_size=8)))
     code, _, err = exit_of(*ask)
     assert code == 2 and "--model: none was given; needed: the name of what http://10.0.0.5:8500 serves" in err
+
+
+@pytest.fixture
+def two_sizes(tmp_path: Path) -> str:
+    """A profile of two memory sizes, of which little is cheap for one request and much for many."""
+    path = tmp_path / "two.json"
+    laws = {512: (0.004, 0.012), 1769: (0.006, 0.001)}
+    points = [
+        ProfilePoint(memory_mb, n, ServiceTime(intercept + slope * n), intercept + slope * n)
+        for memory_mb, (intercept, slope) in laws.items()
+        for n in (1, 2, 4)
+    ]
+    path.write_bytes(write(ServiceProfile(function="mlp-{memory_mb}:live", points=points)))
+    return str(path)
+
+
+def test_a_plan_for_every_load_is_written_and_its_regret_shown(
+    two_sizes: str, tmp_path: Path, shown_by: Shown, document_of: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(every_load_module, "N_SIMULATED", 4096)
+    plan, page = tmp_path / "plan.json", tmp_path / "page.html"
+    asked = ("recommend", "--poisson", "5", "--profile", two_sizes, "--slo", "0.1")
+    text = shown_by(*asked, "--out", str(plan), "--report", str(page))
+    assert "let the size of the batch choose the function: 1 with 512 MB; 2 to 4 with 1769 MB" in " ".join(text.split())
+    assert "From 0.5 to 5000 requests/s the plan costs at most" in " ".join(text.split())
+    assert "the plan for every load, in USD per million requests" in text
+    written = read(Plan, plan.read_bytes())
+    assert [written.function, *(of.function for of in written.beside)] == ["mlp-1769:live", "mlp-512:live"]
+    assert "the cheapest table of that rate" in page.read_text()
+    document = document_of(*asked, "--loads", "0.5:20")
+    assert document["winner"] == "function" and document["plan"]["beside"]
+    assert [document["every_load"]["loads"][k]["arrival_rate"] for k in (0, -1)] == [2.5, 100]
+    assert document["every_load"]["taken"] and document_of(*asked, "--loads", "1")["every_load"] is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("10", "--loads: '10' is not allowed; allowed: LOW:HIGH, two multiples of the arrival rate, as in 0.1:1000; or 1"),
+        ("2:10", "loads: (2.0, 10.0) is not allowed; allowed: two multiples of the arrival rate with 1 between them"),
+        ("nan:10", "loads: (nan, 10.0) is not allowed"),
+    ],
+)
+def test_loads_that_are_none_exit_2_and_are_named(value: str, message: str, ask: tuple[str, ...], exit_of: Run) -> None:
+    code, _, error = exit_of(*ask, "--slo", "0.2", "--loads", value)
+    assert code == 2 and message in error

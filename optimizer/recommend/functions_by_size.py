@@ -1,0 +1,254 @@
+"""Which function serves a batch of which size, so that one plan is cheap at every load (docs/model.md, 3.4).
+
+A batch's size when it leaves chooses its function. With ``left_n`` the age of the oldest at which a batch of ``n`` must leave to be
+in time by its own function, ``n`` requests wait for one more until ``min(left_n, left_{n+1})``: then a batch of ``n`` is just in
+time, or one of ``n + 1`` would be. So every promise is kept whatever the arrivals do, by every choice of functions, and the choice
+is about cost alone: of all rows, up to the size that costs least a request when it is full.
+
+Loads are the arrivals sped up, two to a tenfold of the rate. The cost at each is divided by that of the cheapest table at that rate
+that waits to the last moment, over memory sizes and largest batches: the table of one who knew the rate. Minimised is the mean of
+these, where at the rate of the arrivals themselves no more than ``HERE`` is lost, and another function must save ``WORTH`` of it.
+Cold starts of every function are in both costs (``cold_starts``). From the best function alone on, the search gives stretches of
+sizes to another function, then moves the ends of stretches, until nothing is better; for arrivals with phases the first is done
+for Poisson arrivals, whose cost is known a hundred times as quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
+from math import exp
+
+import numpy as np
+
+from sluice.batching.policy import MAX_BESIDE, Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.billing.cold_starts import SHORTEST, cold_start_probability
+from sluice.optimizer.billing.cost import invocation_costs
+from sluice.optimizer.function.any_holds import AnyHolds
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.last_moment import seconds_left
+
+LOADS_A_TENFOLD = 2
+HERE = 0.005  # of the cost, lost at most at the rate of the arrivals
+WORTH = 0.001  # of the mean cost, that each function beyond the first must save
+MOST_JUMPS = 4000.0  # of the phases within a hold; a faster process is taken to fill batches as this one does
+KIND = "last_moment"
+_SAME = 1e-9
+_STEP = 1e-6  # s that holds are a multiple of, the next smaller: a parameter of 4 KB holds few rows of seventeen digits
+_NEVER = 1e-12  # of the batches: a function that gets no more is not asked for
+_MUCH = 100.0  # what is lost beyond ``HERE`` counts as so many times as much
+
+Assignment = tuple[int, ...]
+"""The place of the function of a batch of 1, 2, ... among the question's memory sizes."""
+
+
+class FunctionsBySize:
+    """The assignments of functions to batch sizes that a question allows, and what they cost at each load.
+
+    Parameters
+    ----------
+    loads : tuple of float
+        The least and the largest multiple of the arrival rate.
+    arrivals : ArrivalProcess, optional
+        At whose cost they are compared; by default the question's.
+    """
+
+    def __init__(self, settings: FunctionSettings, loads: tuple[float, float], arrivals: ArrivalProcess | None = None) -> None:
+        question, services = settings.question, settings.services
+        self.settings, self.question, self.loads, self.factors = settings, question, loads, _factors(*loads)
+        self.arrivals = arrivals or question.arrivals
+        shape = (len(services), max(service.max_batch_size for service in services))
+        self.cost, self.left, self._busy = np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros(shape)
+        for j, service in enumerate(services):
+            compute, spare = invocation_costs(service, question.billing)[0], seconds_left(service, question.promised)
+            self.cost[j, : len(compute)] = compute + settings.search.per_invocation[j]
+            held = np.floor(np.minimum(spare, question.longest_timeout) / _STEP) * _STEP
+            self.left[j, : len(spare)] = np.where(spare >= 0, np.round(held, 6), -np.inf)
+            self._busy[j, : len(spare)] = service.mean_response
+        self._cold_start = [settings.cold_start(service) for service in services]
+        self._law = AnyHolds(self.arrivals)
+        jumps = float(-self.arrivals.D0.diagonal().min()) * float(self.left.max())
+        self._fullest = max(1.0, MOST_JUMPS / jumps) if jumps > 0 else np.inf
+        self.objective = cache(self._objective)
+        self.least = np.array([self.cheapest_table(factor)[1] for factor in self.factors])
+
+    def best(self) -> Assignment:
+        """The assignment of least objective; where one name stands for every memory size, of one function."""
+        found = [self._alone(j) for j in self._in_time]
+        names = {self.question.function_at(service.memory_mb) for service in self.question.services}
+        if len(found) > 1 and len(names) == len(self.cost):
+            found.append(self._searched())
+        return min(found, key=self.objective)
+
+    def _searched(self) -> Assignment:
+        """The end of the search, for arrivals with phases from the best for Poisson arrivals on, whose cost is quickly known."""
+        if self.arrivals.n_phases == 1:
+            return self._improved(min(map(self._filled, self._in_time), key=self.objective), _stretches)
+        quickly = FunctionsBySize(self.settings, self.loads, poisson(self.arrivals.arrival_rate))
+        return self._improved(min([quickly.best(), *map(self._filled, self._in_time)], key=self.objective))
+
+    def relative(self, assignment: Assignment) -> Array:
+        """Cost at each load over the least there, (n_factors,)."""
+        at = {factor: self.batch_size_pmf(assignment, factor) for factor in set(map(self._filling, self.factors))}
+        usd = [self._usd(at[self._filling(factor)], assignment, factor) for factor in self.factors]
+        return np.asarray(usd / self.least)
+
+    def usd(self, assignment: Assignment, factor: float) -> float:
+        """USD per request, with cold starts, at this multiple of the arrival rate."""
+        return self._usd(self.batch_size_pmf(assignment, factor), assignment, factor)
+
+    def cheapest_table(self, factor: float) -> tuple[Assignment, float]:
+        """The cheapest table at a load, over functions and largest batches, and its USD per request."""
+        found = []
+        for j in self._in_time:
+            alone: Assignment = (j,) * int((self.left[j] >= 0).sum())
+            by_largest = self._law.by_largest(self.holds(alone), self._filling(factor))
+            usd = by_largest @ self.cost[j, : len(alone)] / (by_largest @ np.arange(1, len(alone) + 1))
+            b = int(np.argmax(usd <= usd.min() * (1 + _SAME))) + 1
+            found.append((alone[:b], self._usd(by_largest[b - 1, :b], alone[:b], factor)))
+        return min(found, key=lambda table: table[1])
+
+    def batch_size_pmf(self, assignment: Assignment, factor: float) -> Array:
+        """Batch sizes at this multiple of the arrival rate, (max_batch_size,)."""
+        return self._law.batch_size_pmf(self.holds(assignment), self._filling(factor))
+
+    def holds(self, assignment: Assignment) -> Array:
+        """Seconds that 1, 2, ... wait for one more, (max_batch_size - 1,)."""
+        left = self.left[list(assignment), np.arange(len(assignment))]
+        return np.asarray(np.minimum(left[:-1], left[1:]))
+
+    def cold_starts(self, pmf: Array, assignment: Assignment, factor: float) -> dict[int, float]:
+        """Share of the batches that start cold, by function, where batches have these sizes.
+
+        A batch that is held for longer than a batch takes finds an environment idle, if the last one is not gone; the others start
+        cold as Poisson invocations do (3.2).
+        """
+        invocations, kept = self.question.arrivals.arrival_rate * factor / _mean(pmf), self.question.environments.keep_alive
+        functions, sizes, found = np.array(assignment), np.arange(len(pmf)), {}
+        held = np.append(self.holds(assignment), 0.0) >= self._busy[functions, sizes].max()
+        for j in sorted(set(assignment)):
+            batches = np.where(functions == j, pmf, 0.0)
+            share = float(batches.sum())
+            if share > _NEVER:
+                busy, rate = max(float(batches @ self._busy[j, : len(pmf)]) / share, SHORTEST), invocations * share
+                apart = float(batches[held].sum()) / share
+                found[j] = apart * exp(-rate * kept)
+                if apart < 1:
+                    found[j] += (1 - apart) * cold_start_probability(rate, busy, kept)
+        return found
+
+    def whole(self, assignment: Assignment) -> Policy:
+        """The rows of all functions as one table, which leaves open who serves."""
+        hold = (np.inf, *self.holds(assignment), 0.0)
+        return Policy(hold, range(len(hold)), kind=KIND, parameters=self._parameters(len(assignment)))
+
+    def tables(self, assignment: Assignment) -> list[tuple[int, Policy]]:
+        """A table for each function, in the order in which they are read; finite in the rows that are its own.
+
+        The first has the last row, so that its hold of 0 is read before that of the others, which end there as well: a longer queue
+        than the largest batch is theirs where that function takes no more.
+        """
+        whole, largest = self.whole(assignment), len(assignment)
+        own = {j: [n for n, at in enumerate(assignment, 1) if at == j] for j in set(assignment)}
+        found = []
+        for j, sizes in sorted(own.items(), key=lambda rows: -rows[1][-1]):
+            hold, take = [np.inf] * (largest + 1), [0] * (largest + 1)
+            for n in sizes:
+                hold[n], take[n] = whole.hold[n], n
+            hold[largest], take[largest] = 0.0, sizes[-1]
+            found.append((j, Policy(hold, take, kind=KIND, parameters=self._parameters(sizes[-1]))))
+        return found
+
+    def _filling(self, factor: float) -> float:
+        """The multiple of the rate at which batches are taken to fill as at this one."""
+        return min(float(factor), self._fullest)
+
+    def _parameters(self, largest: int) -> dict[str, float | int | str]:
+        return {"slo": min(slo.latency for slo in self.question.promised), "max_batch_size": largest}
+
+    def _objective(self, assignment: Assignment) -> float:
+        relative = self.relative(assignment)
+        lost = float(relative[self.factors == 1.0].max()) - 1 - HERE
+        return float(relative.mean()) + WORTH * (len(set(assignment)) - 1) + _MUCH * max(0.0, lost)
+
+    def _usd(self, pmf: Array, assignment: Assignment, factor: float) -> float:
+        batch = float(pmf @ self.cost[list(assignment), np.arange(len(assignment))])
+        functions = np.array(assignment)
+        if any(self._cold_start[j] for j in set(assignment)):
+            for j, cold in self.cold_starts(pmf, assignment, factor).items():
+                batch += float(pmf[functions == j].sum()) * cold * self._cold_start[j]
+        return batch / _mean(pmf)
+
+    @property
+    def _in_time(self) -> list[int]:
+        """The functions that answer one request in time."""
+        return [j for j in range(len(self.cost)) if self.left[j, 0] >= 0]
+
+    def _alone(self, j: int) -> Assignment:
+        """One function for all sizes."""
+        return (j,) * _cheapest_full(np.where(self.left[j] >= 0, self.cost[j], np.inf))
+
+    def _filled(self, j: int) -> Assignment:
+        """One function for all sizes of which it is in time, and the cheapest that is for the others."""
+        cost = np.where(self.left >= 0, self.cost, np.inf)
+        cheapest = cost.argmin(axis=0)
+        return tuple(j if self.left[j, n] >= 0 else int(cheapest[n]) for n in range(_cheapest_full(cost.min(axis=0))))
+
+    def _improved(self, assignment: Assignment, *wider: Callable[[Assignment], Iterator[tuple[int, int]]]) -> Assignment:
+        """The end of the search that begins here and gives stretches of sizes to other functions."""
+        moved = True
+        while moved:
+            moved = False
+            for stretches in (*wider, _shifts):
+                for first, last in stretches(assignment):
+                    for j in self._of_use(first, last):
+                        other = (*assignment[:first], *(j,) * (last - first), *assignment[last:])
+                        if self._allowed(other) and self.objective(other) < self.objective(assignment) - _SAME:
+                            assignment, moved = other, True
+        return assignment
+
+    def _of_use(self, first: int, last: int) -> list[int]:
+        """Functions that no other is better than, in cost and time, at every one of these sizes."""
+        cost, left = self.cost[:, first:last], self.left[:, first:last]
+        as_good = (cost[None] <= cost[:, None]) & (left[None] >= left[:, None])
+        better = as_good & ((cost[None] < cost[:, None]) | (left[None] > left[:, None]))
+        return [j for j in self._in_time if (left[j] >= 0).all() and not better[j].any(axis=0).all()]
+
+    def _allowed(self, assignment: Assignment) -> bool:
+        return len(set(assignment)) <= MAX_BESIDE + 1
+
+
+def _factors(low: float, high: float) -> Array:
+    """Multiples of the rate, evenly spaced in their logarithm, with 1 among them."""
+    n = 1 + int(np.ceil(LOADS_A_TENFOLD * np.log10(high / low) - _SAME))
+    return np.unique(np.round([*np.geomspace(low, high, n), 1.0], 12))
+
+
+def _mean(pmf: Array) -> float:
+    return float(pmf @ np.arange(1, len(pmf) + 1))
+
+
+def _cheapest_full(cost: Array) -> int:
+    """The smallest batch that, full, costs least a request."""
+    each = cost / np.arange(1, len(cost) + 1)
+    return int(np.argmax(each <= each.min() * (1 + _SAME))) + 1
+
+
+def _stretches(assignment: Assignment) -> Iterator[tuple[int, int]]:
+    """From a size to another, of a grid: all up to 4, then two to a doubling, and those before the last."""
+    largest = len(assignment)
+    ends = {n for power in range(largest.bit_length() + 1) for n in (1 << power, 3 << power)}
+    grid = sorted({0, *(n for n in ends if n <= largest), max(largest - 1, 0), largest})
+    return ((first, last) for i, first in enumerate(grid) for last in grid[i + 1 :])
+
+
+def _shifts(assignment: Assignment) -> Iterator[tuple[int, int]]:
+    """Up to four sizes on either side of where the function changes."""
+    changes = [n for n, (here, there) in enumerate(pairwise(assignment), 1) if here != there]
+    for change, by in ((change, by) for change in changes for by in (1, 2, 4)):
+        yield max(0, change - by), change
+        yield change, min(len(assignment), change + by)
