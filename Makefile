@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 # and pip up to 23 reads `name[extra]` in a dependency as not pinned: hence --no-deps. Python compiles what is imported, which is less.
 INSTALL = $(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check --no-deps --no-compile
 
+# What Python compiles it keeps, also where the environment forbids it: the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE =
+
 # On every core, and one more as some tests wait for others; a worker takes over what another has left.
 PYTEST = $(BIN)/pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations 20
 

@@ -18,6 +18,14 @@ def redis_server() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.fixture(scope="session", autouse=True)
+def what_has_been_imported_stays_frozen() -> Iterator[None]:
+    """A worker that unloads a model has its collector look at all that its process has: here at what all tests have imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
+
+
 def pytest_configure() -> None:
     """One thread for linear algebra: on busy cores its threads spin for each other, a hundred times as long as they compute."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported, in the workers too

@@ -523,7 +523,7 @@ class _Connection(asyncio.Protocol):
         self.abandoned = False
         self.parser: Any = httptools.HttpResponseParser(self)
         self.excerpt = b""
-        self.framed = False
+        self.headed = self.framed = False
         self.route = b""
         self.reusable = True
         load.open.add(self)
@@ -531,7 +531,7 @@ class _Connection(asyncio.Protocol):
     def send(self, index: int, request: bytes) -> None:
         self.index = index
         self.excerpt = b""
-        self.framed = False
+        self.headed = self.framed = False  # the parser still has the status of the answer before
         self.route = b""
         if self.transport is None:
             self.waiting = request
@@ -568,7 +568,7 @@ class _Connection(asyncio.Protocol):
             self.fail(f"the answer is not HTTP: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.index >= 0 and exc is None and not self.framed and self.parser.get_status_code() >= 200:
+        if self.index >= 0 and exc is None and self.headed and not self.framed and self.parser.get_status_code() >= 200:
             self.reusable = False
             self.end()  # an answer without a length ends with the connection
         reason = f": {exc.__class__.__name__}" if exc else ""
@@ -584,6 +584,9 @@ class _Connection(asyncio.Protocol):
             self.framed = True
         elif name == _ROUTE:
             self.route = value
+
+    def on_headers_complete(self) -> None:
+        self.headed = True
 
     def on_body(self, body: bytes) -> None:
         if len(self.excerpt) < MESSAGE_LENGTH:

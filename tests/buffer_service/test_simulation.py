@@ -41,8 +41,8 @@ from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
 from tests.buffer_service.simulation import BESIDE, CLASSES, CLOCK, FAULTS, OF_WORKERS, SIZES, STRANGER, World, simulate
 
-SEEDS = 1500
-AT_MOST = 600  # seeds within which a planted defect is found
+SEEDS = 600
+TELLING = (101, 102, 75, 65, 54, 47, 270, 197, 62, 167, 44, 362)  # seeds that find what most others do not: they are tried first
 REPLAYED = 100
 ONCE_WRONG = [38613]  # seeds beyond these that found a defect: a clock set back, then forward beyond a lease, under a slow store
 PARTS = [part if part < 1 else pytest.param(part, marks=pytest.mark.full) for part in range(10)]
@@ -80,11 +80,11 @@ def test_every_fault_strikes_and_every_end_is_seen():
     wanted |= {"QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
-    for seed in range(AT_MOST):
+    for seed in (*TELLING, *range(SEEDS)):
         wanted -= _seen(simulate(seed))
         if not wanted:
             return
-    pytest.fail(f"{AT_MOST} seeds did not see {wanted}")
+    pytest.fail(f"{SEEDS} seeds did not see {wanted}")
 
 
 def test_a_run_is_its_seed_in_every_interpreter():
@@ -321,16 +321,16 @@ DEFECTS: dict[str, Plant] = {
 
 
 def found_at(plant: Plant, seeds: range) -> int | None:
-    """The first seed whose run finds a defect."""
+    """The first of the seeds, the telling ones before the others, whose run finds a defect."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
-        return next((seed for seed in seeds if simulate(seed).wrong), None)
+        return next((seed for seed in (*filter(seeds.__contains__, TELLING), *seeds) if simulate(seed).wrong), None)
 
 
 @pytest.mark.parametrize("defect", _by_name(DEFECTS))
 def test_a_planted_defect_is_found(defect):
-    seed = found_at(DEFECTS[defect], range(AT_MOST))
-    assert seed is not None, f"{AT_MOST} seeds did not find a buffer that {defect}"
+    seed = found_at(DEFECTS[defect], range(SEEDS))
+    assert seed is not None, f"{SEEDS} seeds did not find a buffer that {defect}"
 
 
 # --- the script on the calls of the simulation

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, read, write
+from sluice.cli.main import sluice
 from sluice.optimizer.report.wording import per_million
 from tests.optimizer.sized_profiles import long_tailed, sized_profile
 
 Run = Callable[..., tuple[int, str, str]]
 Shown = Callable[..., str]
 Document = Callable[..., dict[str, Any]]
+ASK = ("recommend", "--poisson", "50", "--slo", "0.3", "--profile")
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +41,25 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def ask(sized: str) -> tuple[str, ...]:
-    return ("recommend", "--poisson", "50", "--profile", sized, "--slo", "0.3")
+    return (*ASK, sized)
 
 
-def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(
-    ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document
-) -> None:
-    out = tmp_path / "plan.json"
-    answer = document_of(*ask, "--trace", trace, "--size-column", "tokens", "--size-by", "json:inputs.0.shape.1", "--out", str(out))
+Answered = tuple[dict[str, Any], Path, Path]
+
+
+@pytest.fixture(scope="module")
+def answered(sized: str, trace: str, tmp_path_factory: pytest.TempPathFactory) -> Answered:
+    """The answer for the trace, its plan and its page."""
+    folder = tmp_path_factory.mktemp("answered")
+    plan, page = folder / "plan.json", folder / "page.html"
+    asked = (*ASK, sized, "--trace", trace, "--size-column", "tokens", "--size-by", "json:inputs.0.shape.1")
+    done = CliRunner().invoke(sluice, [*asked, "--out", str(plan), "--report", str(page), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout), plan, page
+
+
+def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(answered: Answered) -> None:
+    answer, out, _ = answered
     plan = read(Plan, out.read_bytes())
     assert plan.size == RequestSize("json", "inputs.0.shape.1")
     assert [route.up_to for route in plan.routes] == [*(of["up_to"] for of in answer["classes"][:-1]), None]
@@ -58,13 +73,13 @@ def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(
 
 
 def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
-    ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document
+    ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document, answered: Answered
 ) -> None:
     """Held out: the mix is that of one file, the run that of another."""
     past = tmp_path / "past.csv"
     past.write_text("tokens\n" + "\n".join(f"{size:.0f}" for size in long_tailed(4000, seed=11)))
     answer = document_of(*ask, "--sizes", str(past), "--trace", trace, "--size-column", "tokens")
-    seen = document_of(*ask, "--trace", trace, "--size-column", "tokens")
+    seen, _, _ = answered
     assert answer["sizes"]["mean"] != seen["sizes"]["mean"] and answer["simulated"]["n_requests"] == 4000
     predicted = answer["plan"]["predicted"]
     assert answer["simulated"]["latency"]["p95"]["value"] == pytest.approx(predicted["latency"]["p95"], rel=0.05)
@@ -82,14 +97,23 @@ def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ..
 def test_a_terminal_of_80_columns_shows_every_digit(
     ask: tuple[str, ...], trace: str, shown_by: Shown, document_of: Document
 ) -> None:
-    asked = (*(word.replace("0.3", "p95=0.3") for word in ask), "--slo", "p99=0.5", "--trace", trace, "--size-column", "tokens")
+    asked = (
+        *(word.replace("0.3", "p95=0.3") for word in ask),
+        "--slo",
+        "p99=0.5",
+        "--sizes",
+        trace,
+        "--size-column",
+        "tokens",
+        "--size-classes",
+        "2",
+    )
     row = next(line for line in shown_by(*asked).splitlines() if line.startswith("│recommended"))
     assert f" {per_million(document_of(*asked)['cost']['per_request'])}" in row
 
 
-def test_the_page_tells_of_the_classes(ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document) -> None:
-    page = tmp_path / "page.html"
-    answer = document_of(*ask, "--trace", trace, "--size-column", "tokens", "--report", str(page))
+def test_the_page_tells_of_the_classes(answered: Answered) -> None:
+    answer, _, page = answered
     html = page.read_text()
     for of in answer["classes"]:
         assert f"up to {of['up_to']:g}" in html and f'value="{of["cost"]["per_request"]}"' in html
