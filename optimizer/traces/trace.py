@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.fft import irfft, next_fast_len, rfft
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.optimizer.arrays import Array
@@ -141,7 +142,12 @@ class Trace:
         power = float(centred @ centred)
         if power == 0:
             return np.zeros(len(np.atleast_1d(lags)))
-        return np.array([float(centred[:-lag] @ centred[lag:]) / power for lag in np.atleast_1d(lags).tolist()])
+        wanted = np.atleast_1d(lags)
+        size = next_fast_len(
+            len(centred) + int(wanted.max()), real=True
+        )  # as much more than there are: nothing meets its other end
+        products = irfft(np.abs(rfft(centred, size)) ** 2, size)[wanted]
+        return np.asarray(products / power)
 
     def dispersion(self, window: float) -> float:
         """Index of dispersion of the counts in successive windows of ``window`` seconds; nan with fewer than two windows."""
