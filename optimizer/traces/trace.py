@@ -29,7 +29,7 @@ from sluice.optimizer.traces.columns import (
     read_parquet_column,
 )
 from sluice.optimizer.traces.counts import spread_counts
-from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind
+from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit
 
 MIN_ARRIVALS = 100
 LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
@@ -262,6 +262,7 @@ def read_trace(
         given = ("column", column) if column is not None else ("kind", kind)
         raise InvalidInput(*given, "none for an access log: it holds times in a field of its own")
     times = read_access_logs(found)
+    _require_arrivals(len(times), source)
     some = "an access log" if len(found) == 1 else f"{len(found)} access logs"
     return Trace(np.diff(times) * SECONDS["ns"], source, f"request_creation_time in {some} of a load balancer")
 
@@ -334,6 +335,7 @@ def _of_column(
 ) -> Trace:
     """The arrivals that a column means."""
     values = found.values
+    _require_arrivals(len(values), source, at_least=1)
     missing = np.flatnonzero(~np.isfinite(values))
     if len(missing):
         where, text = found.place(int(missing[0]))
@@ -356,6 +358,8 @@ def _of_column(
         reading = f"{KIND_NAMES[found.means]} ({'' if found.typed == ISO_KIND else 'by their type, '}{found.typed})"
         known, scale = found.means, found.tick
     else:
+        named = named_unit(found.name)
+        require(unit != "s" or named == "s", "unit", unit, f"--unit {named}, as column {found.name} is named")
         known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
         reading, scale = f"{KIND_NAMES[known]} in {unit} ({reason})", SECONDS[unit]
         if known == "timestamps" and values[-1] * scale > LATEST:
