@@ -15,6 +15,7 @@ from sluice.optimizer.fits.arrival_fit import Candidate
 from sluice.optimizer.fits.erlang_orders import MAX_STATES, search_erlang_orders
 from sluice.optimizer.fits.hidden_markov import HiddenMarkovFit, fit_hidden_markov, fit_mmpp2, log_likelihood
 from sluice.optimizer.fits.mmpp2_moments import fit_mmpp2_to_moments_of
+from sluice.optimizer.fits.squarem import Convergence
 from sluice.optimizer.traces.trace import Trace
 
 SAME = 10.0  # two fits with the same orders and no more between their BIC are one
@@ -22,7 +23,10 @@ SAME = 10.0  # two fits with the same orders and no more between their BIC are o
 
 def poisson_candidate(gaps: Array, rate: float) -> Candidate:
     """The Poisson process of ``rate`` requests/s, its likelihood that of ``gaps`` (s) at their own mean."""
-    return Candidate("poisson", poisson(rate), -len(gaps) * (float(np.log(gaps.mean())) + 1), 1, len(gaps))
+    mean = float(gaps.mean())
+    likelihood = -len(gaps) * (float(np.log(mean)) + 1)
+    hidden = _known((1,), np.array([mean]), np.ones((1, 1)), likelihood, len(gaps))
+    return Candidate("poisson", poisson(rate), likelihood, 1, len(gaps), hidden=hidden)
 
 
 def mmpp2_by_moments(trace: Trace, gaps: Array) -> list[Candidate]:
@@ -31,7 +35,13 @@ def mmpp2_by_moments(trace: Trace, gaps: Array) -> list[Candidate]:
     if moments.hidden is None:
         return []
     likelihood = log_likelihood(gaps, (1, 1), *moments.hidden)
-    return [Candidate("mmpp2 by moments", moments.arrivals, likelihood, 4, len(gaps), None, moments.note)]
+    hidden = _known((1, 1), *moments.hidden, likelihood, len(gaps))
+    return [Candidate("mmpp2 by moments", moments.arrivals, likelihood, 4, len(gaps), None, moments.note, None, hidden)]
+
+
+def _known(orders: tuple[int, ...], means: Array, transitions: Array, likelihood: float, n_gaps: int) -> HiddenMarkovFit:
+    """A law that no ascent was needed for."""
+    return HiddenMarkovFit(orders, means, transitions, n_gaps, Convergence(likelihood, True, 0, 0.0))
 
 
 def mmpp2_by_likelihood(gaps: Array, rate: float) -> Candidate:

@@ -30,6 +30,7 @@ import numpy as np
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.fits.arrival_fit import ArrivalFit, Candidate
+from sluice.optimizer.fits.blocks import without_each_block
 from sluice.optimizer.fits.candidates import (
     distinct,
     finished_candidate,
@@ -102,7 +103,8 @@ def fit_arrivals(trace: Trace, model: str = "auto", rng: np.random.Generator | N
     best, why = choose(tried, gate.noise)
     reported = Gate(gaps, REPORT_BATCH_SIZES, None, REPORT_MEAN_FILLS, longest)
     error = reported.error(best.arrivals)
-    return ArrivalFit(trace, model, best, why, (*left_out, *tried), error, tuple(reported.grid), len(sample))
+    without = () if best.hidden is None else without_each_block(best.hidden, gaps, trace.arrival_rate)
+    return ArrivalFit(trace, model, best, why, (*left_out, *tried), error, tuple(reported.grid), len(sample), without)
 
 
 def require_model(model: str) -> None:

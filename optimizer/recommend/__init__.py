@@ -11,6 +11,7 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     recommendation  from the question to the answer                worker_number      the fewest
     answer          all of it together                             overflow_*         workers with the function beside them
     size_classes    whether requests are batched by size class
+    confidence      what a timeout keeps free for what the fit may be wrong by
 """
 
 from __future__ import annotations

@@ -37,11 +37,11 @@ class LastMoment:
 
 def seconds_to_spare(service: ServiceTimes, slos: Sequence[Slo]) -> Array:
     """Age (s) of the oldest at which a batch of 1, 2, ... must leave to keep every SLO; ends where there is none."""
-    spare = _seconds_left(service, slos)
+    spare = seconds_left(service, slos)
     return spare[spare >= 0]
 
 
-def _seconds_left(service: ServiceTimes, slos: Sequence[Slo]) -> Array:
+def seconds_left(service: ServiceTimes, slos: Sequence[Slo]) -> Array:
     """The same of every batch size, negative where there is none."""
     slack = [slo.latency * (1 - ROUNDING) - service.quantile(slo.quantile) for slo in slos]
     return np.asarray(np.minimum.accumulate(np.min(slack, axis=0)))
@@ -71,7 +71,7 @@ def last_moment_beside(
     In time whoever serves it: until then a worker that gets free takes up to ``workers_batch_size`` of those that wait, and costs
     nothing more; so full batches wait as well. Who could not be in time in any case leaves at once.
     """
-    by_function, by_worker = (np.maximum(_seconds_left(service, slos), 0.0) for service in (function, workers))
+    by_function, by_worker = (np.maximum(seconds_left(service, slos), 0.0) for service in (function, workers))
     one_more = np.arange(2, max(batch_size, workers_batch_size) + 2)
     hold = np.minimum(
         by_function[np.minimum(one_more, batch_size) - 1], by_worker[np.minimum(one_more, workers_batch_size) - 1]

@@ -31,6 +31,7 @@ LONGEST_TIMEOUT = 2.0  # of the longest latency promised
 MAX_BATCH_SIZE = 128
 OBJECTIVES = ("cost", "latency")
 POLICIES = ("all", "size-or-timeout")
+CONFIDENCE = 0.95
 PREMIUM = 0.01  # of the cost: what fits are off by, and more than that, on the traces of docs/policy-zoo.md
 
 
@@ -50,12 +51,16 @@ class Goal:
     premium : float
         Part of the cost that a table which waits to the last moment may cost more than the best size-or-timeout, or than workers,
         and still be taken, as it keeps the SLOs whatever the arrivals do; for objective ``cost``.
+    confidence : float
+        With which a setting that rests on the fit keeps the SLOs given the fit's uncertainty, where the question has it
+        (``Question.without``); 0.5 keeps nothing free for it. For objective ``cost``.
     """
 
     objective: str = "cost"
     max_cost: float | None = None
     headroom: float = 0.0
     premium: float = PREMIUM
+    confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
         require(self.objective in OBJECTIVES, "objective", self.objective, " or ".join(OBJECTIVES))
@@ -63,6 +68,7 @@ class Goal:
         require(dear, "max_cost", self.max_cost, "USD per request, for objective latency")
         require(self.max_cost is None or 0 < self.max_cost < np.inf, "max_cost", self.max_cost, "USD per request > 0")
         require(0 <= self.headroom < 1, "headroom", self.headroom, "a fraction of the SLO, 0 <= headroom < 1")
+        require(0.5 <= self.confidence < 1, "confidence", self.confidence, "a probability, 0.5 <= confidence < 1")
         require(0 <= self.premium < np.inf, "premium", self.premium, "a part of the cost >= 0")
 
     @property
@@ -130,6 +136,8 @@ class Question:
         How the platform runs the function beside workers; a cold start takes the INIT of the profile, where that was measured.
     mix : SizeMix or None
         The sizes of the requests, drawn independently, where the profile tells them apart.
+    without : sequence of ArrivalProcess
+        The arrivals as they are fitted without each block of their trace, where that is known: the fit's uncertainty.
 
     Raises
     ------
@@ -146,12 +154,15 @@ class Question:
     goal: Goal = Goal()
     environments: Environments = LAMBDA
     mix: SizeMix | None = None
+    without: tuple[ArrivalProcess, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrivals, ArrivalProcess):
             object.__setattr__(self, "arrivals", poisson(float(self.arrivals)))
         object.__setattr__(self, "slos", several(self.slos))
         object.__setattr__(self, "offers", tuple(self.offers))
+        object.__setattr__(self, "without", tuple(self.without))
+        require(len(self.without) != 1, "without", len(self.without), "the fits without each of at least two blocks, or none")
         none = "at least one memory size (MB), as a linear profile names none"
         require(bool(self.memory_sizes), "memory_sizes", list(self.memory_sizes), none)
         limit, billing = self._payload_limit, self.billing

@@ -133,7 +133,7 @@ class SizedAnswer:
             other_slos=list(slos[1:]),
             memory_mb=memory.pop() if len(memory) == 1 else None,
             predicted=Prediction(latency, self.cost.per_request, self.latency.mean_batch_size),
-            arrivals=arrivals,
+            arrivals=arrivals and arrivals.alone(),
             made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
         )
 
@@ -274,7 +274,12 @@ def _cheapest(
     pairs = [(i, j) for i in range(last) for j in range(i + 1, last + 1)] if most > 1 else [(0, last)]
     shares = {(i, j): 1.0 if (i, j) == (0, last) else mix.share(edges[i], edges[j]) for i, j in pairs}
     questions = {
-        (i, j): replace(question, arrivals=question.arrivals.thinned(shares[i, j]), mix=mix.between(edges[i], edges[j]))
+        (i, j): replace(
+            question,
+            arrivals=question.arrivals.thinned(shares[i, j]),
+            mix=mix.between(edges[i], edges[j]),
+            without=tuple(arrivals.thinned(shares[i, j]) for arrivals in question.without),
+        )
         for i, j in pairs
     }
     cost = np.full((last + 1, last + 1), np.inf)

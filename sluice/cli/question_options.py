@@ -18,7 +18,7 @@ from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
-from sluice.optimizer.recommend.question import MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.recommend.question import CONFIDENCE, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
 from sluice.optimizer.service import SizeMix
 
 
@@ -65,7 +65,10 @@ def question_options(command: Command) -> Command:
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
-        question = Question(ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal, mix=mix)
+        without = ArrivalProcess.without_each_block(arrivals)
+        question = Question(
+            ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal, mix=mix, without=without
+        )
         return command(question=question, arrivals=arrivals, **others)
 
     return with_question
@@ -85,9 +88,19 @@ def goal_options(command: Command) -> Command:
         metavar="PART",
         help="Part of the cost that a table which waits to the last moment may cost more and still be taken.",
     )
+    @click.option(
+        "--confidence",
+        type=float,
+        default=CONFIDENCE,
+        show_default=True,
+        metavar="P",
+        help="With which a timeout keeps the SLOs, given how surely the arrivals are known; 0.5 keeps nothing free for that.",
+    )
     @wraps(command)
-    def with_goal(*, objective: str, max_cost: float | None, headroom: float, premium: float, **others: Any) -> Any:
-        return command(goal=Goal(objective, max_cost, headroom, premium), **others)
+    def with_goal(
+        *, objective: str, max_cost: float | None, headroom: float, premium: float, confidence: float, **others: Any
+    ) -> Any:
+        return command(goal=Goal(objective, max_cost, headroom, premium, confidence), **others)
 
     return with_goal
 
