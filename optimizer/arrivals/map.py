@@ -10,7 +10,7 @@ References: Neuts, A versatile Markovian point process, J. Appl. Prob. 16 (1979)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import factorial
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sluice.batching.documents import ArrivalDocument
+from sluice.batching.documents import ArrivalDocument, ArrivalMatrices
 from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled
@@ -189,8 +189,13 @@ class ArrivalProcess:
         cumulative = np.cumsum(jumps / rates[:, None], axis=1)
         return 1 / rates, np.asarray(cumulative / cumulative[:, -1:])
 
-    def document(self, fitted_from: dict[str, Any] | None = None, goodness: dict[str, Any] | None = None) -> ArrivalDocument:
-        """The process as the rooms exchange it."""
+    def document(
+        self,
+        fitted_from: dict[str, Any] | None = None,
+        goodness: dict[str, Any] | None = None,
+        without: Sequence[ArrivalProcess] = (),
+    ) -> ArrivalDocument:
+        """The process as the rooms exchange it, and, where they are known, those ``without`` each block of its trace."""
         return ArrivalDocument(
             model=self.model,
             arrival_rate=self.arrival_rate,
@@ -198,6 +203,7 @@ class ArrivalProcess:
             D1=self.D1.tolist(),
             fitted_from=fitted_from or {},
             goodness=goodness or {},
+            without=[ArrivalMatrices(other.D0.tolist(), other.D1.tolist()) for other in without],
         )
 
     @classmethod
@@ -207,6 +213,11 @@ class ArrivalProcess:
         if abs(process.arrival_rate - document.arrival_rate) > 1e-6 * process.arrival_rate:
             raise InvalidInput("arrival_rate", document.arrival_rate, f"the rate of D0 and D1, {process.arrival_rate:g}")
         return process
+
+    @classmethod
+    def without_each_block(cls, document: ArrivalDocument) -> tuple[ArrivalProcess, ...]:
+        """What a document says the process would be without each block of its trace; none where it does not say."""
+        return tuple(cls(np.array(other.D0), np.array(other.D1), "map") for other in document.without)
 
 
 def _check_phases_meet(D0: Array, D1: Array) -> None:

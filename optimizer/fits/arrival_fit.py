@@ -8,6 +8,7 @@ import numpy as np
 
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.fits.gate import WaitError
+from sluice.optimizer.fits.hidden_markov import HiddenMarkovFit
 from sluice.optimizer.fits.squarem import Convergence
 from sluice.optimizer.traces.trace import Trace
 
@@ -17,7 +18,7 @@ FAR = 0.05  # area beyond which a fit is noted not to batch like its trace
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A fitted process, how it was fitted, and its evidence on ``n_gaps`` gaps; ``error`` is ``None`` before the gate or where
-    it fails.
+    it fails. ``hidden`` is the same law as a hidden Markov model, at the rate of its gaps.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Candidate:
     convergence: Convergence | None = None
     note: str = ""
     error: WaitError | None = None
+    hidden: HiddenMarkovFit | None = None
 
     @property
     def bic(self) -> float:
@@ -61,6 +63,8 @@ class ArrivalFit:
         Batch sizes and timeouts (s), other than those of the choice.
     n_gaps : int
         Gaps that the fits were finished on; all of them, unless the trace is long.
+    without : tuple of ArrivalProcess
+        ``best`` as it would be without each of the blocks of the trace: how surely it is known.
     """
 
     trace: Trace
@@ -71,6 +75,7 @@ class ArrivalFit:
     error: WaitError | None
     wait_grid: tuple[tuple[int, float], ...]
     n_gaps: int
+    without: tuple[ArrivalProcess, ...] = ()
 
     @property
     def arrivals(self) -> ArrivalProcess:

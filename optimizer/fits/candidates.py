@@ -5,7 +5,7 @@ The rate decides how fast batches fill: every candidate's is made that of the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from sluice.optimizer.fits.arrival_fit import Candidate
 from sluice.optimizer.fits.erlang_orders import MAX_STATES, search_erlang_orders
 from sluice.optimizer.fits.hidden_markov import HiddenMarkovFit, fit_hidden_markov, fit_mmpp2, log_likelihood
 from sluice.optimizer.fits.mmpp2_moments import fit_mmpp2_to_moments_of
+from sluice.optimizer.fits.squarem import Convergence
 from sluice.optimizer.traces.trace import Trace
 
 SAME = 10.0  # two fits with the same orders and no more between their BIC are one
@@ -22,16 +23,30 @@ SAME = 10.0  # two fits with the same orders and no more between their BIC are o
 
 def poisson_candidate(gaps: Array, rate: float) -> Candidate:
     """The Poisson process of ``rate`` requests/s, its likelihood that of ``gaps`` (s) at their own mean."""
-    return Candidate("poisson", poisson(rate), -len(gaps) * (float(np.log(gaps.mean())) + 1), 1, len(gaps))
+    mean = float(gaps.mean())
+    likelihood = -len(gaps) * (float(np.log(mean)) + 1)
+    hidden = _known((1,), np.array([mean]), np.ones((1, 1)), likelihood, len(gaps))
+    return Candidate("poisson", poisson(rate), likelihood, 1, len(gaps), hidden=hidden)
 
 
-def mmpp2_candidates(trace: Trace, gaps: Array) -> Iterator[Candidate]:
-    """MMPP(2)s by moments of the trace, where these ask for one, and by likelihood of ``gaps`` (s)."""
+def mmpp2_by_moments(trace: Trace, gaps: Array) -> list[Candidate]:
+    """The MMPP(2) by moments of the trace, where these ask for one, its likelihood that of ``gaps`` (s)."""
     moments = fit_mmpp2_to_moments_of(trace)
-    if moments.hidden is not None:
-        likelihood = log_likelihood(gaps, (1, 1), *moments.hidden)
-        yield Candidate("mmpp2 by moments", moments.arrivals, likelihood, 4, len(gaps), None, moments.note)
-    yield hidden_markov_candidate(fit_mmpp2(gaps), trace.arrival_rate, "mmpp2 by likelihood")
+    if moments.hidden is None:
+        return []
+    likelihood = log_likelihood(gaps, (1, 1), *moments.hidden)
+    hidden = _known((1, 1), *moments.hidden, likelihood, len(gaps))
+    return [Candidate("mmpp2 by moments", moments.arrivals, likelihood, 4, len(gaps), None, moments.note, None, hidden)]
+
+
+def _known(orders: tuple[int, ...], means: Array, transitions: Array, likelihood: float, n_gaps: int) -> HiddenMarkovFit:
+    """A law that no ascent was needed for."""
+    return HiddenMarkovFit(orders, means, transitions, n_gaps, Convergence(likelihood, True, 0, 0.0))
+
+
+def mmpp2_by_likelihood(gaps: Array, rate: float) -> Candidate:
+    """The MMPP(2) by likelihood of ``gaps`` (s)."""
+    return hidden_markov_candidate(fit_mmpp2(gaps), rate, "mmpp2 by likelihood")
 
 
 def hidden_markov_candidate(fit: HiddenMarkovFit, rate: float, name: str | None = None) -> Candidate:
@@ -41,12 +56,15 @@ def hidden_markov_candidate(fit: HiddenMarkovFit, rate: float, name: str | None 
     ended = fit.convergence
     note = "" if ended.converged else f"EM stopped after {ended.iterations} iterations with {ended.residual:.2g} nats left to gain"
     name = name or f"map:{len(fit.orders)}, Erlang orders {'+'.join(map(str, fit.orders))}"
-    return Candidate(name, arrivals, fit.log_likelihood, fit.n_parameters, fit.n_gaps, ended, note)
+    return Candidate(name, arrivals, fit.log_likelihood, fit.n_parameters, fit.n_gaps, ended, note, None, fit)
 
 
-def finished_candidate(fit: HiddenMarkovFit, gaps: Array, rate: float) -> Candidate:
-    """A fit to some of the gaps carried on with ``gaps`` (s)."""
-    return hidden_markov_candidate(fit_hidden_markov(gaps, fit.orders, fit.means, fit.transitions, 10, 2.0), rate)
+def finished_candidate(candidate: Candidate, gaps: Array, rate: float) -> Candidate:
+    """A hidden Markov model that was fitted to some of the gaps carried on with ``gaps`` (s)."""
+    fit = candidate.hidden
+    assert fit is not None  # as all that are searched for
+    on = fit_hidden_markov(gaps, fit.orders, fit.means, fit.transitions, 10, 2.0)
+    return hidden_markov_candidate(on, rate, candidate.name)
 
 
 def search_structures(gaps: Array, first: int, patience: int, smaller: HiddenMarkovFit | None = None) -> list[HiddenMarkovFit]:

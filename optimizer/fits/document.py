@@ -15,9 +15,9 @@ def arrival_document(fit: ArrivalFit, stationarity: Stationarity | None = None) 
     ``fitted_from`` tells of the trace and how many gaps were used; with ``stationarity``, the judgement of the trace, also how the
     trace was read, its autocorrelation by lag and dispersion by window, and the judgement. ``goodness`` holds ``wait_error`` and
     ``wait_p95_error`` (area and p95 of ``gate``, on a grid other than that of the choice), ``chosen``, ``why``, and a line for each
-    candidate under ``tried``.
+    candidate under ``tried``. ``without`` has the processes without each block of the trace (``blocks``).
     """
-    return fit.arrivals.document(_fitted_from(fit, stationarity), _goodness(fit))
+    return fit.arrivals.document(_fitted_from(fit, stationarity), _goodness(fit), fit.without)
 
 
 def _fitted_from(fit: ArrivalFit, stationarity: Stationarity | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from sluice.optimizer.fits.starting_points import FIRST_LOOK, spells, spread_mea
 MAX_STATES = 8
 _COST = 96  # states times phases: predictions cost about as much
 _FEWEST, _MOST = 16, 64  # phases that are allowed whatever the states
+_COMPARED = 3000  # gaps that starts are compared on
 _CARRIED_ON = 2  # starts that are carried on
 
 
@@ -67,7 +68,8 @@ def search_erlang_orders(
         max_phases = min(_MOST, max(_FEWEST, _COST // n_states))
     if max_phases < n_states:
         raise InvalidInput("max_phases", max_phases, f"at least the number of states ({n_states})")
-    found = [climb(gaps, start, 16, 2.0, free_shapes=True) for start in _starts(gaps, n_states, smaller)]
+    some = stretches(gaps, _COMPARED, 10)
+    found = [climb(some, start, 16, 2.0, free_shapes=True) for start in _starts(gaps, n_states, smaller)]
     ranked = sorted(range(len(found)), key=lambda k: -found[k][1].value)
     fits = []
     for k in ranked[:_CARRIED_ON] + [k for k in ranked[_CARRIED_ON:] if k == 0 and n_states > 1]:

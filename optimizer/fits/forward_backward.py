@@ -24,7 +24,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled
 
 _BLOCK = 256
-_RUN_UP = 2048  # gaps before the first that are run through for a first idea of the closing law
+_RUN_UP = 512  # gaps before the first that are run through for a first idea of the closing law
 _TURNS = 50
 _STANDS_STILL = 1e-9
 

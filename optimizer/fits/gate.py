@@ -7,13 +7,14 @@ errors:
     p95    |w_model / w_trace - 1| of their 95th percentiles, at most 1
 
 The second alone does not do: a percentile sticks to the timeout where many requests wait that long. Timeouts are short, the
-median time the trace takes to fill a batch, and long, up to twice the mean time. Models are chosen on one grid and reported on
-another.
+median time the trace takes to fill a batch of middle size, and long, up to twice the mean time, so that small batches fill and
+large ones leave as they are. They are the same for all batch sizes: one law of each timeout tells the waits of all of them.
+Models are chosen on one grid and reported on another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +22,11 @@ import numpy as np
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.function.waiting_time import predict_waiting_time_cdf
+from sluice.optimizer.function.waiting_time import SizeOrTimeout, counting_from_arrivals
 from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
 
 QUANTILE = 0.95
-_POINTS = 97
+_POINTS = 64  # of a timeout
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class Gate:
     ----------
     gaps : array, shape (n,)
         Seconds.
-    batch_sizes : iterable of int
-    fill_quantile : float
+    batch_sizes : sequence of int
+        Ascending; the one in the middle gives the timeouts.
+    fill_quantile : float or None
         Of the time to fill a batch: the short timeout.
     mean_fills : iterable of float
         Further timeouts, in mean times to fill a batch.
@@ -68,23 +70,23 @@ class Gate:
     """
 
     def __init__(
-        self, gaps: Array, batch_sizes: Iterable[int], fill_quantile: float | None, mean_fills: Iterable[float], longest: float
+        self, gaps: Array, batch_sizes: Sequence[int], fill_quantile: float | None, mean_fills: Iterable[float], longest: float
     ) -> None:
         times = np.concatenate([[0.0], np.cumsum(gaps)])
         self.n = len(gaps)
-        self._cases = []
-        for batch_size in batch_sizes:
-            timeouts = [factor * (batch_size - 1) * float(gaps.mean()) for factor in mean_fills]
-            if fill_quantile is not None:
-                fill = times[batch_size - 1 :] - times[: len(times) - batch_size + 1]
-                timeouts.append(float(np.quantile(fill, fill_quantile)))
-            for timeout in sorted({min(timeout, longest) for timeout in timeouts if timeout > 0}):
-                self._cases.append(_case(times, batch_size, timeout))
+        self._batch_sizes = tuple(batch_sizes)
+        middle = self._batch_sizes[len(self._batch_sizes) // 2]
+        timeouts = [factor * middle * float(gaps.mean()) for factor in mean_fills]
+        if fill_quantile is not None:
+            fill = times[middle - 1 :] - times[: len(times) - middle + 1]
+            timeouts.append(float(np.quantile(fill, fill_quantile)))
+        self._timeouts = sorted({min(timeout, longest) for timeout in timeouts if timeout > 0})
+        self._cases = [_case(times, size, timeout) for timeout in self._timeouts for size in self._batch_sizes]
 
     @property
     def grid(self) -> list[tuple[int, float]]:
         """(batch size, timeout in s) of every case."""
-        return [(case.batch_size, case.timeout) for case in self._cases]
+        return sorted((case.batch_size, case.timeout) for case in self._cases)
 
     @property
     def noise(self) -> float:
@@ -95,23 +97,33 @@ class Gate:
         """How far the waits that ``arrivals`` predicts are from the trace's; ``None`` where they cannot be predicted, as phases
         jump too often within a timeout.
         """
+        try:
+            predicted = self._predicted(arrivals)
+        except InvalidInput:
+            return None
         areas, shares = [], []
-        for case in self._cases:
-            try:
-                predicted = predict_waiting_time_cdf(arrivals, case.batch_size, case.timeout, case.waits)
-            except InvalidInput:
-                return None
-            areas.append(float(np.abs(predicted - case.observed).mean()))
-            p95 = _quantile(case.waits, predicted, case.timeout)
+        for case, cdf in zip(self._cases, predicted, strict=True):
+            areas.append(float(np.abs(cdf - case.observed).mean()))
+            p95 = _quantile(case.waits, cdf, case.timeout)
             shares.append(min(1.0, abs(p95 / case.p95 - 1)) if case.p95 > 0 else min(1.0, p95 / case.timeout))
         return WaitError(float(np.mean(areas)), float(np.mean(shares)), float(np.max(shares)))
+
+    def _predicted(self, arrivals: ArrivalProcess) -> list[Array]:
+        """The distribution functions of every case on its grid."""
+        largest = self._batch_sizes[-1]
+        counting = counting_from_arrivals(arrivals, largest, self._timeouts[-1])
+        predicted: list[Array] = []
+        for timeout in self._timeouts:
+            waits = SizeOrTimeout(arrivals, largest, timeout, counting).waits_within(_POINTS)
+            predicted += [waits[size - 1] for size in self._batch_sizes]
+        return predicted
 
 
 def _case(times: Array, batch_size: int, timeout: float) -> _Case:
     waits = simulate_size_or_timeout(times, batch_size, timeout)[0]
-    grid = np.linspace(0, timeout, _POINTS)[:-1]
-    cells = np.ceil(waits * ((_POINTS - 1) / timeout)).astype(np.intp)  # of a wait on the grid: that very point
-    observed = np.cumsum(np.bincount(np.clip(cells, 0, _POINTS), minlength=_POINTS + 1))[: _POINTS - 1] / len(waits)
+    cells = np.clip(np.ceil(waits * (_POINTS / timeout)), 0, _POINTS).astype(np.intp)  # of a wait on the grid: that very point
+    observed = np.cumsum(np.bincount(cells, minlength=_POINTS + 1))[:_POINTS] / len(waits)
+    grid = np.linspace(0, timeout, _POINTS + 1)[:-1]
     return _Case(batch_size, timeout, grid, observed, float(np.quantile(waits, QUANTILE)))
 
 

@@ -141,21 +141,25 @@ class SizeOrTimeout:
     @cached_property
     def _series(self) -> Array:
         """Chebyshev coefficients over (0, T) of ``early`` and ``full`` as functions of w: (max_batch_size, n_terms, 2 n_rows)."""
-        largest, rows = self.max_batch_size, self._counting.rows
         # of exp(-a w) (a w)^k / k! over (0, T) the coefficient of degree m is below exp(-m^2 / (2 a T)): eight digits at
         # 6 sqrt(a T) for the worst k and twice as many for k = 0; in time the counting process has bounded a T
         last = int(24 + 6 * np.sqrt(self._counting.rate * self.timeout))
         nodes = self.timeout / 2 * (1 - np.cos(np.pi * np.arange(last + 1) / last))
+        series = _chebyshev_series(self._members_at(nodes))
+        felt = np.abs(series).max(axis=(1, 2)) > _SMALL
+        end = int(np.flatnonzero(felt)[-1]) + 1 if felt.any() else 1
+        return np.ascontiguousarray(series[:end].transpose(1, 0, 2))
+
+    def _members_at(self, nodes: Array) -> Array:
+        """``early`` and ``full`` at ascending waits w (s) that lie in (0, T) as their mirror images T - w do: (nodes,
+        max_batch_size, 2 n_rows).
+        """
+        largest, rows = self.max_batch_size, self._counting.rows
         exactly = self._counting.probabilities(nodes)[:, :largest]  # c_k(w): (nodes, largest, n)
         at_least = np.clip(1 - np.cumsum(exactly, axis=1) + exactly, 0.0, None)  # F_k(w), k = 0 .. largest - 1
         here = self._counting.matrices(nodes)
         there = self._counting.integrals(here)[:, :largest] @ self.arrivals.D1
-        # from the points w to T - w, their mirror image
-        values = _expected_in_time(here[::-1, :largest], there[::-1], exactly, at_least, rows)
-        series = _chebyshev_series(values)
-        felt = np.abs(series).max(axis=(1, 2)) > _SMALL
-        end = int(np.flatnonzero(felt)[-1]) + 1 if felt.any() else 1
-        return np.ascontiguousarray(series[:end].transpose(1, 0, 2))
+        return _expected_in_time(here[::-1, :largest], there[::-1], exactly, at_least, rows)
 
     @cached_property
     def _integrated_series(self) -> Array:
@@ -168,6 +172,18 @@ class SizeOrTimeout:
         result[:, 1] += padded[:, 0] / 2  # the series of a constant has no 1/2
         result[:, 0] = -(result[:, 1:] * np.where(k % 2, -1.0, 1.0)).sum(axis=1)
         return np.ascontiguousarray(result * self.timeout / 2)
+
+    def waits_within(self, n_points: int) -> Array:
+        """Probability that a request waits at most 0, T/n, 2T/n, ... (s, below the timeout T), for every batch size allowed:
+        (max_batch_size, ``n_points``); exact at these waits, without a series between them.
+        """
+        n_rows = len(self._counting.rows)
+        values = self._members_at(np.linspace(0, self.timeout, n_points + 1))[:-1]
+        early, full = values[:, :, :n_rows], values[:, :, n_rows:]
+        smaller = np.cumsum(early, axis=1) - early
+        fills = 1 - np.cumsum(self._at_timeout.sum(axis=-1), axis=0) + self._at_timeout.sum(axis=-1)  # F_{n-1}(T)
+        expected = np.einsum("bi,wbi->bw", self._openings, smaller + full + np.clip(fills, 0.0, None))
+        return np.asarray(np.clip(expected / self.mean_batch_size[:, None], 0.0, 1.0))
 
     def fraction_within(self, response: Array, levels: Array, times: Array) -> Array:
         """Probability that wait and response time of a request are together at most ``times`` (docs/model.md, (2.6)).

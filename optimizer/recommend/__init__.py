@@ -11,7 +11,7 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     recommendation  from the question to the answer                worker_number      the fewest
     answer          all of it together                             overflow_*         workers with the function beside them
     size_classes    whether requests are batched by size class     every_load         one plan for every arrival rate
-    functions_by_size   which function for a batch of which size
+    functions_by_size   which function for a batch of which size   confidence         what a timeout keeps free for the fit's errors
 """
 
 from __future__ import annotations

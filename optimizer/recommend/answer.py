@@ -38,6 +38,8 @@ class Answer:
         Whether the bound on the timeout binds.
     n_settings : int
         How many were compared.
+    in_doubt : tuple of float
+        Probability that ``best`` keeps free of each SLO's percentile for what the fit may be wrong by (``confidence``).
     workers : tuple of WorkerSetting
         Those that keep SLOs and budget, one for each offer, cheapest first; ``refused_workers`` says why others do not.
     overflow : OverflowSetting or None
@@ -61,6 +63,7 @@ class Answer:
     feasible: bool = True
     workers: tuple[WorkerSetting, ...] = ()
     refused_workers: Mapping[str, str] = field(default_factory=dict)
+    in_doubt: tuple[float, ...] = ()
     overflow: OverflowSetting | None = None
     refused_overflow: str = ""
     every_load: EveryLoad | None = None

@@ -111,7 +111,7 @@ def plan_of(
         other_slos=list(slos[1:]),
         memory_mb=candidate.memory_mb,
         predicted=prediction_of(candidate, shown_percentiles(slos)),
-        arrivals=arrivals,
+        arrivals=arrivals and arrivals.alone(),
         made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
     )
 

@@ -18,6 +18,7 @@ import numpy as np
 from sluice.batching.documents import Slo
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.recommend.confidence import ROUNDS, Confidence, Doubt
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments
 from sluice.optimizer.recommend.search import SAME, Choice
@@ -93,13 +94,26 @@ def _size_or_timeout(settings: FunctionSettings, on_progress: Report) -> Functio
         first, grid = _least_latency(settings)
         slos = (first, *slos[1:])
     n_best = min(N_RUNNERS_UP + 1, len(settings.services))
-    land, gap = settings.search.landscape(
-        slos, grid, budget=budget, n_best=n_best, refine=question.refines, on_progress=on_progress
-    )
-    ranked = land.ranked(budget)
-    if not ranked:
-        raise _too_dear(settings)
-    return FunctionChoice(tuple(_verified(settings, ranked, slos)), gap, land.n_settings)
+
+    def found(doubt: Doubt) -> FunctionChoice:
+        land, gap = settings.search.landscape(
+            slos, grid, budget=budget, n_best=n_best, refine=question.refines, on_progress=on_progress, kept_free=doubt.at
+        )
+        ranked = land.ranked(budget)
+        if not ranked:
+            raise _too_dear(settings, doubt)
+        return FunctionChoice(tuple(_verified(settings, ranked, slos)), gap, land.n_settings)
+
+    confidence = Confidence(settings, slos)
+    doubt = confidence.none
+    choice = found(doubt)
+    for turn in range(1, ROUNDS):
+        in_doubt = confidence.share_in_doubt(choice.settings[0])
+        if confidence.keeps(choice.settings[0], in_doubt):
+            break
+        doubt = doubt.of(in_doubt) if turn < ROUNDS - 1 else confidence.whole
+        choice = found(doubt)
+    return choice
 
 
 def _last_moment(settings: FunctionSettings, objective: str, budget: float) -> tuple[FunctionSetting | None, int]:
@@ -159,7 +173,7 @@ def _least_latency(settings: FunctionSettings) -> tuple[Slo, Array]:
     first, *others = question.promised
     land, _ = settings.search.landscape(question.promised, question.timeouts, budget=budget, refine=question.refines)
     if not land.ranked(budget):
-        raise _too_dear(settings)
+        raise _too_dear(settings, Confidence(settings, question.promised).none)
     low, high = 0.0, first.latency
     timeouts = land.timeouts
     while high - low > LATENCY_TOLERANCE * first.latency:
@@ -191,10 +205,10 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
     raise Infeasible("no memory size keeps all the SLOs at once", _reachable(settings, quickest))
 
 
-def _too_dear(settings: FunctionSettings) -> Infeasible:
+def _too_dear(settings: FunctionSettings, doubt: Doubt) -> Infeasible:
     """Why nothing is within the budget, with the cheapest there is."""
     question = settings.question
-    choice = settings.search.landscape(question.promised, question.timeouts)[0].ranked()[0]
+    choice = settings.search.landscape(question.promised, question.timeouts, kept_free=doubt.at)[0].ranked()[0]
     cheapest = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
     table, _ = _last_moment(settings, "cost", np.inf)
     if table is not None and table.cost.per_request < cheapest.cost.per_request:

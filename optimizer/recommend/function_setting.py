@@ -148,7 +148,7 @@ class FunctionSettings:
 
     def service_of(self, setting: FunctionSetting) -> ServiceTimes:
         """The service times at its memory size."""
-        return self.services[self._index(setting)]
+        return self.services[self.index(setting)]
 
     def unbatched(self) -> list[FunctionSetting]:
         """No batching, by memory size."""
@@ -171,7 +171,7 @@ class FunctionSettings:
 
     def under(self, setting: FunctionSetting, arrivals: ArrivalProcess) -> FunctionSetting:
         """The same setting under other arrivals."""
-        j = self._index(setting)
+        j = self.index(setting)
         if setting.table is not None:
             return self.held(j, setting.table, arrivals)
         return self.size_or_timeout(j, setting.batch_size, setting.timeout, arrivals)
@@ -182,5 +182,6 @@ class FunctionSettings:
         function, cost = self.question.function_at(service.memory_mb), self.bill(latency.batch_size_pmf, service)
         return FunctionSetting(function, service.memory_mb, batch_size, timeout, latency, cost, table)
 
-    def _index(self, setting: FunctionSetting) -> int:
+    def index(self, setting: FunctionSetting) -> int:
+        """Of the function that it runs on."""
         return [service.memory_mb for service in self.services].index(setting.memory_mb)

@@ -33,6 +33,7 @@ OBJECTIVES = ("cost", "latency")
 POLICIES = ("all", "size-or-timeout")
 LOADS = (0.1, 1000.0)
 FARTHEST = 1e6  # multiple of the arrival rate
+CONFIDENCE = 0.95
 PREMIUM = 0.01  # of the cost: what fits are off by, and more than that, on the traces of docs/policy-zoo.md
 
 
@@ -55,6 +56,9 @@ class Goal:
     loads : tuple of float, or None
         The least and the largest multiple of the arrival rate at which one plan is to be cheap, for objective ``cost``: it is
         taken up to the ``premium`` as well. ``None``: the function's setting is the best at the rate itself.
+    confidence : float
+        With which a setting that rests on the fit keeps the SLOs given the fit's uncertainty, where the question has it
+        (``Question.without``); 0.5 keeps nothing free for it. For objective ``cost``.
     """
 
     objective: str = "cost"
@@ -62,6 +66,7 @@ class Goal:
     headroom: float = 0.0
     premium: float = PREMIUM
     loads: tuple[float, float] | None = None
+    confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
         require(self.objective in OBJECTIVES, "objective", self.objective, " or ".join(OBJECTIVES))
@@ -69,6 +74,7 @@ class Goal:
         require(dear, "max_cost", self.max_cost, "USD per request, for objective latency")
         require(self.max_cost is None or 0 < self.max_cost < np.inf, "max_cost", self.max_cost, "USD per request > 0")
         require(0 <= self.headroom < 1, "headroom", self.headroom, "a fraction of the SLO, 0 <= headroom < 1")
+        require(0.5 <= self.confidence < 1, "confidence", self.confidence, "a probability, 0.5 <= confidence < 1")
         require(0 <= self.premium <= 1, "premium", self.premium, "a part of the cost from 0 to 1 (0.05 for 5 %)")
         if self.loads is not None:
             within = len(self.loads) == 2 and 1 / FARTHEST <= self.loads[0] <= 1 <= self.loads[1] <= FARTHEST
@@ -148,6 +154,8 @@ class Question:
         The sizes of the requests, drawn independently, where the profile tells them apart.
     measured : SizedServices or None
         The profile's service times by size; by default they are read from it, and questions made of this one share them.
+    without : sequence of ArrivalProcess
+        The arrivals as they are fitted without each block of their trace, where that is known: the fit's uncertainty.
 
     Raises
     ------
@@ -164,6 +172,7 @@ class Question:
     goal: Goal = Goal()
     environments: Environments = LAMBDA
     mix: SizeMix | None = None
+    without: tuple[ArrivalProcess, ...] = ()
     measured: SizedServices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +180,8 @@ class Question:
             object.__setattr__(self, "arrivals", poisson(float(self.arrivals)))
         object.__setattr__(self, "slos", several(self.slos))
         object.__setattr__(self, "offers", tuple(self.offers))
+        object.__setattr__(self, "without", tuple(self.without))
+        require(len(self.without) != 1, "without", len(self.without), "the fits without each of at least two blocks, or none")
         none = "at least one memory size (MB), as a linear profile names none"
         require(bool(self.memory_sizes), "memory_sizes", list(self.memory_sizes), none)
         limit, billing = self._payload_limit, self.billing

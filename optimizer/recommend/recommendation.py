@@ -9,6 +9,7 @@ from math import inf
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.recommend.answer import Answer
 from sluice.optimizer.recommend.comparisons import break_even, break_even_of, frontier, sensitivity
+from sluice.optimizer.recommend.confidence import Confidence
 from sluice.optimizer.recommend.every_load import choose_every_load
 from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
@@ -115,6 +116,7 @@ def _compared(settings: FunctionSettings, choice: FunctionChoice, on_progress: C
         gap=choice.gap,
         at_longest_timeout=best.table is None and best.batch_size > 1 and best.timeout >= longest,
         n_settings=choice.n_settings,
+        in_doubt=tuple(Confidence(settings, question.promised).share_in_doubt(best).tolist()),
     )
 
 

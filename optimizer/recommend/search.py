@@ -39,6 +39,8 @@ SAMPLED_ROUNDS = 2  # where arrivals are drawn, whose chance is rougher than wha
 CELLS_A_ROUND = 8
 ROUNDING = 1e-9  # of a probability: an SLO missed by no more is kept
 OnProgress = Callable[[float], None]
+Margins = Callable[[float, NDArray[np.intp]], Array]
+KeptFree = Callable[[float, NDArray[np.intp]], Array | float]
 _NEVER = 1e300  # seconds; the response of a batch that is not allowed
 
 
@@ -189,16 +191,23 @@ class Search:
         refine: bool = True,
         tolerance: float = TOLERANCE,
         on_progress: OnProgress = lambda fraction: None,
+        kept_free: KeptFree = lambda timeout, services: 0.0,
     ) -> tuple[Landscape, float | None]:
         """The cheapest settings over ``timeouts`` and, where asked for, finer around what could be cheapest; and the gap left open.
 
         Visited is what may be the cheapest setting of one of the ``n_best`` cheapest functions that keep SLOs and budget; with
         ``n_best`` beyond their number, whatever may keep the SLOs. The gap is the part of the least cost by which a timeout
-        between those given might be cheaper; 0 where nothing keeps the SLOs, ``None`` without refinement.
+        between those given might be cheaper; 0 where nothing keeps the SLOs, ``None`` without refinement. ``kept_free`` is the
+        probability by which each SLO is to be kept beyond its percentile, at a timeout and for some functions (``Doubt.at``).
         """
         land = self._unvisited(slos, timeouts)
-        self._visit(land, slos, budget, n_best, on_progress)
-        gap = self._refine(land, slos, budget, tolerance, on_progress) if refine else None
+
+        def margins(timeout: float, services: NDArray[np.intp]) -> Array:
+            return self._margins(timeout, slos, services, kept_free(timeout, services))
+
+        self._visit(land, margins, budget, n_best, on_progress)
+        finest = RESOLUTION * min(self.max_timeout, 2 * min(slo.latency for slo in slos))
+        gap = self._refine(land, margins, finest, budget, tolerance, on_progress) if refine else None
         on_progress(1.0)
         return land, gap
 
@@ -208,7 +217,7 @@ class Search:
         ceiling = np.array([self._ceiling(float(timeout), slos) for timeout in timeouts])
         return Landscape(np.asarray(timeouts, dtype=np.float64), cost, np.full(cost.shape, np.nan), ceiling < -ROUNDING)
 
-    def _visit(self, land: Landscape, slos: Sequence[Slo], budget: float, n_best: int, on_progress: OnProgress) -> None:
+    def _visit(self, land: Landscape, margins: Margins, budget: float, n_best: int, on_progress: OnProgress) -> None:
         """The margins of the functions that may be among the ``n_best`` cheapest, timeout by timeout, the cheapest first.
 
         A timeout is left out once ``n_best`` functions keep the SLOs for less than any hopeful setting of it costs; so are all
@@ -220,15 +229,16 @@ class Search:
             services = np.flatnonzero((hopeful[i] < limit).any(axis=1))
             if not len(services):
                 break
-            land.margin[i, services] = self._margins(float(land.timeouts[i]), slos, services)
+            land.margin[i, services] = margins(float(land.timeouts[i]), services)
             land.ruled_out[i, services] = False
             best = np.minimum(best, np.where(land.margin[i] >= -ROUNDING, hopeful[i], np.inf).min(axis=1))
             limit = float(np.sort(best)[n_best - 1]) if n_best <= len(best) else np.inf
             on_progress(0.7 * (turn + 1) / len(land.timeouts))
 
-    def _refine(self, land: Landscape, slos: Sequence[Slo], budget: float, tolerance: float, on_progress: OnProgress) -> float:
+    def _refine(
+        self, land: Landscape, margins: Margins, finest: float, budget: float, tolerance: float, on_progress: OnProgress
+    ) -> float:
         """Halve the cells that may hold a cheaper setting until none is worth it; the gap that is left open."""
-        finest = RESOLUTION * min(self.max_timeout, 2 * min(slo.latency for slo in slos))
         gap = 0.0
         rounds = MAX_ROUNDS if self.exact else SAMPLED_ROUNDS
         for turn in range(rounds):
@@ -237,16 +247,16 @@ class Search:
                 break
             margin = np.full((len(middles), *self.allowed.shape), np.nan)
             for i, timeout in enumerate(middles):
-                margin[i, services] = self._margins(float(timeout), slos, services)
+                margin[i, services] = margins(float(timeout), services)
             land.add(middles, np.array([self.costs(float(timeout)) for timeout in middles]), margin, np.isnan(margin))
             on_progress(0.7 + 0.3 * (turn + 1) / rounds)
         return gap + SAME
 
-    def _margins(self, timeout: float, slos: Sequence[Slo], services: NDArray[np.intp]) -> Array:
+    def _margins(self, timeout: float, slos: Sequence[Slo], services: NDArray[np.intp], kept_free: Array | float) -> Array:
         """Least over the SLOs of the probability of keeping it less what was promised: (len(services), max_batch_size)."""
         latencies = np.array([slo.latency for slo in slos])
         quantiles = np.array([slo.quantile for slo in slos])
-        return np.asarray((self.within(timeout, latencies, services) - quantiles).min(axis=-1))
+        return np.asarray((self.within(timeout, latencies, services) - quantiles - kept_free).min(axis=-1))
 
     def _ceiling(self, timeout: float, slos: Sequence[Slo]) -> Array:
         """What the margins cannot exceed, from batch sizes alone: (n_services, max_batch_size)."""

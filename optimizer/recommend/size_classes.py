@@ -134,7 +134,7 @@ class SizedAnswer:
             other_slos=list(slos[1:]),
             memory_mb=memory.pop() if len(memory) == 1 else None,
             predicted=Prediction(latency, self.cost.per_request, self.latency.mean_batch_size),
-            arrivals=arrivals,
+            arrivals=arrivals and arrivals.alone(),
             made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
         )
 
@@ -293,6 +293,7 @@ class _OpenClass:
 
     share: float
     arrivals: ArrivalProcess
+    without: tuple[ArrivalProcess, ...]
     mix: SizeMix
     bounds: Mapping[int, float]
 
@@ -308,7 +309,7 @@ class _OpenClass:
             n = np.arange(1, len(seconds) + 1)
             each = float((seconds / n).min()) * memory_mb / 1024 * gb_second
             bounds[memory_mb] = (each + fee / min(len(seconds), filled)) * (1 - _ROUNDING)
-        return cls(share, arrivals, mix, bounds)
+        return cls(share, arrivals, tuple(each.thinned(share) for each in question.without), mix, bounds)
 
     @property
     def least_cost(self) -> float:
@@ -329,7 +330,7 @@ class _OpenClass:
             if not memory_sizes:
                 break
             limits = replace(question.limits, memory_sizes=memory_sizes)
-            part = replace(question, arrivals=self.arrivals, mix=self.mix, limits=limits, measured=measured)
+            part = replace(question, arrivals=self.arrivals, without=self.without, mix=self.mix, limits=limits, measured=measured)
             best = cheapest_setting(FunctionSettings(part), known)
             if best is not None and best is not known:
                 found = part, best

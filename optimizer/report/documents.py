@@ -51,6 +51,7 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "break_even_arrival_rate": answer.break_even_arrival_rate,
         "buffer_pays": wording.pays(answer),
         "gap": answer.gap,
+        "in_doubt": list(answer.in_doubt),
         "at_longest_timeout": answer.at_longest_timeout,
         "settings_compared": answer.n_settings,
         "prices": prices_document(answer.question.billing.prices),

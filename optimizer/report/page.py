@@ -342,6 +342,10 @@ class _Page:
             ("cold starts", f"{100 * billing.cold_start_probability:g} % of the invocations"),
             ("part of the SLO kept free", f"{100 * self.question.goal.headroom:g} %"),
             (
+                "confidence, as the fit is uncertain",
+                f"{100 * self.question.goal.confidence:g} %" if self.question.without else "none",
+            ),
+            (
                 "latency of the function",
                 "exact for the arrival process and the measured service times"
                 + ("" if self.paper is None else "; the approximation of BATCH beside it"),

@@ -67,7 +67,16 @@ def kept(answer: Answer) -> str:
     reached = " and ".join(f"{slo.name} {_reached(winner, slo)}" for slo in slos)
     by = "prediction" if winner.confidence is None else "simulation"
     verdict = "not kept" if not winner.keeps(slos) else "kept for any arrivals one by one" if winner.for_any_arrivals else "kept"
-    return f"{promise(slos)}: {verdict}, by {by} {reached}."
+    return f"{promise(slos)}: {verdict}, by {by} {reached}{_surely(answer)}."
+
+
+def _surely(answer: Answer) -> str:
+    """How surely, where the promise of a timeout rests on a fit whose uncertainty is known."""
+    if answer.winner is not answer.best or not any(answer.in_doubt):
+        return ""
+    free = " and ".join(f"{100 * share:.2g} %" for share in answer.in_doubt)
+    confidence = f"{100 * answer.question.goal.confidence:g} % confidence"
+    return f"; with {confidence}, as {free} of the requests may be late that the fit has in time"
 
 
 def _reached(candidate: Candidate, slo: Slo) -> str:

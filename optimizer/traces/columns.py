@@ -80,6 +80,8 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
     first = [cell.strip() for cell in first]
     headed = column is not None or not (_is_number(first[0]) or _ISO.match(first[0]))
     index = 0 if column is None else _index(column, first, source)
+    # Arrow is not asked about a header alone: its readers run in threads that it would leave behind as the command ends.
+    alone = headed and len(data) <= _HEAD and not any(line.strip() for line in data.splitlines()[reader.line_num :])
 
     @cache
     def cells() -> list[tuple[int, str]]:
@@ -90,7 +92,8 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
         return f"{source}, line {line}", cell
 
     name = first[index] if headed else None
-    found = _parsed_by_arrow(data, index, len(first), reader.line_num if headed else 0)
+    skip = reader.line_num if headed else 0
+    found = (np.empty(0), False) if alone else _parsed_by_arrow(data, index, len(first), skip)
     if found is None:
         found = _parsed_by_line(cells(), source, f" of column {name}" if name else "")
     values, is_time = found

@@ -25,6 +25,15 @@ _GAP_NAME = re.compile(
 )
 _TIME_NAME = re.compile(r"time|stamp|date|arriv|clock|epoch|when|(?<![a-z])(ts?|at)(?![a-z])", re.IGNORECASE)
 
+_UNIT_NAME = re.compile(r"(?<![a-z])(m|milli|u|µ|micro|n|nano)(?:s|secs?|seconds?)(?![a-z])", re.IGNORECASE)
+_UNITS = {"m": "ms", "milli": "ms", "u": "us", "µ": "us", "micro": "us", "n": "ns", "nano": "ns"}
+
+
+def named_unit(name: str | None) -> str:
+    """The unit that a column's name has as a word, as in ``sent_at_ms``; seconds where it names none."""
+    found = _UNIT_NAME.search(name or "")
+    return _UNITS[found[1].lower()] if found else "s"
+
 
 def assumed_kind(name: str | None, values: Numbers, source: str) -> tuple[Kind, str]:
     """What the numbers under a name are taken for, and why.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.fft import irfft, next_fast_len, rfft
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.optimizer.arrays import Array
@@ -28,7 +29,7 @@ from sluice.optimizer.traces.columns import (
     read_parquet_column,
 )
 from sluice.optimizer.traces.counts import spread_counts
-from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind
+from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit
 
 MIN_ARRIVALS = 100
 LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
@@ -141,7 +142,12 @@ class Trace:
         power = float(centred @ centred)
         if power == 0:
             return np.zeros(len(np.atleast_1d(lags)))
-        return np.array([float(centred[:-lag] @ centred[lag:]) / power for lag in np.atleast_1d(lags).tolist()])
+        wanted = np.atleast_1d(lags)
+        size = next_fast_len(
+            len(centred) + int(wanted.max()), real=True
+        )  # as much more than there are: nothing meets its other end
+        products = irfft(np.abs(rfft(centred, size)) ** 2, size)[wanted]
+        return np.asarray(products / power)
 
     def dispersion(self, window: float) -> float:
         """Index of dispersion of the counts in successive windows of ``window`` seconds; nan with fewer than two windows."""
@@ -256,6 +262,7 @@ def read_trace(
         given = ("column", column) if column is not None else ("kind", kind)
         raise InvalidInput(*given, "none for an access log: it holds times in a field of its own")
     times = read_access_logs(found)
+    _require_arrivals(len(times), source)
     some = "an access log" if len(found) == 1 else f"{len(found)} access logs"
     return Trace(np.diff(times) * SECONDS["ns"], source, f"request_creation_time in {some} of a load balancer")
 
@@ -328,6 +335,7 @@ def _of_column(
 ) -> Trace:
     """The arrivals that a column means."""
     values = found.values
+    _require_arrivals(len(values), source, at_least=1)
     missing = np.flatnonzero(~np.isfinite(values))
     if len(missing):
         where, text = found.place(int(missing[0]))
@@ -350,6 +358,8 @@ def _of_column(
         reading = f"{KIND_NAMES[found.means]} ({'' if found.typed == ISO_KIND else 'by their type, '}{found.typed})"
         known, scale = found.means, found.tick
     else:
+        named = named_unit(found.name)
+        require(unit != "s" or named == "s", "unit", unit, f"--unit {named}, as column {found.name} is named")
         known, reason = (kind, "as asked") if kind != "auto" else assumed_kind(found.name, values, source)
         reading, scale = f"{KIND_NAMES[known]} in {unit} ({reason})", SECONDS[unit]
         if known == "timestamps" and values[-1] * scale > LATEST:

@@ -95,10 +95,21 @@ class Slo(_Part, frozen=True):
         return Slo(self.latency * (1 - headroom), self.percentile)
 
 
+class ArrivalMatrices(_Part, frozen=True):
+    """The matrices of a MAP (1/s), as those of an ``ArrivalDocument``."""
+
+    D0: list[list[float]]
+    D1: list[list[float]]
+
+    def __post_init__(self) -> None:
+        _require_map(self.D0, self.D1)
+
+
 class ArrivalDocument(Document, frozen=True, kw_only=True):
     """A fitted arrival process: the matrices of a MAP (1/s), what they were fitted from and how well.
 
     ``D0`` holds the hidden transitions (negative diagonal), ``D1`` those with an arrival; the rows of ``D0 + D1`` sum to zero.
+    ``without`` has what the process would be without each block in turn of what it was fitted from: how surely it is known.
     """
 
     model: str
@@ -107,23 +118,33 @@ class ArrivalDocument(Document, frozen=True, kw_only=True):
     D1: list[list[float]]
     fitted_from: dict[str, Any] = {}
     goodness: dict[str, Any] = {}
+    without: list[ArrivalMatrices] = []
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.model in ("poisson", "mmpp", "map"), "model", self.model, "poisson, mmpp or map")
         require(0 < self.arrival_rate < INF, "arrival_rate", self.arrival_rate, "requests per second > 0")
-        n = len(self.D0)
-        require(n > 0, "D0", self.D0, "at least one row")
-        require(len(self.D1) == n, "D1", len(self.D1), f"as many rows as D0 has ({n})")
-        for i, (hidden, arrival) in enumerate(zip(self.D0, self.D1, strict=True)):
-            require(len(hidden) == n, f"D0[{i}]", hidden, f"{n} numbers")
-            require(len(arrival) == n, f"D1[{i}]", arrival, f"{n} numbers")
-            require(hidden[i] < 0, f"D0[{i}][{i}]", hidden[i], "a negative rate")
-            for j in range(n):
-                require(j == i or hidden[j] >= 0, f"D0[{i}][{j}]", hidden[j], "a rate >= 0 off the diagonal")
-                require(arrival[j] >= 0, f"D1[{i}][{j}]", arrival[j], "a rate >= 0")
-            excess = sum(hidden) + sum(arrival)
-            require(abs(excess) <= 1e-8 * -hidden[i], f"row {i} of D0 + D1", excess, "a sum of 0")
+        _require_map(self.D0, self.D1)
+        require(len(self.without) != 1, "without", len(self.without), "at least two blocks, or none")
+
+    def alone(self) -> ArrivalDocument:
+        """The same but for how surely it is known, as a plan keeps it."""
+        return msgspec.structs.replace(self, without=[])
+
+
+def _require_map(D0: list[list[float]], D1: list[list[float]]) -> None:
+    n = len(D0)
+    require(n > 0, "D0", D0, "at least one row")
+    require(len(D1) == n, "D1", len(D1), f"as many rows as D0 has ({n})")
+    for i, (hidden, arrival) in enumerate(zip(D0, D1, strict=True)):
+        require(len(hidden) == n, f"D0[{i}]", hidden, f"{n} numbers")
+        require(len(arrival) == n, f"D1[{i}]", arrival, f"{n} numbers")
+        require(hidden[i] < 0, f"D0[{i}][{i}]", hidden[i], "a negative rate")
+        for j in range(n):
+            require(j == i or hidden[j] >= 0, f"D0[{i}][{j}]", hidden[j], "a rate >= 0 off the diagonal")
+            require(arrival[j] >= 0, f"D1[{i}][{j}]", arrival[j], "a rate >= 0")
+        excess = sum(hidden) + sum(arrival)
+        require(abs(excess) <= 1e-8 * -hidden[i], f"row {i} of D0 + D1", excess, "a sum of 0")
 
 
 class ServiceTime(_Part, frozen=True):

@@ -19,7 +19,7 @@ from sluice.cli.worker_options import read_worker
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
-from sluice.optimizer.recommend.question import LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.recommend.question import CONFIDENCE, LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
 
@@ -71,7 +71,10 @@ def question_options(command: Command) -> Command:
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
-        question = Question(ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal, mix=mix)
+        without = ArrivalProcess.without_each_block(arrivals)
+        question = Question(
+            ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal, mix=mix, without=without
+        )
         return command(question=question, arrivals=arrivals, **others)
 
     return with_question
@@ -92,6 +95,14 @@ def goal_options(command: Command) -> Command:
         help="Part of the cost that a table which waits to the last moment may cost more and still be taken.",
     )
     @click.option(
+        "--confidence",
+        type=float,
+        default=CONFIDENCE,
+        show_default=True,
+        metavar="P",
+        help="With which a timeout keeps the SLOs, given how surely the arrivals are known; 0.5 keeps nothing free for that.",
+    )
+    @click.option(
         "--loads",
         metavar="LOW:HIGH",
         help="Multiples of the arrival rate at which one plan is to be cheap: the size of a batch then chooses the function; 1:"
@@ -99,10 +110,18 @@ def goal_options(command: Command) -> Command:
     )
     @wraps(command)
     def with_goal(
-        *, objective: str, max_cost: float | None, headroom: float, premium: float, loads: str | None, **others: Any
+        *,
+        objective: str,
+        max_cost: float | None,
+        headroom: float,
+        premium: float,
+        confidence: float,
+        loads: str | None,
+        **others: Any,
     ) -> Any:
         asked = None if loads is None else _loads(loads)
-        return command(goal=Goal(objective, max_cost, headroom, premium, asked), every_load=loads is None, **others)
+        goal = Goal(objective, max_cost, headroom, premium, asked, confidence)
+        return command(goal=goal, every_load=loads is None, **others)
 
     return with_goal
 

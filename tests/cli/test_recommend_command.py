@@ -14,7 +14,16 @@ import pytest
 
 import sluice.optimizer.recommend.every_load as every_load_module
 import sluice.optimizer.report.page as page_module
-from sluice.batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, read, write
+from sluice.batching.documents import (
+    ArrivalDocument,
+    LinearServiceTime,
+    Plan,
+    ProfilePoint,
+    ServiceProfile,
+    ServiceTime,
+    read,
+    write,
+)
 from sluice.local.replay import Replay
 from sluice.optimizer.billing.cost import BatchCost
 
@@ -53,7 +62,8 @@ def test_what_fit_writes_becomes_a_plan_the_buffer_can_read(
     written = read(Plan, plan.read_bytes())
     assert written.model == "mlp" and written.function == f"mlp-{written.memory_mb}"
     assert written.arrivals is not None and written.arrivals.arrival_rate == answer["arrival_rate"] == pytest.approx(100, rel=0.1)
-    assert answer["plan"]["policy"]["parameters"]["batch_size"] == answer["best"]["batch_size"]
+    assert written.arrivals.without == [] and len(read(ArrivalDocument, arrivals.read_bytes()).without) == 8
+    assert written.policy is not None and written.policy.policy().max_batch_size == answer["best"]["batch_size"]
     assert answer["best"]["cost"]["per_request"] < answer["no_batching"]["cost"]["per_request"]
 
 
@@ -456,3 +466,15 @@ def test_a_plan_for_every_load_is_written_and_its_regret_shown(
 def test_loads_that_are_none_exit_2_and_are_named(value: str, message: str, ask: tuple[str, ...], exit_of: Run) -> None:
     code, _, error = exit_of(*ask, "--slo", "0.2", "--loads", value)
     assert code == 2 and message in error
+
+
+def test_at_95_percent_confidence_a_timeout_keeps_some_free_and_at_even_odds_nothing(
+    profile: str, tmp_path: Path, shown_by: Shown, document_of: Document
+) -> None:
+    trace, arrivals = tmp_path / "trace.csv", tmp_path / "arrivals.json"
+    trace.write_text("gap\n" + "\n".join(map(str, np.random.default_rng(0).exponential(0.01, 2000))))
+    shown_by("fit", str(trace), "--model", "poisson", "--out", str(arrivals))
+    asked = ("recommend", "--arrivals", str(arrivals), "--profile", profile, "--slo", "0.1", "--model", "mlp")
+    by_timeout = (*asked, "--policies", "size-or-timeout")
+    free = [document_of(*by_timeout, "--confidence", confidence)["in_doubt"] for confidence in ("0.5", "0.95")]
+    assert free[0] == [0.0] and 0 < free[1][0] < 0.02

@@ -9,14 +9,14 @@ import pytest
 from sluice.batching.documents import ArrivalDocument, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+from sluice.optimizer.arrivals import ArrivalProcess, dispersion_of_counts, mmpp2, poisson
 from sluice.optimizer.fits import Candidate, Gate, WaitError, arrival_document, fit_arrivals, fit_windows
-from sluice.optimizer.fits.choice import choose
+from sluice.optimizer.fits.choice import LONGLIST, SHORTLIST, choose
 from sluice.optimizer.fits.gaps import stretches
 from sluice.optimizer.function.latency import predict_latency
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.size_or_timeout import simulate_size_or_timeout
-from sluice.optimizer.traces import Trace, judge_stationarity, read_trace
+from sluice.optimizer.traces import Trace, judge_stationarity, poisson_p_value, read_trace
 
 ROOT = Path(__file__).parents[2]
 EXCERPT = ROOT / "examples/traces/azure_llm_code_excerpt.csv.gz"
@@ -66,7 +66,7 @@ def gaps_of_every_kind() -> dict[str, Array]:
     }
 
 
-SLOW = ("many at one time", "very long silences", "one silence of all the time")  # seconds each: their rates differ by a million
+SLOW = ("many at one time", "very long silences")  # a second or two each: their rates differ by a million
 KINDS = [pytest.param(kind, marks=pytest.mark.full) if kind in SLOW else kind for kind in gaps_of_every_kind()]
 
 
@@ -132,6 +132,35 @@ def test_of_candidates_that_are_about_as_near_the_one_of_fewest_phases_wins() ->
     assert choose([near, far], 0.0)[0] is near
 
 
+def test_within_chance_fewer_phases_win_but_not_against_decisive_evidence() -> None:
+    near = candidate("near", 100.0, 2, score=0.021)
+    likely, unlikely = (candidate(name, bic, 1, score=0.03) for name, bic in (("likely", 105.0), ("unlikely", 115.0)))
+    assert choose([near, likely], 0.05)[0] is likely
+    assert choose([near, unlikely], 0.05)[0] is near
+    assert choose([near, likely], 0.0)[0] is near
+
+
+def test_a_slow_swing_of_the_rate_is_not_taken_for_poisson_though_its_waits_are() -> None:
+    rng = np.random.default_rng(3)
+    trace = Trace(np.diff(np.sort(np.concatenate([rng.uniform(0, 300, 6000), rng.uniform(150, 300, 750)]))))
+    fit = fit_arrivals(trace)
+    (by_poisson,) = (candidate for candidate in fit.tried if candidate.name == "poisson")
+    assert by_poisson.score < Gate(trace.interarrivals, (3,), 0.5, (), 1.0).noise < 2 * by_poisson.score + 0.03
+    assert poisson_p_value(trace) < 1e-3 and trace.dispersion(10.0) > 3
+    assert dispersion_of_counts(fit.arrivals, [10.0])[0] > 2
+
+
+def test_what_is_chosen_was_finished_with_all_the_gaps() -> None:
+    fit = fit_arrivals(Trace(mmpp2(50, 5, 1, 2).sample(20_000, np.random.default_rng(1))))
+    assert fit.best.n_gaps == fit.n_gaps == 20_000
+    assert {one.n_gaps for one in fit.tried} == {12_000, 20_000}
+
+
+def test_one_silence_of_all_the_time_costs_no_more_candidates_than_any_trace() -> None:
+    fit = fit_arrivals(Trace(gaps_of_every_kind()["one silence of all the time"]))
+    assert sum(one.error is not None for one in fit.tried) <= 3 + SHORTLIST + LONGLIST
+
+
 def test_where_no_waits_can_be_predicted_only_fits_to_as_many_gaps_are_compared() -> None:
     some, every = candidate("some", -900.0, n_gaps=100), candidate("every", -500.0)
     best, why = choose([some, every, candidate("worse", -400.0)], 0.0)
@@ -153,7 +182,7 @@ def test_what_cannot_be_predicted_does_not_pass_the_gate(monkeypatch: pytest.Mon
         raise InvalidInput("timeout", 1.0, "less")
 
     gate = Gate(np.random.default_rng(4).exponential(1, 1000), (6,), None, (2.0,), 100.0)
-    monkeypatch.setattr("sluice.optimizer.fits.gate.predict_waiting_time_cdf", refuse)
+    monkeypatch.setattr("sluice.optimizer.fits.gate.counting_from_arrivals", refuse)
     assert gate.error(poisson(1.0)) is None
 
 

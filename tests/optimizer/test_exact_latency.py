@@ -236,3 +236,11 @@ def test_a_setting_that_is_none_names_its_field(batch_size: int, timeout: float,
 def test_a_percentile_outside_is_refused(percentile: float) -> None:
     with pytest.raises(InvalidInput, match="strictly between 0 and 100"):
         predict_latency(poisson(10), service(8), 4, 0.1).percentile(percentile)
+
+
+@pytest.mark.parametrize("arrivals", [poisson(30), mmpp2(50, 5, 1, 2)])
+def test_waits_at_even_points_are_those_of_the_series_between_them(arrivals: ArrivalProcess) -> None:
+    law = SizeOrTimeout(arrivals, 6, 0.3)
+    even = law.waits_within(10)
+    for size in (1, 2, 6):
+        assert even[size - 1] == pytest.approx(predict_waiting_time_cdf(arrivals, size, 0.3, 0.03 * np.arange(10)), abs=1e-9)

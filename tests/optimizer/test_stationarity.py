@@ -9,6 +9,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.traces.poisson_counts import poisson_p_value
 from sluice.optimizer.traces.stationarity import judge_stationarity
 from sluice.optimizer.traces.trace import Trace
 
@@ -89,3 +90,18 @@ def test_where_no_recent_window_will_do_it_is_said() -> None:
 
 def test_an_evenly_spaced_trace_is_stationary() -> None:
     assert judge_stationarity(Trace(np.full(5000, 0.1))).stationary
+
+
+def test_counts_of_poisson_traces_are_as_unlikely_as_they_should_be() -> None:
+    rng = np.random.default_rng(7)
+    found = np.array([poisson_p_value(Trace(rng.exponential(1, n))) for n in (99, 300, 2000) for _ in range(100)])
+    assert (found < 0.05).mean() < 0.08 and found.min() > 1e-4
+
+
+@pytest.mark.parametrize("swing", [0.3, 0.5])
+def test_counts_that_swing_with_a_slow_rate_are_not_poissons(swing: float) -> None:
+    assert poisson_p_value(with_rate(STEADY["poisson"], 5000, lambda x: 1 + swing * np.sin(6 * x), 5)) < 1e-6
+
+
+def test_counts_that_are_more_even_than_poissons_are_told_apart() -> None:
+    assert poisson_p_value(Trace(np.random.default_rng(1).gamma(4, 1, 1000))) < 1e-6

@@ -14,6 +14,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.traces.columns import read_csv_column
 from sluice.optimizer.traces.counts import spread_counts
+from sluice.optimizer.traces.kind import named_unit
 from sluice.optimizer.traces.trace import Trace, read_trace
 
 GAPS_NS = np.random.default_rng(0).integers(1, 10**9, 200)
@@ -138,6 +139,74 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_trace(write(tmp_path), **options)
+
+
+NOTHING: dict[str, Callable[[Path], Path]] = {
+    "CSV": of_bytes(b"", "t.csv"),
+    "CSV of blank lines": of_bytes(b"\n \n", "t.csv"),
+    "CSV of a header": of_bytes(b"time\n", "t.csv"),
+    "CSV of a header without an end": of_bytes(b"time,size", "t.csv"),
+    "CSV of a header and blank lines": of_bytes(b"time\r\n\r\n", "t.csv"),
+    "gzip": of_bytes(gzip.compress(b""), "t.csv.gz"),
+    "NPY": lambda f: npy(f, np.empty(0)),
+    "NPY of times": lambda f: npy(f, np.empty(0, "M8[ms]")),
+    "NPY of spans": lambda f: npy(f, np.empty(0, "m8[ms]")),
+    "NPY of records": lambda f: npy(f, np.empty(0, [("time", float)])),
+    "Parquet": lambda f: parquet(f, {"time": pa.array([], pa.float64())}),
+    "Parquet of times": lambda f: parquet(f, {"time": pa.array([], pa.timestamp("us"))}),
+    "access log": of_bytes(b"", "t.log"),
+}
+
+
+@pytest.mark.parametrize("kind", ["auto", "timestamps", "interarrivals", "counts"])
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_file_of_nothing_holds_no_arrivals_whatever_it_was_to_hold(tmp_path: Path, name: str, kind: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"arrivals: 0 is not allowed; allowed: at least 100"):
+        read_trace(NOTHING[name](tmp_path), kind=kind)
+
+
+def test_a_folder_of_empty_access_logs_holds_no_arrivals(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"")
+    with pytest.raises(InvalidInput, match="arrivals: 0 is not allowed; allowed: at least 100"):
+        read_trace(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([5.0], "arrivals: 1 is not allowed"),
+        ([*np.cumsum(GAPS), np.nan], "(line|row) 20.: 'nan' is not allowed; allowed: a finite number"),
+        ([-1.0, *np.cumsum(GAPS)], "(line|row) .: '-1.0' is not allowed; allowed: a time >= 0"),
+        ([*np.cumsum(GAPS), 1.0], "(line|row) 20.: '1.0' is not allowed; allowed: a time not before the one above it"),
+        ([*(1.7e12 + 1000 * np.cumsum(GAPS)).round()], "unit: 's' is not allowed; allowed: a smaller one of s, ms, us, ns"),
+    ],
+    ids=["one", "nan", "negative", "unsorted", "milliseconds"],
+)
+@pytest.mark.parametrize("form", ["csv", "npy", "parquet"])
+def test_times_that_are_none_are_refused_in_every_kind_of_file(
+    tmp_path: Path, form: str, values: list[float], message: str
+) -> None:
+    if form == "csv":
+        path = of_bytes("\n".join(["time", *map(str, values)]).encode(), "t.csv")(tmp_path)
+    else:
+        path = npy(tmp_path, np.array(values)) if form == "npy" else parquet(tmp_path, {"time": values})
+    with pytest.raises(InvalidInput, match=message):
+        read_trace(path, kind="timestamps")
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("sent_ms", "ms"), ("time (µs)", "us"), ("ns", "ns"), ("gap_millis", "ms"), ("usec", "us")]
+)
+def test_a_column_named_by_a_unit_is_not_read_as_seconds(tmp_path: Path, name: str, unit: str) -> None:
+    path = parquet(tmp_path, {name: 1000 * np.cumsum(GAPS)})
+    with pytest.raises(InvalidInput, match=f"unit: 's' is not allowed; allowed: --unit {unit}, as column "):
+        read_trace(path, kind="timestamps")
+    assert len(read_trace(path, kind="timestamps", unit=unit)) == len(GAPS)
+
+
+@pytest.mark.parametrize("name", ["times", "arrivals", "items", "seconds", "bus", "sent_at", "columns"])
+def test_other_names_name_no_unit(name: str) -> None:
+    assert named_unit(name) == "s"
 
 
 def log_line(created_ns: int, agent: str = "curl/7.46.0", scheme: str = "https") -> str:

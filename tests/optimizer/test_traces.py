@@ -227,3 +227,10 @@ def test_a_short_trace_has_fewer_lags_and_windows() -> None:
 
 def test_gaps_that_are_all_equal_stay_so_when_dithered() -> None:
     assert Trace(np.full(200, 0.1)).dithered(np.random.default_rng(0)) == pytest.approx(np.full(200, 0.1))
+
+
+def test_autocorrelation_is_that_of_its_definition_at_every_lag() -> None:
+    gaps = np.random.default_rng(5).exponential(1, 300) ** 2
+    centred = gaps - gaps.mean()
+    defined = [float((centred[:-lag] * centred[lag:]).sum() / (centred**2).sum()) for lag in (1, 7, 299)]
+    assert Trace(gaps).autocorrelation([1, 7, 299]) == pytest.approx(defined, abs=1e-12)

@@ -1,0 +1,120 @@
+"""Promises kept surely: what a size-or-timeout keeps free for what its fit may be wrong by."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy.stats import t as student_t
+
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+from sluice.optimizer.recommend import Answer, Goal, Limits, Question, recommend
+from sluice.optimizer.recommend.confidence import Confidence
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.last_moment import seconds_left
+from sluice.optimizer.report import wording
+
+SLO = Slo(0.1, 95)
+PROFILE = ServiceProfile(
+    function="f",
+    points=[
+        ProfilePoint(1024, n, ServiceTime(mean, [(0.05, 0.95 * mean), (0.5, mean), (0.95, 1.1 * mean)], 50), mean, 0.002)
+        for n in (1, 4, 8)
+        for mean in [math.ceil(6 + n) / 1000]
+    ],
+)
+FIT, WITHOUT = poisson(60), tuple(poisson(rate) for rate in (57, 58, 59, 60, 60, 61, 62, 63))
+
+
+def asked(
+    without: Sequence[ArrivalProcess] = WITHOUT, policies: str = "size-or-timeout", arrivals: ArrivalProcess = FIT, **goal: object
+) -> Question:
+    return Question(arrivals, PROFILE, SLO, goal=Goal(**goal), limits=Limits(policies=policies), without=tuple(without))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Answer:
+    return recommend(asked(()))
+
+
+@pytest.fixture(scope="module")
+def sure() -> Answer:
+    return recommend(asked())
+
+
+def in_doubt(question: Question, answer: Answer) -> float:
+    """(3.1), by hand."""
+    best = answer.best
+    settings = FunctionSettings(question)
+    shares = [
+        settings.size_or_timeout(0, best.batch_size, best.timeout, other).latency.probability_within(SLO.latency)
+        for other in question.without
+    ]
+    k = len(shares)
+    error = math.sqrt(2 * (k - 1) / k * sum((share - np.mean(shares)) ** 2 for share in shares))
+    return float(student_t.ppf(question.goal.confidence, k - 1)) * error
+
+
+def test_a_timeout_keeps_free_what_the_fit_may_be_wrong_by_and_costs_little_more(plain: Answer, sure: Answer) -> None:
+    free = in_doubt(asked(), sure)
+    assert sure.in_doubt == pytest.approx((free,)) and free > 0.001
+    assert sure.best.latency.probability_within(SLO.latency) >= 0.95 + free - 1e-8
+    assert plain.best.latency.probability_within(SLO.latency) < 0.95 + in_doubt(asked(), plain)
+    assert plain.best.cost.per_request < sure.best.cost.per_request < 1.03 * plain.best.cost.per_request
+
+
+def test_at_even_odds_nothing_is_kept_free(plain: Answer) -> None:
+    even = recommend(asked(confidence=0.5))
+    assert (even.best.batch_size, even.best.timeout) == (plain.best.batch_size, plain.best.timeout)
+    assert even.in_doubt == (0.0,) and plain.in_doubt == (0.0,)
+
+
+def test_more_confidence_costs_no_less(sure: Answer) -> None:
+    surer = recommend(asked(confidence=0.99))
+    assert surer.in_doubt[0] > sure.in_doubt[0] and surer.best.cost.per_request >= sure.best.cost.per_request
+
+
+def test_of_arrivals_that_nothing_is_known_of_a_timeout_is_left_in_which_every_batch_is_in_time(plain: Answer) -> None:
+    answer = recommend(asked([poisson(rate) for rate in (1, 3, 60, 1000)]))
+    left = seconds_left(asked().services[0], [SLO])
+    assert answer.best.timeout <= left[answer.best.batch_size - 1] < plain.best.timeout
+    assert answer.in_doubt == (0.0,) and answer.best.cost.per_request < answer.no_batching.cost.per_request
+
+
+def test_a_table_that_waits_to_the_last_moment_wins_where_the_timeout_has_to_keep_more_free() -> None:
+    certain = recommend(asked((), "all", mmpp2(200, 20, 2, 0.5), premium=0.0)).best
+    others = [mmpp2(200, low, 2, rate) for low, rate in ((4, 0.1), (60, 1.5), (4, 0.5), (60, 0.5))]
+    uncertain = recommend(asked(others, "all", mmpp2(200, 20, 2, 0.5), premium=0.0))
+    assert certain.table is None and uncertain.best.table is not None and uncertain.in_doubt == (0.0,)
+
+
+def test_nothing_is_in_doubt_of_what_waits_for_nobody() -> None:
+    settings = FunctionSettings(asked())
+    confidence = Confidence(settings, [SLO])
+    assert confidence.share_in_doubt(settings.unbatched()[0]).tolist() == [0.0]
+    kept_free = confidence.whole.at(0.2, np.array([0]))
+    assert kept_free.shape == (1, settings.search.max_batch_size, 1) and kept_free[0, 0, 0] == 0 and kept_free[0, 1:].all()
+
+
+def test_a_budget_that_only_an_unsure_setting_keeps_is_infeasible_with_the_cheapest_that_is_sure(plain: Answer) -> None:
+    budget = plain.best.cost.per_request * (1 + 1e-6)
+    with pytest.raises(Infeasible, match="the cheapest costs") as refused:
+        recommend(asked(max_cost=budget))
+    assert refused.value.best["cost_per_request"] > budget
+
+
+def test_the_sentence_says_how_surely(plain: Answer, sure: Answer) -> None:
+    assert "; with 95 % confidence, as " in wording.kept(sure) and "confidence" not in wording.kept(plain)
+
+
+@pytest.mark.parametrize("confidence", [0.4, 1.0, math.nan])
+def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
+    with pytest.raises(InvalidInput, match="confidence: .* a probability, 0.5 <= confidence < 1"):
+        Goal(confidence=confidence)
+
+
+def test_one_block_alone_is_no_uncertainty() -> None:
+    with pytest.raises(InvalidInput, match="without: 1 is not allowed"):
+        asked([poisson(50)])
