@@ -54,9 +54,9 @@ def _for_every_load(settings: FunctionSettings, answer: Answer) -> Answer:
         return answer
     plan = choose_every_load(settings, loads)
     answer = replace(answer, every_load=plan)
-    return (
-        replace(answer, break_even_arrival_rate=break_even_of(plan, answer.no_batching)) if answer.by_function is plan else answer
-    )
+    if plan is None or answer.by_function is not plan:
+        return answer
+    return replace(answer, break_even_arrival_rate=break_even_of(plan, answer.no_batching))
 
 
 def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, str]]:

@@ -382,15 +382,15 @@ def _every_load(plan: EveryLoad) -> Table:
             f"{at.arrival_rate:.4g}",
             [
                 *map(usd_cell, (at.cost_per_request, at.least_cost)),
-                *(Cell(wording.percent(part), part) for part in (at.regret, at.simulated_regret)),
+                *(Cell(f"{wording.percent(part)} %", part) for part in (at.regret, at.simulated_regret)),
                 Cell(f"{at.mean_batch_size:.2f}", at.mean_batch_size),
-                Cell(f"{100 * at.cold_starts:.2g} %", at.cold_starts),
+                Cell(wording.small(at.cold_starts), at.cold_starts),
             ],
         )
         for at in plan.loads
     ]
     head = ["requests/s", "USD per million, the plan", "the cheapest table of that rate", "more", "more, simulated", "mean batch"]
-    return Table([*head, "cold"], rows, strong=[k for k, at in enumerate(plan.loads) if at.factor == 1])
+    return Table([*head, "cold, %"], rows, strong=[k for k, at in enumerate(plan.loads) if at.factor == 1])
 
 
 def _percentile(law: LatencyPrediction | Seen, percentile: float) -> Cell:

@@ -120,19 +120,24 @@ def every_load(answer: Answer) -> list[str]:
     if answer.by_function is not plan:
         beyond = percent(answer.beyond_cheapest(plan))
         return [
-            f"A plan for every load costs {beyond} more at this rate than the cheapest setting; --premium says how much it may."
+            f"A plan for every load costs {beyond} % more at this rate than the cheapest setting; --premium says how much it may."
         ]
-    first, last, worst = plan.loads[0], plan.loads[-1], plan.worst
+    ends, worst = f"{plan.loads[0].arrival_rate:.4g} to {plan.loads[-1].arrival_rate:.4g}", plan.worst
     here = next(at for at in plan.loads if at.factor == 1)
     return [
-        f"From {first.arrival_rate:.4g} to {last.arrival_rate:.4g} requests/s the plan costs at most {percent(worst.regret)} more "
-        f"than the cheapest table of that rate (at {worst.arrival_rate:.4g}; here {percent(here.regret)})."
+        f"From {ends} requests/s the plan costs at most {percent(worst.regret)} % more than the cheapest table of that rate "
+        f"(at {worst.arrival_rate:.4g}; here {percent(here.regret)} %)."
     ]
 
 
+def small(part: float) -> str:
+    """A part that is next to nothing in percent: two digits, none below a millionth."""
+    return "-" if part < 1e-6 else f"{100 * part:.2g}"
+
+
 def percent(part: float) -> str:
-    """A part as people read it, without a sign where it is nothing."""
-    return f"{round(100 * part, 2) + 0.0:.2f} %"
+    """A part in percent, without a sign where it is nothing."""
+    return f"{round(100 * part, 2) + 0.0:.2f}"
 
 
 def seen_on_trace(answer: Answer, run: RunStatistics) -> str:

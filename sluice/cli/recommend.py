@@ -133,8 +133,16 @@ def _settings(answer: Answer) -> Table:
 
 
 def _loads(plan: EveryLoad) -> Table:
-    table = Table("requests/s", title="the plan for every load, in USD per million requests")
-    for name in ("this plan", "cheapest\nof the rate", "more", "more,\nsimulated", "mean\nbatch", "late at\nmost", "cold"):
+    table = Table("requests\nper s", title="the plan for every load, in USD per million requests")
+    for name in (
+        "this\nplan",
+        "least at\nthe rate",
+        "more,\n%",
+        "in a run\nmore, %",
+        "mean\nbatch",
+        "late at\nmost, %",
+        "cold,\n%",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for at in plan.loads:
         table.add_row(
@@ -142,8 +150,8 @@ def _loads(plan: EveryLoad) -> Table:
             *(per_million(usd) for usd in (at.cost_per_request, at.least_cost)),
             *(wording.percent(part) for part in (at.regret, at.simulated_regret)),
             f"{at.mean_batch_size:.2f}",
-            f"{100 * max(share.high for share in at.late):.2g} %",
-            f"{100 * at.cold_starts:.2g} %",
+            wording.small(max(share.high for share in at.late)),
+            wording.small(at.cold_starts),
         )
     return table
 

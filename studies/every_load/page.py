@@ -20,7 +20,7 @@ def page(rows: Sequence[Row]) -> str:
             """
             Made by `python -m studies.every_load --compute`, which takes some seconds, from what it leaves in
             [every-load.csv](../studies/data/every-load.csv). How the plan is found is in [the model](model.md), 2.7 and 3.4;
-            `sluice recommend --every-load` makes one.""",
+            `sluice recommend` makes one unless told `--loads 1`.""",
             f"""
             **One plan, made at {MADE_FOR:g} requests/s, costs {best(rows, EVERY_LOAD):.3f} to {worst(rows, EVERY_LOAD):.3f} times
             the cheapest table of each rate at {rates()} requests/s.** A table that waits to the last moment keeps its promise at

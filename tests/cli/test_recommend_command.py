@@ -211,7 +211,7 @@ def test_only_the_timeouts_named_are_considered(ask: tuple[str, ...], document_o
 def test_a_table_that_waits_to_the_last_moment_wins_where_it_is_cheapest_and_may_be_left_out(
     profile: str, shown_by: Shown, document_of: Document
 ) -> None:
-    ask = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "p99.9=0.1")
+    ask = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "p99.9=0.1", "--loads", "1")
     answer, alone = document_of(*ask), document_of(*ask, "--policies", "size-or-timeout")
     policy = answer["plan"]["policy"]
     assert policy["kind"] == "deadline" and policy == answer["best"]["policy"] and policy["servers"] is None
@@ -227,7 +227,7 @@ def test_a_table_that_waits_to_the_last_moment_wins_where_it_is_cheapest_and_may
 
 
 def test_a_premium_takes_the_table_though_it_costs_more(profile: str, document_of: Document) -> None:
-    ask = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "p60=0.05")
+    ask = ("recommend", "--poisson", "60", "--profile", profile, "--slo", "p60=0.05", "--loads", "1")
     cheapest, table = document_of(*ask), document_of(*ask, "--premium", "1")
     assert cheapest["plan"]["policy"]["kind"] == "size_or_timeout" and table["plan"]["policy"]["kind"] == "deadline"
     assert cheapest["best"]["cost"]["per_request"] < table["best"]["cost"]["per_request"]

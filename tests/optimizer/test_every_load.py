@@ -40,7 +40,13 @@ def question(rate: float = 5.0, latency: float = 0.1, **others: object) -> Quest
 
 
 def plan_for(rate: float = 5.0, latency: float = 0.1, loads: tuple[float, float] = (0.1, 1000.0)) -> EveryLoad:
-    return choose_every_load(FunctionSettings(question(rate, latency)), loads)
+    return chosen(question(rate, latency), loads)
+
+
+def chosen(asked: Question, loads: tuple[float, float] = (0.1, 1000.0)) -> EveryLoad:
+    plan = choose_every_load(FunctionSettings(asked), loads)
+    assert plan is not None
+    return plan
 
 
 @cache
@@ -61,7 +67,7 @@ def test_one_plan_is_within_two_per_cent_of_the_cheapest_table_at_every_rate_and
 
 def test_the_cost_at_each_load_is_met_by_simulation() -> None:
     warm = Question(poisson(5), msgspec.structs.replace(perceptron(), init={}), (Slo(0.1, 95),))
-    for at in choose_every_load(FunctionSettings(warm), (0.1, 1000.0)).loads:
+    for at in chosen(warm).loads:
         assert at.simulated_cost == pytest.approx(at.cost_per_request, rel=0.006)  # four standard errors of a run
         assert at.late[0].value == 0
 
@@ -130,7 +136,7 @@ def test_where_one_function_is_best_for_all_sizes_it_says_that() -> None:
         for point in perceptron().points
     ]
     dearer = msgspec.structs.replace(perceptron(), points=points)  # with little memory at every size
-    plan = choose_every_load(FunctionSettings(Question(poisson(5), dearer, (Slo(0.1, 95),))), (0.1, 1000.0))
+    plan = chosen(Question(poisson(5), dearer, (Slo(0.1, 95),)))
     assert len(plan.functions) == 1 and plan.beside == []
     assert plan.instruction.endswith("and run the function with 1769 MB, which is best for all sizes.")
 
@@ -153,7 +159,7 @@ def test_under_bursts_and_random_service_times_no_more_are_late_than_the_percent
         points.append(ProfilePoint(memory_mb, n, ServiceTime(mean, [(0.5, mean), (0.95, 1.2 * mean), (1, 1.5 * mean)], 50), mean))
     profile = ServiceProfile(function="f-{memory_mb}", points=points)
     asked = Question(mmpp2(200, 5, 4, 1), profile, (Slo(0.05, 95), Slo(0.06, 99)))
-    plan = choose_every_load(FunctionSettings(asked), (0.1, 10.0))
+    plan = chosen(asked, (0.1, 10.0))
     for at in plan.loads:
         assert all(share.low <= slo.error_budget for share, slo in zip(at.late, asked.slos, strict=True))
     assert plan.percentile(95).value <= 0.05 and plan.percentile(99).high <= 0.08
@@ -193,6 +199,11 @@ def test_it_is_taken_within_premium_and_budget_and_else_the_answer_says_what_it_
     assert replace(found, question=poor).by_function is found.best
     alone = replace(found, best=found.no_batching)
     assert alone.by_function is alone.best and wording.every_load(alone) == []
+
+
+def test_there_is_none_where_no_function_has_a_moment_to_spare() -> None:
+    quickest = min(service.response[0, 0] for service in question().services)
+    assert choose_every_load(FunctionSettings(question(latency=float(quickest))), (0.1, 10.0)) is None
 
 
 @pytest.mark.parametrize(
