@@ -84,6 +84,8 @@ class SizedAnswer:
         USD per request of the cheapest partition into so many classes, inf where none keeps the SLOs.
     boundaries : tuple of float
         The largest sizes of classes that were considered, ascending.
+    uncertainty : float or None
+        Half the width (s) of the interval of the first SLO's percentile that so few sizes leave (``size_sampling``), if asked for.
     """
 
     question: Question
@@ -92,6 +94,7 @@ class SizedAnswer:
     classes: tuple[SizeClass, ...]
     by_number: Mapping[int, float]
     boundaries: tuple[float, ...]
+    uncertainty: float | None = None
 
     @property
     def latency(self) -> LatencyPrediction:

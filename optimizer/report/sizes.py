@@ -51,6 +51,9 @@ def verdict(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:
     slos, law = answer.question.slos, answer.latency
     reached = " and ".join(f"{slo.name} {milliseconds(law.percentile(slo.percentile))}" for slo in slos)
     sentences = [f"{promise(slos)}: kept in every class; of all requests, by prediction {reached}."]
+    if answer.uncertainty is not None and answer.question.mix is not None:
+        n, off = answer.question.mix.n_requests, milliseconds(answer.uncertainty)
+        sentences.append(f"The sizes of {n} requests leave {slos[0].name} uncertain by {off} (95 % confidence).")
     least = {k: usd for k, usd in answer.by_number.items() if usd < float("inf")}
     counted = ", ".join(f"{k}: {per_million(usd)}" for k, usd in least.items())
     sentences.append(
@@ -135,7 +138,13 @@ def sized_document(answer: SizedAnswer, plan: Plan, run: RunStatistics | None) -
         "plan": plan,
         "slos": list(question.slos),
         "arrival_rate": rate,
-        "sizes": {"mean": mix.mean, "largest": mix.largest, "different": len(mix.values)},
+        "sizes": {
+            "mean": mix.mean,
+            "largest": mix.largest,
+            "different": len(mix.values),
+            "requests": mix.n_requests,
+            "uncertainty": answer.uncertainty,
+        },
         "classes": [{"above": of.above, "up_to": of.up_to, "share": of.share, **(setting(of.best) or {})} for of in answer.classes],
         "cost": cost_document(answer.cost, rate),
         "without_regard_to_size": setting(answer.one_queue),

@@ -28,10 +28,13 @@ class SizeMix:
         Sizes >= 0 in the model's own unit, each once, ascending.
     shares : array, shape (n_values,)
         Parts of the requests > 0 that have these sizes; they sum to one.
+    n_requests : int or None
+        Of how many requests this is known; ``None`` where it is no sample.
     """
 
     values: Array
     shares: Array
+    n_requests: int | None = None
 
     def __post_init__(self) -> None:
         values, shares = np.asarray(self.values, dtype=np.float64), np.asarray(self.shares, dtype=np.float64)
@@ -62,7 +65,7 @@ class SizeMix:
             group = np.concatenate([np.arange(len(values) - _TOP) * _TOP // (len(values) - _TOP), np.arange(_TOP, 2 * _TOP)])
             together = np.bincount(group, weights=counts)
             values, counts = np.bincount(group, weights=counts * values) / together, together
-        return cls(values, counts / len(seen))
+        return cls(values, counts / len(seen), len(seen))
 
     @property
     def largest(self) -> float:

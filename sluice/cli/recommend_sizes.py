@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
+import numpy as np
 from rich.table import Column, Table
 
 from sluice.batching.documents import ArrivalDocument, RequestSize
@@ -13,6 +15,7 @@ from sluice.cli import output
 from sluice.cli.answered import Answered
 from sluice.cli.cost_table import cost_table
 from sluice.optimizer.recommend import Question, SizedAnswer, recommend_classes
+from sluice.optimizer.recommend.size_sampling import size_uncertainty
 from sluice.optimizer.report import sizes as told
 from sluice.optimizer.report.wording import per_million, priced, promise
 from sluice.optimizer.service import SizeMix
@@ -34,6 +37,7 @@ def answered_by_size(
         raise InvalidInput("size_column", NOT_GIVEN, "the column of the trace that has the sizes of its requests")
     model, command, made_at = titled
     answer = recommend_classes(question, most_classes, on_progress=on_progress)
+    answer = replace(answer, uncertainty=size_uncertainty(answer, np.random.default_rng(0)))
     run = None
     if trace is not None and trace.sizes is not None:
         deployment = answer.deployment(SizeMix.of(trace.sizes), question.environments)

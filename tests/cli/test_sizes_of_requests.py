@@ -70,6 +70,7 @@ def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(answered: Answ
     assert simulated == pytest.approx(predicted, rel=0.05)
     assert answer["simulated"]["cost_per_request"] == pytest.approx(answer["cost"]["per_request"], rel=0.05)
     assert answer["cost_by_number_of_classes"].keys() <= {"1", "2", "3", "4"}
+    assert answer["sizes"]["requests"] == 4000 and 0 < answer["sizes"]["uncertainty"] < 0.05 * predicted
 
 
 def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
@@ -89,6 +90,7 @@ def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
 def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ...], trace: str, shown_by: Shown) -> None:
     text = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens").split())
     assert text.startswith("Batch by size, in ") and "% less than without regard to size (" in text
+    assert "The sizes of 4000 requests leave p95 uncertain by " in text
     assert "kept in every class" in text and "USD per million by number of classes: 1: " in text
     one = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens", "--size-classes", "1").split())
     assert "without regard to size: " in one and "Batch by size" not in one
