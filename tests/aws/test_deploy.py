@@ -293,7 +293,7 @@ async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(st
 
             plan = Plan(model="mlp", function="mlp-512:live", policy=PolicyDocument.of(size_or_timeout(4, 30.0)))
             stack.client("ssm").put_parameter(Name="/sluice/plans/mlp", Value=write(plan).decode(), Overwrite=True)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not await metric(rf'sluice_plan_info\{{digest="{plan.digest}",.*\}}'):
                     await asyncio.sleep(0.05)
             await asyncio.gather(*map(ask, range(4)))

@@ -92,16 +92,17 @@ class Load:
         assert status != 200 or body == b"%d" % i
         self.answers.append((came, status, self.now - came))
 
-    def came_between(self, begin: float, end: float) -> list[tuple[float, int, float]]:
-        return [answer for answer in self.answers if begin <= answer[0] < end]
+    async def served_again(self, since: float) -> None:
+        """Wait until a request that came after ``since`` is answered 200."""
+        await self._answered(200, since, 1)
 
-    async def served_again(self, since: float) -> float:
-        """Wait until a request that came after ``since`` is answered 200; seconds from then until it came."""
-        async with asyncio.timeout(10):
-            while True:
-                served = [came for came, status, _ in self.answers if status == 200 and came >= since]
-                if served:
-                    return min(served) - since
+    async def refused(self, since: float, count: int = 20) -> None:
+        """Wait until so many requests that came after ``since`` are answered 503."""
+        await self._answered(503, since, count)
+
+    async def _answered(self, status: int, since: float, count: int) -> None:
+        async with asyncio.timeout(60):
+            while sum(said == status and came >= since for came, said, _ in self.answers) < count:
                 await asyncio.sleep(0.001)
 
 

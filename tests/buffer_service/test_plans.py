@@ -15,7 +15,7 @@ from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, 
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
 
-PATIENCE = 5.0
+PATIENCE = 60.0  # s: nothing here takes so long, however busy the machine
 
 
 def plan(model="mlp", function="mlp-512:live", timeout=0.1):

@@ -20,7 +20,7 @@ from tests.buffer_service.conftest import Plans, plan, serving
 from tests.buffer_service.simulation import STRANGERS, simulate
 
 ONE_SERVER = constructors.greedy(1, servers=1)
-PATIENCE = 2.0  # s, less than a lease
+PATIENCE = 30.0  # s, less than a request may wait
 GARBAGE = (b"", b"garbage", b"\xff" * 40, b"0123456789abcdef", b"0123456789abcdef\x93\xa1a\x80", b"0123456789abcdef\xc1rest")
 FROM_LATER = b"\x03whatever a later version writes"
 

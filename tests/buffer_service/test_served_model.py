@@ -95,7 +95,7 @@ def sample(buffer, metric, **labels):
 
 
 async def until(condition):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 

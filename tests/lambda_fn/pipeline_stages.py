@@ -65,6 +65,8 @@ class Picky:
                 return b"x" * 100_000
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case ("held", gate):
+                open(gate).close()
             case ("sleep", seconds):
                 time.sleep(seconds)
             case "pid":

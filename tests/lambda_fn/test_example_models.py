@@ -234,7 +234,7 @@ async def test_the_first_model_of_the_page_answers_as_the_page_says(tmp_path: Pa
             target = re.findall(r"http://127.0.0.1:8080(\S+)", ask)[0]
             headers = {"content-type": re.findall(r"content-type: ([^']+)'", ask)[0]}
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while not await ready(client):
                         await asyncio.sleep(0.05)
                 good, bad = await asyncio.gather(*(client.post(target, data=data, headers=headers) for data in (body, b'"text"')))

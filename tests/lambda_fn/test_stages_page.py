@@ -17,6 +17,7 @@ import pytest
 from sluice.lambda_fn.contract import Batch, Item, decode_answers, encode_batch
 from sluice.lambda_fn.pipeline import errors
 from sluice.local.parent_death import die_with_parent
+from tests.processes import LONG, ended
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "stages.md").read_text()
@@ -27,7 +28,7 @@ def test_a_program_of_the_page_prints_what_the_page_says(name: str) -> None:
     program = ROOT / "examples" / "stages" / f"{name}.py"
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     printed = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, check=True, env=variables, timeout=60
+        [sys.executable, program], capture_output=True, text=True, check=True, env=variables, timeout=LONG
     ).stdout
     assert printed == program.with_suffix(".out").read_text()
     assert f"```python\n{program.read_text()}```\n\n```text\n{printed}```\n" in PAGE
@@ -61,18 +62,15 @@ def test_the_page_serves_a_pipeline_whose_processes_die_and_end_with_the_worker(
         finally:
             worker.terminate()
             worker.wait()
-    deadline = time.monotonic() + 10
-    while runs(second) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not runs(second)
+    assert ended(second)
 
 
 def asked_again(url: str, body: bytes) -> bytes:
     """The answer; while the model is loaded again the worker says 503, and when to ask again."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LONG
     while True:
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as response:
+            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=LONG) as response:
                 return bytes(response.read())
         except urllib.error.HTTPError as error:
             if error.code != 503 or "Retry-After" not in error.headers or time.monotonic() > deadline:
@@ -82,11 +80,3 @@ def asked_again(url: str, body: bytes) -> bytes:
 
 def children(pid: int) -> list[int]:
     return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
-
-
-def runs(pid: int) -> bool:
-    """Also one that nobody has waited for yet has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

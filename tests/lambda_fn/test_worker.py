@@ -53,7 +53,7 @@ async def get(client: aiohttp.ClientSession, url: str) -> tuple[int, bytes]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -64,10 +64,11 @@ async def until(condition: Any) -> None:
 @pytest.mark.parametrize("path", ["/", "/invocations"])
 async def test_a_batch_is_answered_with_what_it_took_to_compute(path: str) -> None:
     async with running(served(Sleeper("echo", 0.02))) as (_, url), aiohttp.ClientSession() as client:
+        begun = time.perf_counter()
         status, body, headers = await post(client, url + path, encode_batch(BATCH))
         assert status == 200
         assert [(a.status, a.body) for a in decode_answers(body, BATCH)] == [(200, b'{"x": 1}'), (200, b"\0\1")]
-        assert 0.02 <= float(headers["sluice-service-time"]) < 1
+        assert 0.02 <= float(headers["sluice-service-time"]) <= time.perf_counter() - begun
         assert int(headers["sluice-memory-mb"]) > 100
         status, body, _ = await post(client, url + path, encode_batch(Batch("echo", [], describe=True)))
         assert decode_metadata(body)["name"] == "echo"
@@ -331,7 +332,7 @@ async def test_a_pipeline_that_ended_by_its_own_defect_is_neither_ready_nor_live
             assert (status, detail(body)) == (503, "the pipeline was stopped before this item was answered")
             reason = "the pipeline has ended by a defect: AttributeError: 'PipelineState' object has no attribute 'returned'"
             for path in ("/health", "/ping", "/v2/health/ready", "/v2/health/live", "/v2/models/echo/ready"):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while (answer := await get(client, url + path))[0] == 200:
                         await asyncio.sleep(0.005)
                 assert answer[0] == 503
@@ -455,10 +456,25 @@ async def test_who_still_waits_when_the_drain_is_over_is_told() -> None:
 # -- what is told
 
 
-async def test_service_times_are_handed_out_as_a_profile_that_the_optimizer_reads() -> None:
+class Timed(Sleeper):
+    """Takes its time by a clock of its own, which is exact."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def answer(self, items: Sequence[Item]) -> list[Answer]:
+        self.now += self.service_time(len(items))
+        return [Answer(item.id, 200, item.content_type, item.body) for item in items]
+
+
+async def test_service_times_are_handed_out_as_a_profile_that_the_optimizer_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     from sluice.optimizer.service.times import service_times
 
-    async with running(served(Sleeper("echo", 0.002, 0.001))) as (_, url), aiohttp.ClientSession() as client:
+    model = Timed("echo", 0.002, 0.001)
+    monkeypatch.setattr("sluice.lambda_fn.worker.execution.time", model)
+    async with running(served(model)) as (_, url), aiohttp.ClientSession() as client:
         status, body = await get(client, f"{url}/profile")
         assert (status, detail(body)) == (404, "model 'echo' has computed no batch yet, so that there is nothing to tell")
         for size in (1, 2, 4):
@@ -469,7 +485,7 @@ async def test_service_times_are_handed_out_as_a_profile_that_the_optimizer_read
         assert [(p.batch_size, p.service_time.n) for p in profile.points] == [(1, 25), (2, 25), (4, 25)]
         times = service_times(profile, profile.memory_sizes[0])
         assert times.max_batch_size == 4
-        assert [float(times.quantile(0.5)[b - 1]) >= 0.002 + 0.001 * b for b in (1, 2, 3, 4)] == [True] * 4
+        assert times.quantile(0.5) == pytest.approx([0.002 + 0.001 * b for b in (1, 2, 3, 4)])
         status, body = await get(client, f"{url}/profile?model=none")
         assert status == 404
 
@@ -593,14 +609,12 @@ async def test_sigterm_lets_the_batch_under_way_end() -> None:
         url = (await asyncio.to_thread(worker.stdout.readline)).strip()
         async with aiohttp.ClientSession() as client:
             sending = asyncio.create_task(post(client, url, encode_batch(Batch("nap", BATCH.items))))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while b'in_progress{model="nap"} 1.0' not in (await get(client, f"{url}/metrics"))[1]:
                     await asyncio.sleep(0.01)
             worker.send_signal(signal.SIGTERM)
             assert (await sending)[0] == 200
-        begun = time.monotonic()
-        assert await asyncio.to_thread(worker.wait, 10) == 0
-        assert time.monotonic() - begun < 8
+        assert await asyncio.to_thread(worker.wait, 60) == 0
     finally:
         worker.kill()
         worker.wait()

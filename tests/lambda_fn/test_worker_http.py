@@ -118,7 +118,7 @@ async def test_a_request_that_is_cut_off_leaves_nothing(cut: bytes) -> None:
         raw.send(cut)
         await asyncio.sleep(0.05)
         raw.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while worker.server.connections:
                 await asyncio.sleep(0.01)
         assert worker.server.held == 0
@@ -196,7 +196,7 @@ async def test_pipelined_requests_are_answered_in_order_and_too_many_end_the_con
         raw.send((HEAD % len(BODY) + BODY) * 200)
         await asyncio.to_thread(model.entered.acquire)
         model.gate.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             answers = (await raw.reader.read()).count(b"HTTP/1.1 200 OK")
         assert answers == sum(model.sizes) == http_server.MAX_PIPELINED + 1, "those before are answered"
         assert worker.server.held == 0
@@ -233,7 +233,7 @@ async def test_a_client_that_leaves_its_answers_untaken_is_cut_off() -> None:
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
         big = b"x" * (32 * 1024 * 1024)
         raw.send(b"POST /models/echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(big) + big)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not worker.server.untaken:
                 await asyncio.sleep(0.01)
             while worker.server.connections:

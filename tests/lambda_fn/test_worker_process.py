@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,10 @@ from sluice.lambda_fn.worker import program
 from sluice.lambda_fn.worker.program import HttpWorker
 from sluice.lambda_fn.worker.served_model import Life, ServedModel, Serving
 from tests.lambda_fn.worker_sockets import Gated, detail, in_thread, running
+from tests.processes import LONG, Gate, ended
 
 MODEL = '''
-import os, signal, threading, time
+import os, signal, threading
 
 class Obedient:
     """Does what an input says; nothing of it can be pickled."""
@@ -34,6 +34,8 @@ class Obedient:
         self.lock, self.twice = threading.Lock(), lambda value: 2 * value
         if os.path.exists("fatal"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if os.path.exists("loading"):
+            open("loading").close()
         if os.path.exists("broken.json"):
             raise FileNotFoundError("the weights are gone")
 
@@ -43,8 +45,8 @@ class Obedient:
     def one(self, what, *rest):
         if what == "pid":
             return str(os.getpid())
-        if what == "sleep":
-            time.sleep(float(rest[0]))
+        if what == "held":
+            open(rest[0]).close()
         if what == "break":
             self.broken = "the GPU has gone"
         if what == "large":
@@ -68,7 +70,7 @@ async def get(client: aiohttp.ClientSession, url: str) -> tuple[int, Any]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -79,6 +81,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "obedient.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def gate(folder: Path) -> Iterator[Gate]:
+    """What the model computes is held there."""
+    gate = Gate(folder / "gate")
+    yield gate
+    gate.close()
 
 
 @contextlib.asynccontextmanager
@@ -120,7 +130,7 @@ async def test_what_cannot_be_pickled_is_computed_in_a_process_of_its_own_and_en
 async def test_what_a_process_had_when_it_was_killed_is_computed_once_more_by_the_next(folder: Path) -> None:
     async with computed() as (_, model, url), aiohttp.ClientSession() as client:
         first = process_of(model)
-        sent = [asyncio.create_task(post(client, f"{url}/models/m", data)) for data in (b"once", b"sleep 0", b"pid")]
+        sent = [asyncio.create_task(post(client, f"{url}/models/m", data)) for data in (b"once", b"other", b"pid")]
         answers = await asyncio.gather(*sent)
         assert [status for status, _ in answers] == [200, 200, 200]
         assert int(answers[2][1]) in (first, process_of(model))
@@ -130,11 +140,13 @@ async def test_what_a_process_had_when_it_was_killed_is_computed_once_more_by_th
         assert model.tallies.failures == {"ProcessDied": 1}
 
 
-async def test_a_request_that_kills_its_process_again_fails_and_those_beside_it_do_not(folder: Path) -> None:
+async def test_a_request_that_kills_its_process_again_fails_and_those_beside_it_do_not(folder: Path, gate: Gate) -> None:
     async with computed(batch_size=8) as (_, model, url), aiohttp.ClientSession() as client:
-        blocking = asyncio.create_task(post(client, f"{url}/models/m", b"sleep 0.3"))
+        blocking = asyncio.create_task(post(client, f"{url}/models/m", b"held gate"))
         await until(lambda: model.running)
         sent = [asyncio.create_task(post(client, f"{url}/models/m", data)) for data in (b"one", b"die", b"two")]
+        await until(lambda: model.waiting == 3)
+        gate.open()
         assert (await blocking)[0] == 200
         one, die, two = await asyncio.gather(*sent)
         assert (one, two) == ((200, b"one"), (200, b"two"))
@@ -144,12 +156,15 @@ async def test_a_request_that_kills_its_process_again_fails_and_those_beside_it_
         assert model.tallies.failures == {"ProcessDied": 2}
 
 
-async def test_a_process_killed_from_outside_is_started_again_and_meanwhile_the_worker_is_not_ready(folder: Path) -> None:
+async def test_a_process_killed_from_outside_is_started_again_and_until_then_the_worker_is_not_ready(
+    folder: Path, gate: Gate
+) -> None:
     async with computed() as (_, model, url), aiohttp.ClientSession() as client:
-        sending = asyncio.create_task(post(client, f"{url}/models/m", b"sleep 0.5"))
+        sending = asyncio.create_task(post(client, f"{url}/models/m", b"held gate"))
         await until(lambda: model.running)
         waiting = asyncio.create_task(post(client, f"{url}/models/m", b"waits"))
         await until(lambda: model.waiting)
+        loading = Gate(folder / "loading")
         os.kill(process_of(model), signal.SIGKILL)
         await until(lambda: model.life is Life.LOADING)
         status, said = await get(client, f"{url}/health")
@@ -157,7 +172,10 @@ async def test_a_process_killed_from_outside_is_started_again_and_meanwhile_the_
         assert (status, said["reason"]) == (503, f"model 'm': {reason}")
         status, body = await post(client, f"{url}/models/m", b"new")
         assert (status, detail(body)) == (503, f"model 'm' is {reason}")
-        assert await sending == (200, b"sleep")
+        loading.open()
+        gate.open()
+        assert await sending == (200, b"held")
+        loading.close()
         assert await waiting == (200, b"waits")
         assert (await get(client, f"{url}/health"))[0] == 200
 
@@ -200,14 +218,15 @@ async def test_a_model_is_loaded_and_unloaded_in_the_same_process(folder: Path) 
         assert await post(client, f"{url}/models/m", b"pid") == (200, str(pid).encode())
 
 
-async def test_while_it_drains_a_process_that_dies_is_started_again_for_what_was_accepted(folder: Path) -> None:
+async def test_while_it_drains_a_process_that_dies_is_started_again_for_what_was_accepted(folder: Path, gate: Gate) -> None:
     async with computed() as (worker, model, url), aiohttp.ClientSession() as client:
-        sending = asyncio.create_task(post(client, f"{url}/models/m", b"sleep 0.4"))
+        sending = asyncio.create_task(post(client, f"{url}/models/m", b"held gate"))
         await until(lambda: model.running)
-        stopping = asyncio.create_task(worker.stop(grace=20))
+        stopping = asyncio.create_task(worker.stop(grace=LONG))
         await until(lambda: worker.repository.draining)
         os.kill(process_of(model), signal.SIGKILL)
-        assert await sending == (200, b"sleep")
+        gate.open()
+        assert await sending == (200, b"held")
         await stopping
 
 
@@ -226,17 +245,14 @@ def test_however_the_worker_ends_its_process_ends(folder: Path, number: signal.S
     worker, url, child = started(folder)
     assert url.startswith("http://") and is_there(child)
     worker.send_signal(number)
-    worker.communicate(timeout=20)
-    deadline = time.monotonic() + 10
-    while is_there(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_there(child)
+    worker.communicate(timeout=LONG)
+    assert ended(child)
 
 
 def test_a_process_that_dies_while_its_model_is_loaded_ends_the_worker_with_how_it_died(folder: Path) -> None:
     (folder / "fatal").touch()
     worker, url, _ = started(folder)
-    _, said = worker.communicate(timeout=20)
+    _, said = worker.communicate(timeout=LONG)
     assert (worker.returncode, url) == (2, "")
     assert said == "sluice.lambda_fn.worker: the process that computes has ended: it was killed by SIGKILL\n"
 

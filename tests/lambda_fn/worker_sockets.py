@@ -90,7 +90,7 @@ class Raw:
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of the next answer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:-2])}
             body = await self.reader.readexactly(int(headers["content-length"]))
@@ -98,7 +98,7 @@ class Raw:
 
     async def ended(self) -> bool:
         """Whether the other side has closed the connection, and said nothing more."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 return await self.reader.read() == b""
             except ConnectionResetError:

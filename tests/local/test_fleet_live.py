@@ -20,13 +20,17 @@ import numpy as np
 import pytest
 import yaml
 
-from sluice.batching.documents import Plan, read, write
+from sluice.batching.documents import Plan, read
+from sluice.buffer_service.invokers import LocalInvoker
+from sluice.lambda_fn.contract import Answer, Batch
 from sluice.lambda_fn.models.onnx import OnnxModel
 from sluice.local.fleet_networks import Family
 from sluice.local.redis_server import RedisServer
 from sluice.local.stack import BufferProcess, buffer_process
 from sluice.optimizer.fleet import plan_fleet, read_fleet
 from sluice.optimizer.fleet.prediction import run_family
+from tests.buffer_service.conftest import NO_BATCHING, Function, Plans, serving
+from tests.buffer_service.virtual_time import in_virtual_time
 from tests.local.test_fleet_networks import ENCODER, MLP
 
 pytestmark = pytest.mark.full
@@ -38,7 +42,7 @@ DEMAND = {"mlp": 640, "encoder": 360}
 REQUESTS = 300
 PACE = 150.0  # requests/s of a family: less than planned for, so that a busy machine gives nobody up
 SLO = 1.0  # seconds
-READY = 20.0  # seconds
+READY = 60.0  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -162,54 +166,50 @@ def test_every_answer_is_that_of_the_variant_it_was_routed_to_and_the_routes_are
 
 
 SLEEPER = {"intercept": 0.15, "slope": 0.05, "max_batch": 8}  # five in half of 0.8 s, 12.5 a second and worker
-SLEEPERS, SECONDS = 3, 5.0
+SLEEPERS, SECONDS = 3, 60.0
 ASKED = 1.1 * SLEEPERS * 12.5  # requests/s: more than can be served, so that there is something to count
 
 
-async def share_late(buffer: BufferProcess, times: Any, slo: float) -> float:
-    """Share of the requests, sent at these times, s, that are not answered within the SLO."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        ready, deadline = f"{buffer.url}/v2/models/asleep/ready", time.monotonic() + READY
-        while (await http.get(ready)).status != 200:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
-        start = asyncio.get_running_loop().time() + 0.1
+class Workers(Function):
+    """Workers that take their profiled times, each one batch at a time, or fail."""
 
-        async def late(at: float) -> bool:
-            loop = asyncio.get_running_loop()
-            await asyncio.sleep(start + at - loop.time())
-            sent = loop.time()
-            async with http.post(f"{buffer.url}/models/asleep", json={}) as answer:
-                await answer.read()
-                return answer.status != 200 or loop.time() - sent > slo
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_work = 0
+        self.answer = self.work
 
-        return float(np.mean(await asyncio.gather(*(late(at) for at in times))))
+    async def work(self, batch: Batch) -> list[Answer]:
+        self.at_work += 1
+        assert self.at_work <= SLEEPERS
+        await asyncio.sleep(SLEEPER["intercept"] + SLEEPER["slope"] * len(batch.items))
+        self.at_work -= 1
+        return await self.echo(batch)
 
 
-def test_as_many_are_late_of_workers_that_take_their_profiled_times_as_is_predicted_for_the_same_arrivals(
-    tmp_path: Path, redis_server: RedisServer
+@in_virtual_time
+async def test_as_many_are_late_of_workers_that_take_their_profiled_times_as_is_predicted_for_the_same_arrivals(
+    tmp_path: Path,
 ) -> None:
-    """Three workers behind one queue; what HTTP and a busy machine add to their times is the tolerance."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(SLEEPERS)]
-        addresses = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
+    addresses = [f"http://10.0.0.1:850{i}" for i in range(SLEEPERS)]
     variants = {"sleeper": {"accuracy": 100, "profiles": {"a": SLEEPER}}}
     families = {"asleep": {"slo": 0.8, "variants": variants}}
     described = {"devices": {"a": {"workers": addresses}}, "families": families, "demand": {"asleep": ASKED}}
     (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(described))
-    plan = plan_fleet(read_fleet(tmp_path / "fleet.yaml"))
-    (document,) = plan.plans()
-    plans = tmp_path / "plans"
-    plans.mkdir()
-    (plans / "asleep.json").write_bytes(write(document))
+    fleet_plan = plan_fleet(read_fleet(tmp_path / "fleet.yaml"))
+    (document,) = fleet_plan.plans()
     rng = np.random.default_rng(11)
     times = np.cumsum(rng.exponential(1 / ASKED, int(ASKED * SECONDS)))
-    predicted = run_family(plan.fleet, plan.groups, times, rng).violation_ratio
-    assert len(plan.groups[0].devices) == SLEEPERS and 0.03 < predicted < 0.3
-    sleeps = {f"SLUICE_SLEEPER_{name.upper()}": str(SLEEPER[name]) for name in ("intercept", "slope")}
-    with (
-        started({address: {"SLUICE_MODEL_NAME": "sleeper"} | sleeps for address in addresses}),
-        (tmp_path / "buffer.log").open("wb") as log,
-        buffer_process(redis_server.url, "http://127.0.0.1:1", plans, log) as buffer,
-    ):
-        assert asyncio.run(share_late(buffer, times, 0.8)) == pytest.approx(predicted, abs=0.05)
+    predicted = run_family(fleet_plan.fleet, fleet_plan.groups, times, rng).violation_ratio
+    assert len(fleet_plan.groups[0].devices) == SLEEPERS and 0.03 < predicted < 0.3
+    (route,) = document.routes
+    invoker = LocalInvoker(dict.fromkeys([route.function, *addresses], Workers()))
+    async with serving(Function(), NO_BATCHING, plans=Plans(document), invoker=invoker) as buffer:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+
+        async def late(at: float) -> bool:
+            await asyncio.sleep(begun + at - loop.time())
+            status, _, _ = await buffer.post("/models/asleep", b"{}")
+            return status != 200 or loop.time() - begun - at > 0.8
+
+        assert np.mean(await asyncio.gather(*(late(at) for at in times))) == pytest.approx(predicted, abs=0.01)

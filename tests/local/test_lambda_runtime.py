@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -29,6 +28,7 @@ from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers
 from sluice.local.bootstrap import Throttle
 from sluice.local.functions import MAX_RESPONSE, Function
 from sluice.local.lambda_runtime import LambdaRuntime, missing_files
+from tests.processes import ended
 
 pytestmark = pytest.mark.full
 
@@ -117,7 +117,7 @@ def probe(tmp_path: Path) -> Callable[..., Function]:
 
 async def appear(directory: Path, pattern: str, count: int) -> list[Path]:
     """Waits until that many files exist."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found := list(directory.glob(pattern))) < count:
             await asyncio.sleep(0.002)
     return found
@@ -127,18 +127,6 @@ async def appear(directory: Path, pattern: str, count: int) -> list[Path]:
 async def running(*functions: Function, **settings: Any) -> AsyncIterator[Client]:
     async with LambdaRuntime(functions, **settings) as runtime, aiohttp.ClientSession() as session:
         yield Client(runtime, session)
-
-
-def ended(pid: int) -> bool:
-    """Whether the process ends within ten seconds."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], 10)[0])
-    finally:
-        os.close(descriptor)
 
 
 Probe = Callable[..., Function]
@@ -458,25 +446,52 @@ async def duration_of(client: Client, name: str, event: object) -> float:
 
 
 async def test_work_takes_its_cpu_time_over_the_share_of_its_memory(probe: Probe) -> None:
+    """Never less; what a busy machine adds is its own, and what the throttle does is asked of its clocks below."""
     sizes = {"half": 885, "quarter": 442}
     async with running(*(probe(name, "probes.burn", memory_mb=memory) for name, memory in sizes.items())) as client:
         for name, memory in sizes.items():
-            durations = [await duration_of(client, name, {"cpu": 0.05}) for _ in range(4)]
-            # Never less; more only by what a busy machine adds, which is not every time.
-            assert 0.05 * 1769 / memory <= min(durations) < 0.05 * 1769 / memory * 1.25
+            assert 0.05 * 1769 / memory <= await duration_of(client, name, {"cpu": 0.05})
 
 
-async def test_waiting_is_not_slowed_by_a_small_share(probe: Probe) -> None:
-    async with running(probe("burn", memory_mb=128)) as client:
-        assert 0.2 <= min([await duration_of(client, "burn", {"cpu": 0.0, "sleep": 0.2}) for _ in range(3)]) < 0.25
+class Clocks:
+    """The clocks that a throttle reads, and how long it slept."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = self.slept = 0.0
+
+    def perf_counter(self) -> float:
+        return self.wall
+
+    def process_time(self) -> float:
+        return self.cpu
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
 
 
-def test_the_throttle_adds_nothing_where_the_share_is_whole() -> None:
-    throttle = Throttle(1.0)
-    start = os.times().elapsed
-    throttle.begin()
-    throttle.end()
-    assert os.times().elapsed - start < 0.05
+@pytest.mark.parametrize(
+    ("share", "wall", "cpu", "sleeps"),
+    [
+        (0.5, 0.1, 0.1, 0.1),
+        (0.25, 0.2, 0.1, 0.2),
+        (0.072, 0.2, 0.0, 0.0),  # waiting is not slowed
+        (0.25, 0.5, 0.1, 0.0),  # a machine that was slower by itself
+        (1.0, 0.1, 0.1, 0.0),
+        (2.0, 0.1, 0.15, 0.0),
+    ],
+)
+def test_the_throttle_sleeps_what_is_missing_of_the_cpu_time_over_the_share_and_no_more(
+    share: float, wall: float, cpu: float, sleeps: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = Clocks()
+    monkeypatch.setattr("sluice.local.bootstrap.time", clocks)
+    throttle = Throttle(share)
+    for _ in range(2):  # what was before the window does not count
+        clocks.wall, clocks.cpu, clocks.slept = clocks.wall + 7.0, clocks.cpu + 3.0, 0.0
+        throttle.begin()
+        clocks.wall, clocks.cpu = clocks.wall + wall, clocks.cpu + cpu
+        throttle.end()
+        assert clocks.slept == pytest.approx(sleeps)
 
 
 async def test_a_share_that_the_machine_does_not_have_is_told(probe: Probe, caplog: pytest.LogCaptureFixture) -> None:
