@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from pathlib import Path
 
 LONG = 60.0  # s: no process takes so long to end, however busy the machine
@@ -22,12 +23,18 @@ def ended(pid: int) -> bool:
 
 
 class Gate:
-    """A named pipe: whoever opens it to read, in whatever process, waits until the gate is open."""
+    """A named pipe: whoever opens it to read, in whatever process, waits until the gate is open.
+
+    Of a test that fails before it has opened the gate nobody waits for ever: it opens by itself after a while.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         os.mkfifo(path)
         self._opened: int | None = None
+        self._at_last = threading.Timer(LONG, self.open)
+        self._at_last.daemon = True
+        self._at_last.start()
 
     def open(self) -> None:
         """Let all pass who wait, or come later."""
@@ -36,5 +43,6 @@ class Gate:
 
     def close(self) -> None:
         """Give the descriptor back, once nobody waits any more."""
+        self._at_last.cancel()
         if self._opened is not None:
             os.close(self._opened)

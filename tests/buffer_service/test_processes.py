@@ -53,7 +53,7 @@ async def worker():
     worker = Worker()
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/", worker.answer)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)  # it may be at work for somebody who is gone
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
