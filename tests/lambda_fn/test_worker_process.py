@@ -180,23 +180,6 @@ async def test_a_process_killed_from_outside_is_started_again_and_until_then_the
         assert (await get(client, f"{url}/health"))[0] == 200
 
 
-async def test_a_batch_that_was_sent_ahead_to_a_process_that_is_killed_is_computed_by_the_next(folder: Path) -> None:
-    async with computed(batch_size=2) as (_, model, url), aiohttp.ClientSession() as client:
-        model.measurements.add(2, 0.001, 0.0)
-        sent = [asyncio.create_task(post(client, f"{url}/models/m", b"sleep 0.5"))]
-        await until(lambda: model.running)
-        sent += [asyncio.create_task(post(client, f"{url}/models/m", data)) for data in (b"pid", b"pid", b"last")]
-        await until(lambda: model.waiting == 3)
-        first = process_of(model)
-        os.kill(first, signal.SIGKILL)
-        slept, one, other, last = await asyncio.gather(*sent)
-        assert (slept, last) == ((200, b"sleep"), (200, b"last"))
-        assert one == other == (200, str(process_of(model)).encode())
-        assert process_of(model) != first
-        assert model.measurements.by_size[2].count == 2
-        assert model.tallies.failures == {"ProcessDied": 1}
-
-
 async def test_where_the_process_cannot_be_started_again_who_waits_is_told_why(folder: Path) -> None:
     async with computed() as (_, _model, url), aiohttp.ClientSession() as client:
         (folder / "broken.json").touch()

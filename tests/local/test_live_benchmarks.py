@@ -1,4 +1,4 @@
-"""What the live benchmarks of sizes and of a function beside workers say without running anything."""
+"""What the live benchmark of a function beside workers says without running anything."""
 
 from __future__ import annotations
 
