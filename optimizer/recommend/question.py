@@ -18,6 +18,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.function.batching_law import MOST_BATCH
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.service.by_size import service_times_under
@@ -80,7 +81,7 @@ class Limits:
     memory_sizes : tuple of int
         MB; by default all the profile's. A linear profile needs them.
     max_batch_size : int
-        Cut to what the profile measured and to what fits into one invocation.
+        Cut to what the profile measured, to what fits into one invocation, and to ``MOST_BATCH``, 1024.
     timeouts : tuple of float
         s; by default a grid up to ``max_timeout``, refined until the answer's ``gap`` is small.
     max_timeout : float or None
@@ -175,7 +176,7 @@ class Question:
     def services(self) -> tuple[ServiceTimes, ...]:
         """The service times at every memory size considered, for batches that fit into one invocation."""
         largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
-        most = min(self.limits.max_batch_size, largest)
+        most = min(self.limits.max_batch_size, largest, MOST_BATCH)
         return tuple(service_times_under(self.profile, memory_mb, most, self.mix) for memory_mb in self.memory_sizes)
 
     def function_at(self, memory_mb: int) -> str:

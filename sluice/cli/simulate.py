@@ -23,6 +23,7 @@ from sluice.optimizer.report.wording import per_million, priced
 from sluice.optimizer.simulation import Estimate, RunStatistics, cheapest_kept, cheapest_perhaps_kept, simulate_deployments
 
 BINS = 60
+MOST_BINS = 100_000
 
 
 def figure_path(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
@@ -58,7 +59,7 @@ def command(
 
     Policies that plan know a model of the arrivals or the past part of a trace, never what they are run on.
     """
-    require(bins is None or bins >= 1, "bins", bins, "an integer >= 1")
+    require(bins is None or 1 <= bins <= MOST_BINS, "bins", bins, f"an integer from 1 to {MOST_BINS}")
     slos, run = situation.slos, situation.workload.run
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("planning", total=None)
