@@ -33,6 +33,9 @@ SETTING = Effort(4e5, Draw(64, 4096))
 SEARCH = Effort(4e5, Draw(24, 1536))
 """For some hundred tables, whose laws share what was drawn."""
 
+MOST_BATCH = 1024
+"""The largest batch that is predicted: laws are kept for every size up to it, and their memory goes with its square."""
+
 Basis = CountingProcess | ArrivalSample
 """What is known of the arrivals: their counts, exactly, or some that were drawn."""
 

@@ -18,6 +18,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.billing.cost import Billing
+from sluice.optimizer.function.batching_law import MOST_BATCH
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.service.by_size import SizedServices, service_times_under
@@ -97,7 +98,7 @@ class Limits:
     memory_sizes : tuple of int
         MB; by default all the profile's. A linear profile needs them.
     max_batch_size : int
-        Cut to what the profile measured and to what fits into one invocation.
+        Cut to what the profile measured, to what fits into one invocation, and to ``MOST_BATCH``, 1024.
     timeouts : tuple of float
         s; by default a grid up to ``max_timeout``, refined until the answer's ``gap`` is small.
     max_timeout : float or None
@@ -209,7 +210,7 @@ class Question:
     def max_batch_size(self) -> int:
         """Of the batches considered: what the limits say and one invocation takes."""
         largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
-        return min(self.limits.max_batch_size, largest)
+        return min(self.limits.max_batch_size, largest, MOST_BATCH)
 
     @cached_property
     def services(self) -> tuple[ServiceTimes, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sluice.batching.errors import InvalidInput, require
+from sluice.batching.policy import MAX_ROWS
 from sluice.optimizer.smdp.linear_program import solve_by_linear_program
 from sluice.optimizer.smdp.modulated import solve_modulated
 from sluice.optimizer.smdp.policy_iteration import evaluate, greedy, solve_by_policy_iteration
@@ -44,6 +45,8 @@ def solve(
         An option that the method does not have; arrivals with phases where the method knows none.
     """
     require_options(method, max_state=max_state, overflow_cost=overflow_cost, epsilon=epsilon)
+    most = f"an integer from 1 to {MAX_ROWS}, the rows of a policy"
+    require(max_state is None or 1 <= max_state <= MAX_ROWS, "max_state", max_state, most)
     if method == METHODS[0]:
         if problem.arrivals.n_phases > 1:
             return solve_modulated(problem, seconds_left=seconds_left)

@@ -6,6 +6,7 @@ import click
 from rich.table import Table
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name, quantile_of
+from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.arrival_options import arrival_options, profile_option
 from sluice.cli.cost_options import cost_options
@@ -13,7 +14,7 @@ from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, cold_start_probability_of
-from sluice.optimizer.function import METHODS, predict_latency
+from sluice.optimizer.function import METHODS, MOST_BATCH, predict_latency
 from sluice.optimizer.recommend import PERCENTILES
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
@@ -58,6 +59,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
+    require(1 <= batch_size <= MOST_BATCH, "batch_size", batch_size, f"an integer from 1 to {MOST_BATCH}")
     process = ArrivalProcess.of(arrivals)
     service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)

@@ -32,6 +32,7 @@ from sluice.optimizer.simulation import (
 )
 
 BINS = 60
+MOST_BINS = 100_000
 
 
 def figure_path(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
@@ -68,7 +69,7 @@ def command(
     Policies that plan know a model of the arrivals or the past part of a trace, never what they are run on. Where requests have
     sizes each has its own, those of the trace (--size-column) or drawn from --sizes, and a plan of size classes is run by class.
     """
-    require(bins is None or bins >= 1, "bins", bins, "an integer >= 1")
+    require(bins is None or 1 <= bins <= MOST_BINS, "bins", bins, f"an integer from 1 to {MOST_BINS}")
     slos, run = situation.slos, situation.workload.run
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("planning", total=None)

@@ -28,6 +28,8 @@ from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.traces.trace import read_trace
 
 N_REQUESTS = 200_000
+MOST_REQUESTS = 10**8
+"""What takes minutes a policy."""
 PAST = 0.5
 
 
@@ -113,7 +115,8 @@ def workload_options(command: Command) -> Command:
             require(n_requests is None, "requests", n_requests, "only without --trace")
         cut = trace is not None and arrivals is None
         require(past is None or cut, "past", past, "only with --trace and no model beside it")
-        require(n_requests is None or n_requests >= 1, "requests", n_requests, "an integer >= 1")
+        few = n_requests is None or 1 <= n_requests <= MOST_REQUESTS
+        require(few, "requests", n_requests, f"an integer from 1 to {MOST_REQUESTS}")
         whole = None if trace is None else read_trace(trace, size_column=size_column).sped_up(speed)
         if arrivals is not None:
             run = n_requests or N_REQUESTS if whole is None else whole

@@ -126,3 +126,11 @@ def test_what_the_exact_law_would_take_too_long_for_is_simulated_and_said(profil
     low, high = document["intervals"]["p95"]
     assert document["method"] == "simulated" and document["confidence"] == 0.95 and low < document["latency"]["p95"] < high
     assert "intervals" not in json.loads(exit_of(*ask[:-1], "0.001", "--json")[1])
+
+
+def test_a_batch_beyond_what_is_predicted_is_refused_also_where_a_profile_has_no_end(tmp_path: Path, exit_of: Run) -> None:
+    endless = tmp_path / "endless.json"
+    endless.write_text('{"function": "f", "service_time": {"intercept": 0.01, "slope": 0.001}}')
+    ask = ("predict", "--poisson", "9", "--profile", str(endless), "--memory", "1769", "-t", "0.1", "-b", "1000000000")
+    code, _, err = exit_of(*ask)
+    assert code == 2 and "batch_size: 1000000000 is not allowed; allowed: an integer from 1 to 1024" in err

@@ -300,3 +300,9 @@ def test_a_time_that_is_none_is_refused(seconds: str, exit_of: Run) -> None:
 def test_a_batch_whose_table_is_beyond_memory_is_refused(exit_of: Run) -> None:
     code, _, err = exit_of("smdp", "--rho", "0.7", "--service", "0.01,0.001", "--batch-max", "1000000000")
     assert code == 2 and "batch_max: 1000000000 is not allowed; allowed: an integer from 1 to 4096" in err
+
+
+def test_a_cut_beyond_what_a_policy_has_rows_for_is_refused(exit_of: Run) -> None:
+    ask = ("smdp", "--rho", "0.7", "--service", "0.01,0.001", "--batch-max", "4", "--method", "value-iteration")
+    code, _, err = exit_of(*ask, "--max-state", "1000000000")
+    assert code == 2 and "max_state: 1000000000 is not allowed; allowed: an integer from 1 to 65536" in err
