@@ -6,9 +6,10 @@ found: what is left out costs more, whatever the shape of the cost between.
 
 For a number of workers the tables of ``WorkerTrials`` are tried with one largest batch of the function, then all largest batches
 (powers of two) with the best of them, then the tables once more where that changed. The function's memory size is the cheapest with
-the first number tried, and chosen again with the best. All of it ends after ``MOST_SIMULATED`` requests, in runs of ``SEARCHED``
-at most: tables that meet the same arrivals are told apart sooner than a cost is known. So the best few are run again, long enough
-to show the equilibrium, over arrivals that the search did not see; the cheapest there that keeps the SLOs is the answer.
+the first number tried, and chosen again with the best; where workers leave it nothing to do, no other is tried. All of it ends
+after ``MOST_SIMULATED`` requests, in runs of ``SEARCHED`` at most: tables that meet the same arrivals are told apart sooner than a
+cost is known. So the best few are run again, long enough to show the equilibrium, over arrivals that the search did not see; the
+cheapest there that keeps the SLOs is the answer.
 """
 
 from __future__ import annotations
@@ -114,12 +115,16 @@ class _Side:
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """What tables came to in the search; ``cost`` is USD per request in all, inf where the SLOs are not surely kept."""
+    """What tables came to in the search; ``cost`` is USD per request in all, inf where the SLOs are not surely kept.
+
+    ``idle``: the function was left nothing to do.
+    """
 
     offer: WorkerOffer
     policy: Policy
     overflow: Beside
     cost: float
+    idle: bool = False
 
     @property
     def batch_size(self) -> int:
@@ -135,6 +140,12 @@ class _Search:
         self.rate = question.arrivals.arrival_rate
         in_time = [len(seconds_to_spare(service, question.promised)) for service in question.services]
         self._functions = [service.up_to(n) for service, n in zip(question.services, in_time, strict=True) if n]
+        prices, moved = question.billing.prices, question.billing.moved
+        self._before = BatchCost(  # USD per request in all of what stands before both
+            cache=prices.cache_per_request(*moved),
+            load_balancer=prices.load_balancer_per_request(*moved),
+            fixed_terms=dict(prices.fixed_terms()),
+        ).in_all(self.rate)
         self._left = MOST_SIMULATED
         self._times: dict[tuple[int, int], Array] = {}
 
@@ -147,17 +158,11 @@ class _Search:
         offer, largest = trials.offer, trials.max_batch_size
         each = float(offer.throughput[largest - 1]) / self.rate
         by_function = min(map(self._per_request, self.beside(offer)))
-        by_worker = min(by_function, float((offer.usage[:largest] / np.arange(1, largest + 1)).min()))
-        prices, moved = self.question.billing.prices, self.question.billing.moved
-        before = BatchCost(
-            cache=prices.cache_per_request(*moved),
-            load_balancer=prices.load_balancer_per_request(*moved),
-            fixed_terms=dict(prices.fixed_terms()),
-        ).in_all(self.rate)
+        by_worker = min(by_function, self._usage(offer, largest))
 
         def least(workers: int) -> float:
             served = min(1.0, workers * each)
-            return offer.hours(workers, self.rate) + served * by_worker + (1 - served) * by_function + before
+            return offer.hours(workers, self.rate) + served * by_worker + (1 - served) * by_function + self._before
 
         return [_Side(least(workers), workers, trials) for workers in range(1, most + 1)]
 
@@ -187,6 +192,10 @@ class _Search:
         compute, fee = invocation_costs(service, self.question.billing)
         return float(((compute + fee) / np.arange(1, len(compute) + 1)).min())
 
+    def _usage(self, offer: WorkerOffer, largest: int) -> float:
+        """USD per request that a worker costs at least beside its hours."""
+        return float((offer.usage[:largest] / np.arange(1, largest + 1)).min())
+
     def _with_tables(self, side: _Side, function: ServiceTimes, size: int) -> _Trial:
         """The best tables for a number of workers, from a largest batch of the function that was good for another."""
         offer, tables = side.offer, side.trials.candidates(side.workers)
@@ -197,9 +206,18 @@ class _Search:
         return _cheapest([again, *(self._try(offer, table, function, again.batch_size) for table in tables)])
 
     def _with_functions(self, offer: WorkerOffer, policy: Policy, functions: Iterable[ServiceTimes]) -> _Trial:
-        """The best memory size and largest batch of the function beside workers under a table."""
+        """The best memory size and largest batch of the function beside workers under a table.
+
+        None costs less than one that is left nothing to do, by workers that serve everything as cheaply as they can.
+        """
         sizes = [(service, size) for service in functions for size in _powers_of_two(service.max_batch_size)]
-        return _cheapest(self._try(offer, policy, service, size) for service, size in sizes)
+        served = offer.hours(policy.servers or 0, self.rate) + self._usage(offer, policy.max_batch_size) + self._before
+        trials: list[_Trial] = []
+        for service, size in sizes:
+            trials.append(self._try(offer, policy, service, size))
+            if trials[-1].idle and trials[-1].cost <= served * (1 + 1e-9):
+                break
+        return _cheapest(trials)
 
     def _try(self, offer: WorkerOffer, policy: Policy, function: ServiceTimes, size: int) -> _Trial:
         question = self.question
@@ -218,7 +236,7 @@ class _Search:
         late = [run.estimate_violations(slo.latency, self.confidence, horizon.blocks(n)) for slo in question.promised]
         kept = all(surely_keeps(*judged) is True for judged in zip(late, question.promised, strict=True))
         cost = overflow_cost(run, offer, policy, overflow, self.rate, question.billing).in_all(self.rate)
-        return _Trial(offer, policy, overflow, cost if kept else np.inf)
+        return _Trial(offer, policy, overflow, cost if kept else np.inf, not run.by_function.any())
 
 
 def _cheapest(trials: Iterable[_Trial]) -> _Trial:

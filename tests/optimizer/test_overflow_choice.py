@@ -210,6 +210,23 @@ def test_the_search_ends_after_so_many_requests(monkeypatch: pytest.MonkeyPatch)
     assert 1 << 21 <= sum(simulated) <= (1 << 21) + overflow_choice.SEARCHED
 
 
+def test_one_function_is_tried_where_none_is_left_anything_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A core serves all at once for its hours alone: whichever function stands beside it costs the same."""
+    simulated = []
+    simulate = overflow_choice.simulate_deployment
+
+    def counted(deployment, times, rng):  # type: ignore[no-untyped-def]
+        simulated.append(deployment.beside[0].service.memory_mb)
+        return simulate(deployment, times, rng)
+
+    monkeypatch.setattr(overflow_choice, "simulate_deployment", counted)
+    points = [ProfilePoint(m, b, ServiceTime(0.02 * b), 0.02 * b) for m in range(512, 1537, 64) for b in (1, 2, 4)]
+    quick = replace(CORES, service=linear(0.0, 0.001))
+    question = Question(poisson(1), ServiceProfile(function="net-{memory_mb}", points=points), SLO, offers=(quick,))
+    setting = choose_overflow(question, {"core": 2})
+    assert setting.by_function.value == 0 and setting.memory_mb == 512 and set(simulated) == {512} and len(simulated) < 20
+
+
 def test_one_seed_has_one_answer() -> None:
     first, second = (choose_overflow(asked(BURSTY, CORES), {"core": 3}, seed=4) for _ in range(2))
     assert first.latency == second.latency and first.policy == second.policy and first.cost == second.cost
