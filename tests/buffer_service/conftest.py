@@ -198,12 +198,6 @@ class _no_signals:
     def __exit__(self, *_: object) -> None: ...
 
 
-@pytest.fixture(autouse=True)
-def commands_take_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine Redis is not taken for one that hangs; where that is the point a module has a fixture of this name."""
-    monkeypatch.setattr("sluice.buffer_service.redis_servers.COMMAND_TIMEOUT", 60.0)
-
-
 @pytest.fixture
 def function() -> Function:
     return Function()

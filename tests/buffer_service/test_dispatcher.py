@@ -23,11 +23,6 @@ from tests.buffer_service.virtual_time import in_virtual_time
 EIGHT = constructors.size_or_timeout(8, 10.0)
 
 
-@pytest.fixture(autouse=True)
-def commands_take_what_they_take():
-    """Here they are given up as they are elsewhere."""
-
-
 @given(st.binary(), st.text(max_size=20), st.dictionaries(st.text(max_size=5), st.text(max_size=5)))
 def test_a_member_survives_the_queue(body, content_type, headers):
     item = Item("0123456789abcdef", content_type, body, headers)

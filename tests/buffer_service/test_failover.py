@@ -25,11 +25,6 @@ POLICY = constructors.size_or_timeout(8, 0.01)
 AT_ONCE = ("--repl-diskless-sync-delay", "0", "--shutdown-timeout", "0")  # replicas are given data, and left, without delay
 
 
-@pytest.fixture(autouse=True)
-def commands_take_what_they_take():
-    """Here they are given up as they are elsewhere."""
-
-
 def test_the_breaker_opens_at_a_failure_and_only_a_trial_that_works_closes_it():
     breaker = Breaker()
     assert breaker.away is None

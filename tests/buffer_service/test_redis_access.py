@@ -33,11 +33,6 @@ POLICY = constructors.size_or_timeout(8, 0.01)
 A, B = "aaaaaaaa", "bbbbbbbb"
 
 
-@pytest.fixture(autouse=True)
-def commands_take_what_they_take():
-    """Here they are given up as they are elsewhere."""
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A key and a certificate of 127.0.0.1 that is its own authority: paths."""

@@ -22,11 +22,6 @@ POLICY = constructors.size_or_timeout(8, 0.01)
 A, B = "aaaaaaaa", "bbbbbbbb"
 
 
-@pytest.fixture(autouse=True)
-def commands_take_what_they_take():
-    """Here they are given up as they are elsewhere."""
-
-
 @pytest.fixture(scope="module")
 def three_masters():
     with cluster() as running:

@@ -15,11 +15,6 @@ from sluice.buffer_service.redis_topology import ASKED_AT_ONCE, MOST_KNOWN, Topo
 SEED, A, B, C, D = (f"redis://{name}:6379/0" for name in ("seed", "a", "b", "c", "d"))
 
 
-@pytest.fixture(autouse=True)
-def commands_take_what_they_take():
-    """Here they are given up as they are elsewhere."""
-
-
 def test_who_is_in_the_cluster_no_more_is_forgotten_and_its_slots_are_asked_for_at_the_seed():
     topology = Topology(SEED)
     assert topology.told({A, B, C}) == []

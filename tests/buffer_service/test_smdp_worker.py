@@ -63,8 +63,9 @@ async def workers(request: pytest.FixtureRequest) -> AsyncIterator[list[str]]:
 
 @pytest.mark.parametrize("workers", [1, 2], indirect=True)
 async def test_an_smdp_table_releases_the_batches_it_names_to_workers_that_are_free_and_everyone_gets_his_own_answer(
-    workers: list[str], redis_server: RedisServer
+    workers: list[str], redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sluice.buffer_service.redis_servers.COMMAND_TIMEOUT", 60.0)  # a busy Redis is not one that hangs
     name, function = f"smdp-{len(workers)}", ",".join(workers)
     plans = Plans(plan(constructors.smdp(ACTIONS, servers=len(workers)), name, function))
     store = RedisStore(redis_server.url, f"smdp{len(workers):04d}")
