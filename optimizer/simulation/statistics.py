@@ -325,8 +325,7 @@ class Statistics:
         )
         if not isinstance(self._deployment, Deployment):
             return run
-        sides = enumerate(zip(self._deployment.serving, self._billed, strict=True))
-        serving = tuple(_of_table(place, self._deployment, t, run, billed) for place, (_, billed) in sides)
+        serving = tuple(_of_table(place, self._deployment, t, run, billed) for place, billed in enumerate(self._billed.tolist()))
         return replace(run, serving=serving, cost=sum((side.cost for side in serving), self._cost_of_buffer(serving)))
 
     def _cost_of_buffer(self, serving: Sequence[ServingStatistics]) -> BatchCost:
