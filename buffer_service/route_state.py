@@ -62,9 +62,9 @@ from sluice.buffer_service.members import (
     decode_member,
     encode_member,
     has_id,
-    has_slack,
     member_id,
     member_sizes,
+    member_slack,
     unnamed,
 )
 from sluice.buffer_service.route_admission import RouteAdmission
@@ -124,6 +124,7 @@ class _Asked:
 
     install: Policy | None
     arrivals: list[tuple[float, bytes]]
+    patient: int  # arrivals with a slack above 0
     gone: list[bytes]
     completed: list[str]
     adoptions: list[Adoption]
@@ -162,6 +163,7 @@ class RouteState:
         self._functions = RouteFunctions(route.functions, self._rule)
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._patient = 0  # of these, those with a slack above 0
         self._gone: list[bytes] = []  # members whose callers wait no more
         self._gone_bytes = 0
         self._adoptions: list[Adoption] = []
@@ -183,7 +185,6 @@ class RouteState:
         self._sweeps_on = True  # whether the next sweep is due as soon as it may be
         self._queue_length: int | None = None
         self._waited = self._behind = 0  # what the queue said last
-        self._slack_comes = False  # whether a request of this process had one
         self._clear()
 
     # -- facts
@@ -211,7 +212,7 @@ class RouteState:
     def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
         """A request of a caller here, who was not refused, with what he told of it."""
         self._arrivals.append((now, encode_member(item, told)))
-        self._slack_comes = self._slack_comes or told.slack != 0
+        self._patient += told.slack > 0
         self._ask_at = AT_ONCE
 
     def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
@@ -223,10 +224,9 @@ class RouteState:
             return SHUT
         if (suspension := self._functions.suspension(now)) is not None:
             return FunctionSuspended(_suspended(suspension), suspension.wait)
-        arrivals = [self._arrivals, *([self._asked.arrivals] if self._asked is not None else ())]
-        coming = sum(map(len, arrivals))
-        if slack <= 0 and self._slack_comes:
-            coming -= sum(has_slack(member) for came in arrivals for _, member in came)
+        coming = len(self._arrivals) - (self._patient if slack <= 0 else 0)
+        if (asked := self._asked) is not None:
+            coming += len(asked.arrivals) - (asked.patient if slack <= 0 else 0)
         refusal = self._admission.refuses(now, self._waited - (self._behind if slack <= 0 else 0), coming, self._at_most)
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
@@ -242,6 +242,7 @@ class RouteState:
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
+            self._patient -= caller.told.slack > 0
             return False
         self._leave_the_queue([member])
         self._ask_at = AT_ONCE
@@ -276,7 +277,7 @@ class RouteState:
             self._live(Fact.SAID_GOODBYE)
             self._ask_at = self._sweep_at = NEVER
             self._turn_away(self._arrivals, SHUT)
-            self._arrivals = []
+            self._arrivals, self._patient = [], 0
 
     def served(self, now: float, batch_id: str, answers: list[Answer] | Failure, part: int | None = None) -> None:
         """The function answered a part of a batch, in its order; or it failed. Without ``part``, the only one under way."""
@@ -422,10 +423,10 @@ class RouteState:
             self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
-        arrivals = self._next_arrivals() if not adoptions else []
+        arrivals, patient = self._next_arrivals() if not adoptions else ([], 0)
         gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
         self._gone_bytes -= sum(map(len, gone))
-        self._asked = _Asked(self._to_install, arrivals, gone, self._completed, adoptions, swept, goodbye)
+        self._asked = _Asked(self._to_install, arrivals, patient, gone, self._completed, adoptions, swept, goodbye)
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
         self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone else NEVER
@@ -438,9 +439,12 @@ class RouteState:
         adoptions, self._adoptions = self._adoptions[:n], self._adoptions[n:]
         return adoptions
 
-    def _next_arrivals(self) -> list[tuple[float, bytes]]:
+    def _next_arrivals(self) -> tuple[list[tuple[float, bytes]], int]:
+        """As many as one call carries, and how many of these have a slack above 0."""
         arrivals, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
-        return arrivals
+        patient = _patient(arrivals) if self._patient else 0
+        self._patient -= patient
+        return arrivals, patient
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches) if asked.swept is not None else None
@@ -550,7 +554,7 @@ class RouteState:
         """The store does not know the queue: install its table, and submit again what waits here."""
         self._adoptions = asked.adoptions + self._adoptions
         here = [arrival for arrival in asked.arrivals if self._waits_here(member_id(arrival[1]))]  # others left meanwhile
-        self._arrivals = here + self._arrivals
+        self._arrive_before(here)
         self._given_up.clear()
         self._gone.clear()
         self._gone_bytes = 0
@@ -571,8 +575,12 @@ class RouteState:
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._waits_here(request_id)]
-        self._arrivals = [(caller.came, encode_member(caller.item, caller.told)) for caller in callers] + self._arrivals
+        self._arrive_before([(caller.came, encode_member(caller.item, caller.told)) for caller in callers])
         self._ask_at = AT_ONCE
+
+    def _arrive_before(self, again: list[tuple[float, bytes]]) -> None:
+        self._arrivals = again + self._arrivals
+        self._patient += _patient(again)
 
     # -- batches under way
 
@@ -903,6 +911,11 @@ class RouteState:
         """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
         at_work = {member_id(member) for batch in self._batches.values() for member in batch.members}
         return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
+
+
+def _patient(arrivals: list[tuple[float, bytes]]) -> int:
+    """How many of these have a slack above 0."""
+    return sum(member_slack(member) > 0 for _, member in arrivals)
 
 
 def _suspended(suspension: Suspension) -> str:

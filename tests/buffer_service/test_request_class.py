@@ -16,7 +16,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import MAX_SLACK
-from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_slack, member_size, member_slack
+from sluice.buffer_service.members import Unreadable, decode_member, encode_member, member_size, member_slack
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.plans import check_waits
 from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER, Classes, Told
@@ -160,9 +160,9 @@ def test_a_plan_without_classes_reads_no_body_and_one_without_an_slo_takes_no_de
 def test_a_member_carries_its_slack_and_its_size_and_gives_them_back(slack, size, body, headers):
     item = Item("processs00000001", "text/plain", body, headers)
     member = encode_member(item, Told(size, slack))
-    assert (decode_member(member), member_slack(member), member_size(member), has_slack(member)) == (item, slack, size, True)
+    assert (decode_member(member), member_slack(member), member_size(member)) == (item, slack, size)
     plain = encode_member(item, Told(size))
-    assert (decode_member(plain), member_slack(plain), member_size(plain), has_slack(plain)) == (item, 0.0, size, False)
+    assert (decode_member(plain), member_slack(plain), member_size(plain)) == (item, 0.0, size)
 
 
 def test_a_member_with_a_slack_that_is_torn_is_unreadable_and_has_none():
