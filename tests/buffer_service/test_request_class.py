@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,14 @@ def test_a_slack_for_which_no_caller_waits_is_refused_with_the_longest_hold():
     )
     with pytest.raises(InvalidInput, match=rf"classes\[1\].slack: 60.0 is not allowed; allowed: {allowed}"):
         check_waits(plan(FAST, ANY), 60.0)
+
+
+def test_a_class_that_would_be_dropped_as_it_comes_is_refused_with_the_time_after_which_requests_are():
+    table = replace(constructors.greedy(8, servers=1), drop_after=0.5)
+    hurried = RequestClass("hurried", slack=-0.5)
+    check_waits(plan(RequestClass("hurried", slack=-0.4), table=table), 60.0)
+    with pytest.raises(InvalidInput, match=r"classes\[1\].slack: -0.5 is not allowed; allowed: more than -0.5 s: with drop_after"):
+        check_waits(plan(FAST, hurried, table=table), 60.0)
 
 
 # --- what a request tells
