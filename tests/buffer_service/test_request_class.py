@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -125,6 +126,8 @@ def test_of_a_body_with_binary_tensors_the_parameters_in_front_are_read():
         ({CLASS_HEADER: b"quick"}, b"", "sluice-class: 'quick' is not allowed; allowed: a class of the plan: fast, slow"),
         ({CLASS_HEADER: b"\xff" * 900}, b"", "sluice-class: '" + "ÿ" * 80 + "' is"),
         ({}, b'{"parameters": {"sluice_class": 7}}', "sluice_class: '7' is not allowed; allowed: a class"),
+        ({}, b'{"parameters": {"sluice_class": [{"a": 1}]}}', """sluice_class: '[{"a": 1}]' is not allowed; allowed: a class"""),
+        ({}, b'{"parameters": {"sluice_deadline": [1]}}', "sluice_deadline: '[1]'"),
         (
             {DEADLINE_HEADER: b"soon"},
             b"",
@@ -142,6 +145,17 @@ def test_what_is_no_class_of_the_plan_or_no_time_is_refused_with_its_name_and_va
     with pytest.raises(InvalidInput) as error:
         Classes(plan(FAST, SLOW)).of(said, {}, body)
     assert str(error.value).startswith(refused)
+
+
+def test_nothing_is_made_of_a_parameter_that_is_neither_a_name_nor_a_number():
+    values = b"[%s]" % b",".join([b"{}"] * 200_000)  # 13 MB as objects of Python
+    classes = Classes(plan(FAST, SLOW))
+    for name in (b"sluice_class", b"sluice_deadline"):
+        tracemalloc.start()
+        with pytest.raises(InvalidInput, match=r"'\[\{\},\{\},"):
+            classes.of({}, {}, b'{"parameters": {"%s": %s}}' % (name, values))
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+        tracemalloc.stop()
 
 
 def test_a_plan_without_classes_reads_no_body_and_one_without_an_slo_takes_no_deadline():
