@@ -55,6 +55,7 @@ from sluice.batching import Policy
 from sluice.batching.documents import Route
 from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
+from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import (
@@ -97,6 +98,7 @@ SENDINGS = 10  # times a message is tried whose batch is given up then
 GONE_BYTES = 8 * 1024 * 1024  # that members may have which are yet to be taken out of the queue
 MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
+PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may take
 SWEEPS = 3  # in a lease
 IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
@@ -185,6 +187,7 @@ class RouteState:
         self._sweeps_on = True  # whether the next sweep is due as soon as it may be
         self._queue_length: int | None = None
         self._waited = self._behind = 0  # what the queue said last
+        self._answered_at = AT_ONCE  # when that was
         self._clear()
 
     # -- facts
@@ -218,7 +221,8 @@ class RouteState:
     def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue.
 
-        With a ``slack`` (s) above 0 it is taken to stand behind all, else behind those who have none, or are as urgent.
+        With a ``slack`` (s) above 0 it is taken to stand behind all, and leaves places of the queue to others; else behind those who
+        have none, or are as urgent.
         """
         if self.life is Life.CLOSED:
             return SHUT
@@ -227,6 +231,10 @@ class RouteState:
         coming = len(self._arrivals) - (self._patient if slack <= 0 else 0)
         if (asked := self._asked) is not None:
             coming += len(asked.arrivals) - (asked.patient if slack <= 0 else 0)
+        if slack > 0 and self._waited + coming >= (places := math.ceil(PATIENT * self._limits.max_queue_length)):
+            if now - self._answered_at > FRESH:
+                self._ask_at = AT_ONCE
+            return QueueFull(self._model, places)
         refusal = self._admission.refuses(now, self._waited - (self._behind if slack <= 0 else 0), coming, self._at_most)
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
@@ -481,6 +489,7 @@ class RouteState:
 
     def _answered(self, now: float, asked: _Asked, outcome: Outcome) -> None:
         self._failures = 0
+        self._answered_at = now
         self._queue_length = self._waited = outcome.queue_length
         self._behind = outcome.behind
         if self._epoch not in (None, outcome.epoch):

@@ -652,7 +652,7 @@ def test_who_came_with_a_slack_above_0_is_not_before_those_without_and_who_came_
     assert (before(bench, 0.0, monkeypatch), before(bench, 3.0, monkeypatch)) == (3, 5)
     told(bench, 1.0, *[5.0] * LARGEST_CALL)
     bench.call(1.0)
-    assert (before(bench, 0.0, monkeypatch), before(bench, 3.0, monkeypatch)) == (3, 5 + LARGEST_CALL)
+    assert before(bench, 0.0, monkeypatch) == 3
 
 
 def test_who_stands_before_a_request_is_known_without_a_look_at_all_who_came(monkeypatch):
@@ -663,3 +663,20 @@ def test_who_stands_before_a_request_is_known_without_a_look_at_all_who_came(mon
     bench.state._arrivals = Uncounted(bench.state._arrivals)
     bench.state._asked.arrivals = Uncounted(bench.state._asked.arrivals)
     assert before(bench, 0.0, monkeypatch) == 2
+
+
+def test_those_with_a_slack_above_0_leave_a_tenth_of_the_queue_to_the_others():
+    bench = Bench(policy=constructors.size_or_timeout(4, 0.1)).begun()
+    for _ in range(LIMITS.max_queue_length):
+        if bench.state.refuses(0.1, 5.0) is None:
+            told(bench, 0.1, 5.0)
+    refusal = bench.state.refuses(0.1, 5.0)
+    assert isinstance(refusal, QueueFull) and "90 requests wait" in str(refusal)
+    assert bench.state.refuses(0.1) is None and bench.state.refuses(0.1, -0.1) is None
+    arrivals = bench.call(0.1).events.arrivals
+    bench.state.called(0.1, Outcome(len(arrivals), queue_length=90, behind=90, epoch="1"))
+    assert isinstance(bench.state.refuses(0.11, 5.0), QueueFull) and not bench.state.due(0.11)
+    assert isinstance(bench.state.refuses(1.0, 5.0), QueueFull) and bench.state.due(1.0)  # perhaps there is room by now
+    bench.call(1.0)
+    bench.state.called(1.0, Outcome(queue_length=89, behind=89, epoch="1"))
+    assert bench.state.refuses(1.0, 5.0) is None
