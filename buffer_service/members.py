@@ -103,11 +103,6 @@ def member_slack(member: bytes) -> float:
     return slack if abs(slack) <= MAX_SLACK else 0.0
 
 
-def has_slack(member: bytes) -> bool:
-    """Whether a member is of the version that has one: a quick look."""
-    return member[ID_LENGTH : ID_LENGTH + 2] == bytes((MEMBERS, DOUBLE))
-
-
 def member_sizes(members: Sequence[bytes]) -> array[float]:
     """The size of each, ``nan`` where it was not told; empty where it was of none."""
     sizes = [member_size(member) for member in members]

@@ -55,6 +55,7 @@ from sluice.batching import Policy
 from sluice.batching.documents import Route
 from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
 from sluice.batching.policy import greedy
+from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import (
@@ -62,9 +63,9 @@ from sluice.buffer_service.members import (
     decode_member,
     encode_member,
     has_id,
-    has_slack,
     member_id,
     member_sizes,
+    member_slack,
     unnamed,
 )
 from sluice.buffer_service.route_admission import RouteAdmission
@@ -97,6 +98,7 @@ SENDINGS = 10  # times a message is tried whose batch is given up then
 GONE_BYTES = 8 * 1024 * 1024  # that members may have which are yet to be taken out of the queue
 MOST_GONE = 128  # members that one call takes out of the queue at most, each by a look at all that wait
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
+PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may take
 SWEEPS = 3  # in a lease
 IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
@@ -124,6 +126,7 @@ class _Asked:
 
     install: Policy | None
     arrivals: list[tuple[float, bytes]]
+    patient: int  # arrivals with a slack above 0
     gone: list[bytes]
     completed: list[str]
     adoptions: list[Adoption]
@@ -162,6 +165,7 @@ class RouteState:
         self._functions = RouteFunctions(route.functions, self._rule)
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._patient = 0  # of these, those with a slack above 0
         self._gone: list[bytes] = []  # members whose callers wait no more
         self._gone_bytes = 0
         self._adoptions: list[Adoption] = []
@@ -183,7 +187,7 @@ class RouteState:
         self._sweeps_on = True  # whether the next sweep is due as soon as it may be
         self._queue_length: int | None = None
         self._waited = self._behind = 0  # what the queue said last
-        self._slack_comes = False  # whether a request of this process had one
+        self._answered_at = AT_ONCE  # when that was
         self._clear()
 
     # -- facts
@@ -211,22 +215,26 @@ class RouteState:
     def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
         """A request of a caller here, who was not refused, with what he told of it."""
         self._arrivals.append((now, encode_member(item, told)))
-        self._slack_comes = self._slack_comes or told.slack != 0
+        self._patient += told.slack > 0
         self._ask_at = AT_ONCE
 
     def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue.
 
-        With a ``slack`` (s) above 0 it is taken to stand behind all, else behind those who have none, or are as urgent.
+        With a ``slack`` (s) above 0 it is taken to stand behind all, and leaves places of the queue to others; else behind those who
+        have none, or are as urgent.
         """
         if self.life is Life.CLOSED:
             return SHUT
         if (suspension := self._functions.suspension(now)) is not None:
             return FunctionSuspended(_suspended(suspension), suspension.wait)
-        arrivals = [self._arrivals, *([self._asked.arrivals] if self._asked is not None else ())]
-        coming = sum(map(len, arrivals))
-        if slack <= 0 and self._slack_comes:
-            coming -= sum(has_slack(member) for came in arrivals for _, member in came)
+        coming = len(self._arrivals) - (self._patient if slack <= 0 else 0)
+        if (asked := self._asked) is not None:
+            coming += len(asked.arrivals) - (asked.patient if slack <= 0 else 0)
+        if slack > 0 and self._waited + coming >= (places := math.ceil(PATIENT * self._limits.max_queue_length)):
+            if now - self._answered_at > FRESH:
+                self._ask_at = AT_ONCE
+            return QueueFull(self._model, places)
         refusal = self._admission.refuses(now, self._waited - (self._behind if slack <= 0 else 0), coming, self._at_most)
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
@@ -242,6 +250,7 @@ class RouteState:
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
+            self._patient -= caller.told.slack > 0
             return False
         self._leave_the_queue([member])
         self._ask_at = AT_ONCE
@@ -276,7 +285,7 @@ class RouteState:
             self._live(Fact.SAID_GOODBYE)
             self._ask_at = self._sweep_at = NEVER
             self._turn_away(self._arrivals, SHUT)
-            self._arrivals = []
+            self._arrivals, self._patient = [], 0
 
     def served(self, now: float, batch_id: str, answers: list[Answer] | Failure, part: int | None = None) -> None:
         """The function answered a part of a batch, in its order; or it failed. Without ``part``, the only one under way."""
@@ -422,10 +431,10 @@ class RouteState:
             self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
-        arrivals = self._next_arrivals() if not adoptions else []
+        arrivals, patient = self._next_arrivals() if not adoptions else ([], 0)
         gone, self._gone = self._gone[:MOST_GONE], self._gone[MOST_GONE:]
         self._gone_bytes -= sum(map(len, gone))
-        self._asked = _Asked(self._to_install, arrivals, gone, self._completed, adoptions, swept, goodbye)
+        self._asked = _Asked(self._to_install, arrivals, patient, gone, self._completed, adoptions, swept, goodbye)
         call = Call(self._to_install, self._events(now, self._asked))
         self._to_install, self._completed = None, []
         self._ask_at = AT_ONCE if self._arrivals or self._adoptions or self._gone else NEVER
@@ -438,9 +447,12 @@ class RouteState:
         adoptions, self._adoptions = self._adoptions[:n], self._adoptions[n:]
         return adoptions
 
-    def _next_arrivals(self) -> list[tuple[float, bytes]]:
+    def _next_arrivals(self) -> tuple[list[tuple[float, bytes]], int]:
+        """As many as one call carries, and how many of these have a slack above 0."""
         arrivals, self._arrivals = self._arrivals[:LARGEST_CALL], self._arrivals[LARGEST_CALL:]
-        return arrivals
+        patient = _patient(arrivals) if self._patient else 0
+        self._patient -= patient
+        return arrivals, patient
 
     def _events(self, now: float, asked: _Asked) -> Events:
         serving = sorted(self._batches) if asked.swept is not None else None
@@ -477,6 +489,7 @@ class RouteState:
 
     def _answered(self, now: float, asked: _Asked, outcome: Outcome) -> None:
         self._failures = 0
+        self._answered_at = now
         self._queue_length = self._waited = outcome.queue_length
         self._behind = outcome.behind
         if self._epoch not in (None, outcome.epoch):
@@ -550,7 +563,7 @@ class RouteState:
         """The store does not know the queue: install its table, and submit again what waits here."""
         self._adoptions = asked.adoptions + self._adoptions
         here = [arrival for arrival in asked.arrivals if self._waits_here(member_id(arrival[1]))]  # others left meanwhile
-        self._arrivals = here + self._arrivals
+        self._arrive_before(here)
         self._given_up.clear()
         self._gone.clear()
         self._gone_bytes = 0
@@ -571,8 +584,12 @@ class RouteState:
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._waits_here(request_id)]
-        self._arrivals = [(caller.came, encode_member(caller.item, caller.told)) for caller in callers] + self._arrivals
+        self._arrive_before([(caller.came, encode_member(caller.item, caller.told)) for caller in callers])
         self._ask_at = AT_ONCE
+
+    def _arrive_before(self, again: list[tuple[float, bytes]]) -> None:
+        self._arrivals = again + self._arrivals
+        self._patient += _patient(again)
 
     # -- batches under way
 
@@ -903,6 +920,11 @@ class RouteState:
         """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
         at_work = {member_id(member) for batch in self._batches.values() for member in batch.members}
         return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
+
+
+def _patient(arrivals: list[tuple[float, bytes]]) -> int:
+    """How many of these have a slack above 0."""
+    return sum(member_slack(member) > 0 for _, member in arrivals)
 
 
 def _suspended(suspension: Suspension) -> str:

@@ -24,6 +24,8 @@ from sluice.lambda_fn.contract import INFERENCE_HEADER, UNREADABLE
 CLASS_HEADER, DEADLINE_HEADER = b"sluice-class", b"sluice-deadline"
 CLASS_PARAMETER, DEADLINE_PARAMETER = "sluice_class", "sluice_deadline"
 SHOWN = 80  # bytes of what is wrong, in the answer that says so
+LONGEST = 4096  # bytes of a parameter that is read: what is longer is nothing that a plan has, and may take long
+NOT_TOLD = msgspec.Raw(b"null")
 
 
 class Told(NamedTuple):
@@ -42,10 +44,10 @@ NOTHING_TOLD = Told()
 
 
 class _Parameters(msgspec.Struct):
-    """Of a request of the Open Inference Protocol, those of its parameters that are read here."""
+    """Of a request of the Open Inference Protocol, those of its parameters that are read here, as they are written."""
 
-    sluice_class: Any = None
-    sluice_deadline: Any = None
+    sluice_class: msgspec.Raw = NOT_TOLD
+    sluice_deadline: msgspec.Raw = NOT_TOLD
 
 
 class _Request(msgspec.Struct):
@@ -54,6 +56,7 @@ class _Request(msgspec.Struct):
 
 _decode_request = msgspec.json.Decoder(_Request).decode
 _decode_number = msgspec.json.Decoder(float).decode
+_decode_scalar = msgspec.json.Decoder(str | int | float | bool | None).decode
 
 
 class Classes:
@@ -81,10 +84,10 @@ class Classes:
         deadline: Any = said.get(DEADLINE_HEADER)
         fields = CLASS_HEADER.decode(), DEADLINE_HEADER.decode()
         if self._told and (name is None or deadline is None) and (parameters := _parameters(carried, body)) is not None:
-            if name is None and parameters.sluice_class is not None:
-                name, fields = parameters.sluice_class, (CLASS_PARAMETER, fields[1])
-            if deadline is None and parameters.sluice_deadline is not None:
-                deadline, fields = parameters.sluice_deadline, (fields[0], DEADLINE_PARAMETER)
+            if name is None and (name := _scalar(parameters.sluice_class)) is not None:
+                fields = CLASS_PARAMETER, fields[1]
+            if deadline is None and (deadline := _scalar(parameters.sluice_deadline)) is not None:
+                fields = fields[0], DEADLINE_PARAMETER
         told = self._default
         if name is not None and self._told:
             if not isinstance(name, str) or name not in self._told:
@@ -114,6 +117,15 @@ def _parameters(carried: Mapping[str, str], body: bytes) -> _Parameters | None:
         return _decode_request(body).parameters
     except UNREADABLE:
         return None
+
+
+def _scalar(parameter: msgspec.Raw) -> Any:
+    """A parameter; where it is a list or an object, or too long for a name or a number, bytes: the beginning of what is written."""
+    written = memoryview(parameter)
+    try:
+        return _decode_scalar(written) if len(written) <= LONGEST else bytes(written[:SHOWN])
+    except UNREADABLE:
+        return bytes(written[:SHOWN])
 
 
 def _shown(value: Any) -> Any:

@@ -95,6 +95,15 @@ local function slack_of(member)
   return math.abs(slack) <= 86400 and slack or 0
 end
 
+-- Of a user who may not do all that members with a slack need none is taken: the next call would fail too, and all after it.
+local function may_line_up()
+  redis.call('ZCARD', KEYS[12])
+  redis.call('ZCOUNT', KEYS[12], 0, 0)
+  redis.call('ZRANGE', KEYS[12], 0, 0)
+  redis.call('ZREMRANGEBYRANK', KEYS[12], 1, 0)
+  redis.call('LRANGE', KEYS[3], 0, 0)
+end
+
 -- A member takes its place among those with a slack; who is there already stays.
 local function line_up(begins, member)
   redis.call('ZADD', KEYS[12], 'NX', string.format('%.17g', begins), member)
@@ -261,6 +270,7 @@ if accepted > 0 then
     local member = ARGV[argument + i]
     local slack = slack_of(member)
     if slack ~= 0 then
+      if n_with_slack == 0 and #arrivals == i - 1 then may_line_up() end -- before the first
       line_up(now + slack, member)
     else
       arrivals[#arrivals + 1] = member

@@ -20,7 +20,8 @@ What must hold (``Account.wrong`` has what does not):
     failed, or the process was stopped.
 9.  No step of the buffer ends with an exception that nobody takes, whatever comes of that.
 10. When all have followed the same plan, its tables rule.
-11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server, nor before an
+11. No batch carries somebody who left a while ago; nobody is refused where the queue has no batch for every server, but who has a
+    slack above 0 where hardly a place is left, nor before an
     elastic function unless it refused a batch of the process while that had little time; who has much is never refused for that.
 12. A batch goes to the function of the table that released it, unless that left something without an answer, or failed, before; and
     then in parts that the other takes. While one function of a route fails nobody, nobody is refused for another that does nothing
@@ -527,10 +528,13 @@ class Account:
         """A caller has an answer or an error."""
         status = request.status
         assert request.ended is not None
-        filled = status == QueueFull.__name__ and self.taken_back_at >= request.came  # a queue, by what came back to it
+        routes = process.model.plan.all_routes
+        patient = any(each.slack > 0 for each in process.model.plan.classes if request.says in ("", each.name))
+        left = patient and status == QueueFull.__name__ and any(self._is_nearly_full(route, process) for route in routes)
+        filled = left or status == QueueFull.__name__ and self.taken_back_at >= request.came  # a queue, by what came back to it
         if request.fresh and not filled and (status != 200 or request.ended > request.came + SOON):
             self.blame(f"{request.id} came after the faults and ended with {status} after {request.ended - request.came:.3f} s")
-        if status == 200 or status in self.allowed[request.id]:
+        if status == 200 or status in self.allowed[request.id] or left:
             return
         if status in (503, FunctionSuspended.__name__) and self._suspended(request):
             return
@@ -552,15 +556,24 @@ class Account:
         The process goes by what it heard last, perhaps before it was stopped, or before others came or followed another plan; of
         who came since it made up that call, and has gone since, it knows no better than that he may be in the queue.
         """
-        name, rule = queue_name(MODEL, route.name), route.rule()
+        rule = route.rule()
+        full = sum((table.servers or 0) * table.max_batch_size for table in rule.tables)
+        elastic = [function for function, table in zip(route.functions, rule.tables, strict=True) if table.servers is None]
+        taken = any((process.name, function) not in {*self.last_in_vain, *self.last_refused} for function in elastic)
+        return full > 0 and (self.plans_change or not taken) and self._most_waiting(route, process) >= full
+
+    def _is_nearly_full(self, route: Route, process: Process) -> bool:
+        """Whether no more of a queue's places are free than who has a slack above 0 leaves to the others."""
+        return self._most_waiting(route, process) >= math.ceil(0.9 * self.limits.max_queue_length)
+
+    def _most_waiting(self, route: Route, process: Process) -> int:
+        """How many the process may take to wait at the queue of a route."""
+        name = queue_name(MODEL, route.name)
         before, _, heard = self.heard_waiting.get((process.name, name), (0.0, 0.0, 0))
         now = len(self.in_words[name].waiting) if name in self.in_words else 0
         came = {request.id for request in self.requests if request.process == process.name and request.came >= before}
         came |= {request for request, caller in process.callers.waiting.items() if caller.queue == name}
-        full = sum((table.servers or 0) * table.max_batch_size for table in rule.tables)
-        elastic = [function for function, table in zip(route.functions, rule.tables, strict=True) if table.servers is None]
-        taken = any((process.name, function) not in {*self.last_in_vain, *self.last_refused} for function in elastic)
-        return full > 0 and (self.plans_change or not taken) and max(now, heard) + len(came) >= full
+        return max(now, heard) + len(came)
 
     def _is_throttled(self, route: Route, process: Process) -> bool:
         """Whether an elastic function refused a batch that may still wait, and callers have, or the table gives, little time."""

@@ -21,8 +21,11 @@ from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_servers
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
+from sluice.buffer_service.told import Told
+from sluice.lambda_fn.contract import Item
 from sluice.local.redis_server import RedisServer, RedisServerError
 from tests.buffer_service.conftest import Plans, plan, serving
 from tests.buffer_service.moving_address import moving_address
@@ -123,6 +126,23 @@ async def test_a_user_whose_rights_do_not_suffice_is_told_which(function):
                 status, _, body = await buffer.get(path)
                 assert (status, b"eval" in body) == (503, True)
             assert (await buffer.post("/models/m", b"1"))[0] == 503
+
+
+async def test_a_user_who_may_not_do_what_a_slack_needs_has_such_requests_refused_and_the_others_served():
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
+        make_user(admin, "-zcard", "-zcount", "-zrange", "-zremrangebyrank", "-lrange")  # as before there were classes
+        store = RedisStore(f"redis://sluice:secret@127.0.0.1:{server.port}/0", A)
+        queue = store.queue("m", Limits())
+        await queue.install(constructors.greedy(1))
+        plain, hurried = (encode_member(Item(f"{A}{i:08x}", "", b""), Told(slack=slack)) for i, slack in enumerate((0.0, -1.0)))
+        with pytest.raises(StoreUnavailable, match="zcard"):
+            await queue.advance(Events([hurried], serving=[]))
+        [batch] = (await queue.advance(Events([plain], serving=[]))).batches
+        assert batch.members == [plain]
+        make_user(admin)
+        [batch] = (await queue.advance(Events([hurried], [batch.batch_id]))).batches
+        assert batch.members == [hurried]
+        await store.close()
 
 
 def test_the_documented_user_has_the_commands_that_are_used_and_no_more():

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import math
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import MAX_SLACK
-from sluice.buffer_service.members import Unreadable, decode_member, encode_member, has_slack, member_size, member_slack
+from sluice.buffer_service.members import Unreadable, decode_member, encode_member, member_size, member_slack
 from sluice.buffer_service.memory_store import MemoryStore
 from sluice.buffer_service.plans import check_waits
 from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER, Classes, Told
@@ -77,6 +79,14 @@ def test_a_slack_for_which_no_caller_waits_is_refused_with_the_longest_hold():
         check_waits(plan(FAST, ANY), 60.0)
 
 
+def test_a_class_that_would_be_dropped_as_it_comes_is_refused_with_the_time_after_which_requests_are():
+    table = replace(constructors.greedy(8, servers=1), drop_after=0.5)
+    hurried = RequestClass("hurried", slack=-0.5)
+    check_waits(plan(RequestClass("hurried", slack=-0.4), table=table), 60.0)
+    with pytest.raises(InvalidInput, match=r"classes\[1\].slack: -0.5 is not allowed; allowed: more than -0.5 s: with drop_after"):
+        check_waits(plan(FAST, hurried, table=table), 60.0)
+
+
 # --- what a request tells
 
 
@@ -116,6 +126,8 @@ def test_of_a_body_with_binary_tensors_the_parameters_in_front_are_read():
         ({CLASS_HEADER: b"quick"}, b"", "sluice-class: 'quick' is not allowed; allowed: a class of the plan: fast, slow"),
         ({CLASS_HEADER: b"\xff" * 900}, b"", "sluice-class: '" + "ÿ" * 80 + "' is"),
         ({}, b'{"parameters": {"sluice_class": 7}}', "sluice_class: '7' is not allowed; allowed: a class"),
+        ({}, b'{"parameters": {"sluice_class": [{"a": 1}]}}', """sluice_class: '[{"a": 1}]' is not allowed; allowed: a class"""),
+        ({}, b'{"parameters": {"sluice_deadline": [1]}}', "sluice_deadline: '[1]'"),
         (
             {DEADLINE_HEADER: b"soon"},
             b"",
@@ -133,6 +145,17 @@ def test_what_is_no_class_of_the_plan_or_no_time_is_refused_with_its_name_and_va
     with pytest.raises(InvalidInput) as error:
         Classes(plan(FAST, SLOW)).of(said, {}, body)
     assert str(error.value).startswith(refused)
+
+
+def test_nothing_is_made_of_a_parameter_that_is_neither_a_name_nor_a_number():
+    values = b"[%s]" % b",".join([b"{}"] * 200_000)  # 13 MB as objects of Python
+    classes = Classes(plan(FAST, SLOW))
+    for name in (b"sluice_class", b"sluice_deadline"):
+        tracemalloc.start()
+        with pytest.raises(InvalidInput, match=r"'\[\{\},\{\},"):
+            classes.of({}, {}, b'{"parameters": {"%s": %s}}' % (name, values))
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+        tracemalloc.stop()
 
 
 def test_a_plan_without_classes_reads_no_body_and_one_without_an_slo_takes_no_deadline():
@@ -160,9 +183,9 @@ def test_a_plan_without_classes_reads_no_body_and_one_without_an_slo_takes_no_de
 def test_a_member_carries_its_slack_and_its_size_and_gives_them_back(slack, size, body, headers):
     item = Item("processs00000001", "text/plain", body, headers)
     member = encode_member(item, Told(size, slack))
-    assert (decode_member(member), member_slack(member), member_size(member), has_slack(member)) == (item, slack, size, True)
+    assert (decode_member(member), member_slack(member), member_size(member)) == (item, slack, size)
     plain = encode_member(item, Told(size))
-    assert (decode_member(plain), member_slack(plain), member_size(plain), has_slack(plain)) == (item, 0.0, size, False)
+    assert (decode_member(plain), member_slack(plain), member_size(plain)) == (item, 0.0, size)
 
 
 def test_a_member_with_a_slack_that_is_torn_is_unreadable_and_has_none():

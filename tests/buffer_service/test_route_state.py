@@ -18,6 +18,7 @@ from sluice.buffer_service.route_instructions import NEVER
 from sluice.buffer_service.route_life import LIVES, Fact, Life
 from sluice.buffer_service.route_state import LARGEST_CALL, RETRY, SENDINGS, TOLD, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Released
+from sluice.buffer_service.told import Told
 from sluice.lambda_fn.contract import Answer, Item
 
 HERE, THERE = "hereeeee", "thereeee"
@@ -606,3 +607,76 @@ def test_nobody_is_refused_for_an_elastic_function_that_was_busy_when_nobody_wai
     ended = bench.state.turn(resting.wake_at)
     assert not ended.invoke and bench.state._admission._put_off == 0
     assert bench.state.refuses(resting.wake_at) is None
+
+
+# --- who stands before a newcomer
+
+
+class Uncounted(list):
+    """What must not be looked through for each request: as many may wait for a store that is away as callers have patience for."""
+
+    def __iter__(self):
+        raise AssertionError("looked through")
+
+
+def told(bench, now, *slacks):
+    """A request of each slack comes; who they are."""
+    callers = []
+    for slack in slacks:
+        caller = Caller(bench.state.name, Item(f"{HERE}{len(bench.waiting):08x}", "application/json", b"1"), now, Told(slack=slack))
+        bench.waiting[caller.item.id] = caller
+        bench.state.came(now, caller.item, caller.told)
+        callers.append(caller)
+    return callers
+
+
+def before(bench, slack, monkeypatch):
+    """How many a request of this slack has before it who came since the queue was heard of."""
+    counted = []
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.state._admission, "refuses", lambda now, waiting, coming, at_most: counted.append(coming))
+        assert bench.state.refuses(1.0, slack) is None
+    return counted[0]
+
+
+def test_who_came_with_a_slack_above_0_is_not_before_those_without_and_who_came_with_less_is(monkeypatch):
+    bench = Bench().begun()
+    told(bench, 1.0, 5.0, -0.1, 0.0, 5.0)
+    assert (before(bench, 0.0, monkeypatch), before(bench, 3.0, monkeypatch)) == (2, 4)
+    bench.call(1.0)
+    patient, *_ = told(bench, 1.0, 5.0, -0.1)
+    assert (before(bench, 0.0, monkeypatch), before(bench, 3.0, monkeypatch)) == (3, 6)
+    bench.state.gone(1.0, patient)
+    assert (before(bench, 0.0, monkeypatch), before(bench, 3.0, monkeypatch)) == (3, 5)
+    bench.state.called(1.0, QueueLost("lost"))
+    assert (before(bench, 0.0, monkeypatch), before(bench, 3.0, monkeypatch)) == (3, 5)
+    told(bench, 1.0, *[5.0] * LARGEST_CALL)
+    bench.call(1.0)
+    assert before(bench, 0.0, monkeypatch) == 3
+
+
+def test_who_stands_before_a_request_is_known_without_a_look_at_all_who_came(monkeypatch):
+    bench = Bench().begun()
+    told(bench, 1.0, 5.0, 0.0)
+    bench.call(1.0)
+    told(bench, 1.0, 5.0, 0.0)
+    bench.state._arrivals = Uncounted(bench.state._arrivals)
+    bench.state._asked.arrivals = Uncounted(bench.state._asked.arrivals)
+    assert before(bench, 0.0, monkeypatch) == 2
+
+
+def test_those_with_a_slack_above_0_leave_a_tenth_of_the_queue_to_the_others():
+    bench = Bench(policy=constructors.size_or_timeout(4, 0.1)).begun()
+    for _ in range(LIMITS.max_queue_length):
+        if bench.state.refuses(0.1, 5.0) is None:
+            told(bench, 0.1, 5.0)
+    refusal = bench.state.refuses(0.1, 5.0)
+    assert isinstance(refusal, QueueFull) and "90 requests wait" in str(refusal)
+    assert bench.state.refuses(0.1) is None and bench.state.refuses(0.1, -0.1) is None
+    arrivals = bench.call(0.1).events.arrivals
+    bench.state.called(0.1, Outcome(len(arrivals), queue_length=90, behind=90, epoch="1"))
+    assert isinstance(bench.state.refuses(0.11, 5.0), QueueFull) and not bench.state.due(0.11)
+    assert isinstance(bench.state.refuses(1.0, 5.0), QueueFull) and bench.state.due(1.0)  # perhaps there is room by now
+    bench.call(1.0)
+    bench.state.called(1.0, Outcome(queue_length=89, behind=89, epoch="1"))
+    assert bench.state.refuses(1.0, 5.0) is None
