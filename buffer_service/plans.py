@@ -5,7 +5,8 @@ A plan that cannot work is refused with an error that names the field and the va
     what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``;
                                 a folder, a pipe or a device where a file should be, a link to nothing
     what callers do not wait    a finite hold beyond their ``request_timeout``, or beyond the table's own ``drop_after``; a slack
-                                that is beyond the former with the longest hold, or so far below 0 that ``drop_after`` is over at once
+                                that is beyond the former with the longest hold, or so far below 0 that ``drop_after``
+                                is over at once
     an unknown function         one that does not exist, or serves another model
     a silent function           one that is new in its route, or beside another, and of whose workers none answers, while one of the
                                 plan in force does; in the first plan of a model it is taken, as it may come, and there is nothing
@@ -275,9 +276,9 @@ def check_waits(plan: Plan, request_timeout: float) -> None:
     for i, each in enumerate(plan.classes):
         allowed = f"at most {request_timeout - held:g} s: with the longest hold of {held:g} s that is {request_timeout:g} s, {why}"
         require((each.slack or 0.0) + held <= request_timeout, f"classes[{i}].slack", each.slack, allowed)
-        for drop_after in (table.drop_after for table in tables if table.drop_after is not None):
-            allowed = f"more than -{drop_after:g} s: with drop_after of {drop_after:g} s all of the class would be dropped as they come"
-            require((each.slack or 0.0) > -drop_after, f"classes[{i}].slack", each.slack, allowed)
+        for given_up in (table.drop_after for table in tables if table.drop_after is not None):
+            allowed = f"more than -{given_up:g} s: drop_after is {given_up:g} s, and all of the class would be dropped as they come"
+            require((each.slack or 0.0) > -given_up, f"classes[{i}].slack", each.slack, allowed)
     for route in plan.all_routes:
         field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
         longest, why = request_timeout, "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"

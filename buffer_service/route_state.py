@@ -221,8 +221,8 @@ class RouteState:
     def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue.
 
-        With a ``slack`` (s) above 0 it is taken to stand behind all, and leaves places of the queue to others; else behind those who
-        have none, or are as urgent.
+        With a ``slack`` (s) above 0 it is taken to stand behind all, and leaves places of the queue to others; else behind those
+        who have none, or are as urgent.
         """
         if self.life is Life.CLOSED:
             return SHUT

@@ -531,7 +531,7 @@ class Account:
         routes = process.model.plan.all_routes
         patient = any(each.slack > 0 for each in process.model.plan.classes if request.says in ("", each.name))
         left = patient and status == QueueFull.__name__ and any(self._is_nearly_full(route, process) for route in routes)
-        filled = left or status == QueueFull.__name__ and self.taken_back_at >= request.came  # a queue, by what came back to it
+        filled = left or (status == QueueFull.__name__ and self.taken_back_at >= request.came)  # a queue, by what came back to it
         if request.fresh and not filled and (status != 200 or request.ended > request.came + SOON):
             self.blame(f"{request.id} came after the faults and ended with {status} after {request.ended - request.came:.3f} s")
         if status == 200 or status in self.allowed[request.id] or left:

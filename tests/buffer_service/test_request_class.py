@@ -83,7 +83,9 @@ def test_a_class_that_would_be_dropped_as_it_comes_is_refused_with_the_time_afte
     table = replace(constructors.greedy(8, servers=1), drop_after=0.5)
     hurried = RequestClass("hurried", slack=-0.5)
     check_waits(plan(RequestClass("hurried", slack=-0.4), table=table), 60.0)
-    with pytest.raises(InvalidInput, match=r"classes\[1\].slack: -0.5 is not allowed; allowed: more than -0.5 s: with drop_after"):
+    with pytest.raises(
+        InvalidInput, match=r"classes\[1\].slack: -0.5 is not allowed; allowed: more than -0.5 s: drop_after is 0.5 s"
+    ):
         check_waits(plan(FAST, hurried, table=table), 60.0)
 
 
