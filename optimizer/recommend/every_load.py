@@ -77,6 +77,8 @@ class AtLoad:
         made late.
     cold_starts : float
         Predicted share of the batches.
+    warm : bool
+        Whether every environment was there in the run, which was too short for them to start in.
     """
 
     factor: float
@@ -87,6 +89,7 @@ class AtLoad:
     late: tuple[Estimate, ...]
     mean_batch_size: float
     cold_starts: float
+    warm: bool
 
     @property
     def regret(self) -> float:
@@ -223,6 +226,7 @@ class EveryLoad:
                     tuple(run.estimate_violations(slo.latency, CONFIDENCE) for slo in question.slos),
                     predicted.mean_batch_size,
                     predicted.cold_share,
+                    self.too_short(factor),
                 )
             )
         return tuple(found)
@@ -237,8 +241,14 @@ class EveryLoad:
         return _At.predicted(self.sizes, self.assignment, factor).cost
 
     def run_at(self, factor: float) -> SimulationResult:
-        """The same simulated: ``N_SIMULATED`` requests."""
-        return simulate_deployment(self._deployment, np.cumsum(self._gaps) / factor, np.random.default_rng([self.seed, 1]))
+        """The same simulated: ``N_SIMULATED`` requests, with every environment there where the run is ``too_short``."""
+        deployment = self._warm if self.too_short(factor) else self._deployment
+        return simulate_deployment(deployment, np.cumsum(self._gaps) / factor, np.random.default_rng([self.seed, 1]))
+
+    def too_short(self, factor: float) -> bool:
+        """Whether environments that start with a run have not all answered once when its first block, which is not counted, ends."""
+        starts = max((side.environments.init_duration for side in self._deployment.serving if side.environments), default=0.0)
+        return starts > 0 and float(self._gaps[: N_SIMULATED // (BLOCKS + 1)].sum()) / factor < starts + self._longest
 
     def cost_in(self, run: SimulationResult) -> float:
         """USD per request of a run, less its first block, in which every environment is new."""
@@ -269,9 +279,17 @@ class EveryLoad:
 
     @cached_property
     def _deployment(self) -> Deployment:
+        return self.deployment(self._function)
+
+    @cached_property
+    def _warm(self) -> Deployment:
+        return self.deployment(replace(self._function, environments=None))
+
+    @property
+    def _function(self) -> Function:
         question = self._question
         most = question.limits.max_batch_size
-        return self.deployment(Function(question.profile, self.memory_mb, question.billing, question.environments, most))
+        return Function(question.profile, self.memory_mb, question.billing, question.environments, most)
 
     @cached_property
     def _run(self) -> SimulationResult:

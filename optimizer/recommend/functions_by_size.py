@@ -73,7 +73,7 @@ class FunctionsBySize:
         self._law = AnyHolds(self.arrivals)
         jumps = float(-self.arrivals.D0.diagonal().min()) * float(self.left.max())
         self._fullest = max(1.0, MOST_JUMPS / jumps) if jumps > 0 else np.inf
-        self.objective = cache(self._objective)
+        self.objective, self._sizes = cache(self._objective), cache(self._sizes_of_batches)
         self.least = np.array([self.cheapest_table(factor)[1] for factor in self.factors])
 
     def best(self) -> Assignment:
@@ -114,7 +114,7 @@ class FunctionsBySize:
 
     def batch_size_pmf(self, assignment: Assignment, factor: float) -> Array:
         """Batch sizes at this multiple of the arrival rate, (max_batch_size,)."""
-        return self._law.batch_size_pmf(self.holds(assignment), self._filling(factor))
+        return self._sizes(assignment, self._filling(factor))
 
     def holds(self, assignment: Assignment) -> Array:
         """Seconds that 1, 2, ... wait for one more, (max_batch_size - 1,)."""
@@ -162,6 +162,9 @@ class FunctionsBySize:
             hold[largest], take[largest] = 0.0, sizes[-1]
             found.append((j, Policy(hold, take, kind=KIND, parameters=self._parameters(sizes[-1]))))
         return found
+
+    def _sizes_of_batches(self, assignment: Assignment, filling: float) -> Array:
+        return self._law.batch_size_pmf(self.holds(assignment), filling)
 
     def _filling(self, factor: float) -> float:
         """The multiple of the rate at which batches are taken to fill as at this one."""

@@ -111,6 +111,7 @@ def _every_load(plan: EveryLoad, answer: Answer) -> Document:
                 "late": [estimate_document(share) for share in at.late],
                 "mean_batch_size": at.mean_batch_size,
                 "cold_starts": at.cold_starts,
+                "warm": at.warm,
             }
             for at in plan.loads
         ],

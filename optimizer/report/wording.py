@@ -124,10 +124,16 @@ def every_load(answer: Answer) -> list[str]:
         ]
     ends, worst = f"{plan.loads[0].arrival_rate:.4g} to {plan.loads[-1].arrival_rate:.4g}", plan.worst
     here = next(at for at in plan.loads if at.factor == 1)
-    return [
+    sentences = [
         f"From {ends} requests/s the plan costs at most {percent(worst.regret)} % more than the cheapest table of that rate "
         f"(at {worst.arrival_rate:.4g}; here {percent(here.regret)} %)."
     ]
+    warm = [at.arrival_rate for at in plan.loads if at.warm]
+    if warm:
+        sentences.append(
+            f"Runs at {warm[0]:.4g} requests/s and more are over before environments have started: all are there from the first on."
+        )
+    return sentences
 
 
 def small(part: float) -> str:

@@ -79,6 +79,18 @@ def test_it_is_met_with_cold_starts_as_well_and_late_are_those_alone(latency: fl
         assert at.late[0].value <= 3 * at.cold_starts + 0.001  # the environments that the first batches start
 
 
+def test_where_a_run_ends_before_environments_have_started_they_are_there_and_the_answer_says_so() -> None:
+    slow = {memory_mb: ServiceTime(20.0) for memory_mb in (885, CORE)}  # at 1000/s a sixth of the run
+    asked = Question(poisson(1000), msgspec.structs.replace(perceptron(), init=slow), (Slo(0.1, 95),), goal=Goal(loads=(0.1, 1.0)))
+    plan = chosen(asked, (0.1, 1.0))
+    assert [at.warm for at in plan.loads] == [False, True, True]
+    assert plan.percentile(95).high <= 0.1 and plan.keeps(asked.slos)
+    assert all(at.late[0].value < 0.001 for at in plan.loads)
+    found = recommend(asked)
+    assert "Runs at 316.2 requests/s and more are over before" in wording.every_load(found)[-1]
+    assert [at["warm"] for at in answer_document(found, found.plan("perceptron"))["every_load"]["loads"]] == [False, True, True]
+
+
 def test_it_stands_for_the_function_and_its_plan_has_each_function_beside_the_first() -> None:
     found, plan = answer(), answer().every_load
     assert plan is not None and found.winner is plan and plan.keeps(found.slos)

@@ -154,6 +154,12 @@ def test_cold_starts_are_counted_at_each_load_for_each_function() -> None:
     assert share.usd(of, 1.0) > warm.usd(of, 1.0) and not any(FunctionSettings(told).cold_start(s) for s in told.services)
 
 
+def test_batch_sizes_are_worked_out_once_for_an_assignment_and_a_load_and_once_for_all_loads_that_fill_alike() -> None:
+    search = sizes_of(profile(), mmpp2(100, 5, 2, 1), 0.08, (1.0, 1e6))
+    at = [search.batch_size_pmf((0, 1, 1), factor) for factor in (2.0, 2.0, 1e5, 1e6)]
+    assert at[0] is at[1] and at[2] is at[3] and at[0] is not at[2]
+
+
 def test_little_is_lost_at_the_rate_itself() -> None:
     search = sizes_of(profile(name="mlp"), 10.0, 0.08, (0.1, 1000.0))
     here = {of: float(search.relative(of)[search.factors == 1.0][0]) for of in ((1,) * 6, (2,) * 6)}
