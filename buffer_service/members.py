@@ -8,8 +8,8 @@
 The brackets are msgpack, and its first byte tells the version: the head of an array is version 1; a later version puts its number,
 2 to 127, in front, which is what a small integer is in msgpack. So a process reads what it knows, names what it does not, and takes
 anything else for garbage. Who changes a format releases a version that reads the new one before one that writes it. Version 2 is
-written where a plan tells sizes alone, version 3 for a request of a class with a slack or with a deadline alone. A process that cannot
-read it refuses a plan with sizes or classes: such a plan comes after all processes, and so do callers who tell deadlines.
+written where a plan tells sizes alone, version 3 for a request of a class with a slack or with a deadline alone. A process that
+cannot read it refuses a plan with sizes or classes: such a plan comes after all processes, and so do callers who tell deadlines.
 """
 
 from __future__ import annotations
