@@ -97,8 +97,8 @@ def member_size(member: bytes) -> float | None:
 
 def member_slack(member: bytes) -> float:
     """The slack of the request that a member is, in seconds; 0 where it has none, of garbage, and where that is no slack."""
-    if not _is(member, MEMBERS, SLACKED):
-        return 0.0
+    if len(member) <= ID_LENGTH or member[ID_LENGTH] != MEMBERS or not _is(member, MEMBERS, SLACKED):
+        return 0.0  # the first look is for every member
     slack: float = SLACKED.unpack_from(member)[2]
     return slack if abs(slack) <= MAX_SLACK else 0.0
 

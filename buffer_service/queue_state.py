@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sluice.batching import Batcher, Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord
@@ -53,6 +52,9 @@ from sluice.buffer_service.store import (
 
 Dated = tuple[float, bytes]
 """A member with its arrival time (s), and its slack in that where it has one, which a lost batch keeps."""
+
+_Happened = tuple[int, list[Released], list[bytes], list[bytes], float | None]
+"""The first fields of an ``Outcome``."""
 
 DEAD_KEPT = 1000  # members that were lost too often, the last so many
 FORGOTTEN_AFTER = 10  # leases
@@ -99,7 +101,7 @@ class QueueState:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return self._outcome(batcher, now, accepted, dead)
+            return self._outcome(batcher, now, (accepted, [], [], dead, None))
         step = batcher.advance(now, arrivals, at_most=events.at_most)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
@@ -107,14 +109,11 @@ class QueueState:
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*named) for named in zip(names, batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return replace(self._outcome(batcher, now, accepted, dead), batches=released, dropped=list(step.dropped), wake_in=wake_in)
+        return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in))
 
-    def _outcome(self, batcher: Batcher[bytes], now: float, accepted: int, dead: list[bytes]) -> Outcome:
-        """How the queue is left, with nobody released."""
-        waiting, behind = len(batcher), batcher.behind(now)
-        return Outcome(
-            accepted, dead=dead, queue_length=waiting, behind=behind, taken=self.taken, in_flight=self._busy(), epoch=self.epoch
-        )
+    def _outcome(self, batcher: Batcher[bytes], now: float, happened: _Happened) -> Outcome:
+        """What ``happened``, and how the queue is left."""
+        return Outcome(*happened, len(batcher), batcher.behind(now), self.taken, self._busy(), self.epoch)
 
     def _complete(self, batch_ids: Sequence[str]) -> list[str]:
         """Those of these that were in flight, and are no more."""

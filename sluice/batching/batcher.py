@@ -67,6 +67,8 @@ class Batcher(Generic[Member]):
 
     def behind(self, now: float) -> int:
         """How many wait who stand behind one who comes now without a slack."""
+        if not self._with_slack:
+            return 0
         return len(self._with_slack) - bisect_left(self._with_slack, now, key=lambda entry: entry[0])
 
     def arrive(self, now: float, members: Iterable[Member]) -> Step[Member]:
@@ -105,7 +107,8 @@ class Batcher(Generic[Member]):
             if decision.drop:
                 dropped.append(self._next()[1])
             elif decision.take:
-                times, members = zip(*(self._next() for _ in range(decision.take)), strict=True)
+                leave = self._next if self._with_slack else self._waiting.popleft
+                times, members = zip(*(leave() for _ in range(decision.take)), strict=True)
                 arrived.append(times)
                 batches.append(members)
                 tables.append(decision.table)
@@ -127,10 +130,12 @@ class Batcher(Generic[Member]):
         """When the hold of the next to leave begins, ``now`` where nobody waits."""
         if self._waiting and self._waiting[0][0] > now:
             self._waiting = deque((now, member) for _, member in self._waiting)
-        if self._with_slack and self._with_slack[0][0] > now + self._slack(self._with_slack[0][1]):
+        oldest = self._waiting[0][0] if self._waiting else math.inf
+        if not self._with_slack:
+            return oldest if self._waiting else now
+        if self._with_slack[0][0] > now + self._slack(self._with_slack[0][1]):
             self._with_slack = sorted((now + self._slack(member), member) for _, member in self._with_slack)
-        heads = [line[0][0] for line in (self._waiting, self._with_slack) if line]
-        return min(heads, default=now)
+        return min(oldest, self._with_slack[0][0])
 
     def _next(self) -> tuple[float, Member]:
         """The next to leave, who is in no line any more."""
@@ -150,11 +155,12 @@ class Batcher(Generic[Member]):
         if math.isnan(now):
             raise InvalidInput("now", now, "a number of seconds")
         self._end("completed", completed, table)
+        slack_of, append = self._slack, self._waiting.append
         for member in arrivals:
-            if slack := self._slack(member):
+            if slack := slack_of(member):
                 self._line_up(now + slack, member)
             else:
-                self._waiting.append((now, member))
+                append((now, member))
 
     def withdraw(self, leaves: Callable[[Member], bool]) -> None:
         """Those of whom ``leaves`` says so, asked once for each, line by line, wait no more; the rule is not applied."""
