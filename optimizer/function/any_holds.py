@@ -1,4 +1,4 @@
-"""Batch sizes under any table that takes all who wait, whether its holds fall with the number waiting or not (docs/model.md, 2.7).
+"""Batch sizes under any table that takes all who wait, whether its holds fall with the number waiting or not (docs/model.md, 2.8).
 
 In front of an elastic function a batch opens with its first request, and with ``n`` members it leaves ``hold[n]`` seconds after it
 opened, or at once where it is older; ``hold[B] = 0``. Where holds fall, what a batch has reached is told by the last of them
