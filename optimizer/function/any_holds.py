@@ -1,4 +1,4 @@
-"""Batch sizes under any table that takes all who wait, whether its holds fall with the number waiting or not (docs/model.md, 2.7).
+"""Batch sizes under any table that takes all who wait, whether its holds fall with the number waiting or not (docs/model.md, 2.8).
 
 In front of an elastic function a batch opens with its first request, and with ``n`` members it leaves ``hold[n]`` seconds after it
 opened, or at once where it is older; ``hold[B] = 0``. Where holds fall, what a batch has reached is told by the last of them
@@ -126,6 +126,8 @@ def _follow(
 ) -> None:
     """``held`` after some expected ``jumps``, its integral in ``passed``, in jumps; who gets to a size that is not open is gone."""
     largest, n = held.shape
+    from_0, to_0 = np.nonzero(hidden)  # few, of a hidden Markov model with Erlang gaps
+    from_1, to_1 = np.nonzero(arriving)
     weight, m = math.exp(-jumps), 0
     more = 1.0 - weight
     first, last = largest, 0
@@ -145,17 +147,17 @@ def _follow(
                 then[k] = 0.0
                 continue
             come = k > first and open_at[k - 1]
+            then[k] = 0.0
+            if k <= last:
+                for e in range(len(from_0)):
+                    then[k, to_0[e]] += now[k, from_0[e]] * hidden[from_0[e], to_0[e]]
+            if come:
+                for e in range(len(from_1)):
+                    then[k, to_1[e]] += now[k - 1, from_1[e]] * arriving[from_1[e], to_1[e]]
             for j in range(n):
-                there_now = 0.0
-                for i in range(n):
-                    if k <= last:
-                        there_now += now[k, i] * hidden[i, j]
-                    if come:
-                        there_now += now[k - 1, i] * arriving[i, j]
-                then[k, j] = there_now
-                after[k, j] += weight * there_now
-                passed[k, j] += more * there_now
-                if there_now > _NO_WEIGHT:
+                after[k, j] += weight * then[k, j]
+                passed[k, j] += more * then[k, j]
+                if then[k, j] > _NO_WEIGHT:
                     lowest, highest = min(lowest, k), k
         now, then = then, now
         first, last = lowest, highest

@@ -32,7 +32,8 @@ def alternatives(answer: Answer, workers: int | None = None, runners_up: int | N
     """
     winner, best = answer.winner, answer.best
     found: list[tuple[str, Candidate]] = [("recommended", winner)]
-    found += [("function", best)] if winner is not best else []
+    by_function = best if winner is answer.by_function else answer.by_function
+    found += [("function", by_function)] if winner is not best else []
     found += [("no batching", answer.no_batching)] if best.batch_size > 1 else []
     both = answer.overflow
     found += [("both", both)] if both is not None and both is not winner else []

@@ -118,14 +118,19 @@ def every_load(answer: Answer) -> list[str]:
     if plan is None or answer.best.batch_size == 1:
         return []
     if answer.by_function is not plan:
+        if plan.cost.per_request > answer.question.goal.budget:
+            return [
+                f"A plan for every load costs {per_million(plan.cost.per_request)} USD per million requests, beyond the budget."
+            ]
         beyond = percent(answer.beyond_cheapest(plan))
         return [
             f"A plan for every load costs {beyond} % more at this rate than the cheapest setting; --premium says how much it may."
         ]
     ends, worst = f"{plan.loads[0].arrival_rate:.4g} to {plan.loads[-1].arrival_rate:.4g}", plan.worst
     here = next(at for at in plan.loads if at.factor == 1)
+    subject = "the plan" if answer.winner is plan else "the function alone, by a plan for every load that is not the one written,"
     sentences = [
-        f"From {ends} requests/s the plan costs at most {percent(worst.regret)} % more than the cheapest table of that rate "
+        f"From {ends} requests/s {subject} costs at most {percent(worst.regret)} % more than the cheapest table of that rate "
         f"(at {worst.arrival_rate:.4g}; here {percent(here.regret)} %)."
     ]
     warm = [at.arrival_rate for at in plan.loads if at.warm]

@@ -19,7 +19,7 @@ def page(rows: Sequence[Row]) -> str:
             "# A plan for every load",
             """
             Made by `python -m studies.every_load --compute`, which takes some seconds, from what it leaves in
-            [every-load.csv](../studies/data/every-load.csv). How the plan is found is in [the model](model.md), 2.7 and 3.4;
+            [every-load.csv](../studies/data/every-load.csv). How the plan is found is in [the model](model.md), 2.8 and 3.4;
             `sluice recommend` makes one unless told `--loads 1`.""",
             f"""
             **One plan, made at {MADE_FOR:g} requests/s, costs {best(rows, EVERY_LOAD):.3f} to {worst(rows, EVERY_LOAD):.3f} times

@@ -8,15 +8,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.documents import LinearServiceTime, Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.cost import cost_of_parts, predict_cost
-from sluice.optimizer.recommend import Answer, EveryLoad, Goal, Limits, Question, choose_every_load, recommend
+from sluice.optimizer.recommend import Answer, EveryLoad, Goal, Limits, Question, choose_every_load, machine_offer, recommend
 from sluice.optimizer.recommend import every_load as module
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.report import wording
+from sluice.optimizer.report.alternatives import alternatives
 from sluice.optimizer.report.documents import answer_document
 from sluice.optimizer.service.composed import composed
 from sluice.optimizer.simulation.function import Function
@@ -209,8 +210,22 @@ def test_it_is_taken_within_premium_and_budget_and_else_the_answer_says_what_it_
     ]
     poor = replace(found.question, goal=Goal(max_cost=plan.cost.per_request * 0.999, loads=(0.1, 1000.0)))
     assert replace(found, question=poor).by_function is found.best
+    assert wording.every_load(replace(found, question=poor)) == [
+        f"A plan for every load costs {1e6 * plan.cost.per_request:.4f} USD per million requests, beyond the budget."
+    ]
     alone = replace(found, best=found.no_batching)
     assert alone.by_function is alone.best and wording.every_load(alone) == []
+
+
+def test_where_workers_win_the_function_shown_is_the_plan_for_every_load_and_said_not_to_be_written() -> None:
+    machine = ServiceProfile(function="http://gpu:8500", service_time=LinearServiceTime(0.004, 0.0005), max_batch_size=8)
+    offers = (machine_offer("gpu", machine, price_per_hour=0.0001, max_batch_size=8),)
+    found = recommend(question(goal=Goal(loads=(1.0, 10.0)), offers=offers))
+    assert found.every_load is found.by_function and found.winner in found.workers
+    function = next(of for of in alternatives(found) if of.name == "function")
+    assert function.cost == found.by_function.cost and f"{1e6 * function.cost.per_request:.4f}" in wording.saving(found)
+    said = "the function alone, by a plan for every load that is not the one written, costs at most"
+    assert said in wording.every_load(found)[0]
 
 
 def test_there_is_none_where_no_function_has_a_moment_to_spare() -> None:
