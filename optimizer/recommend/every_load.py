@@ -246,7 +246,7 @@ class EveryLoad:
         return simulate_deployment(deployment, np.cumsum(self._gaps) / factor, np.random.default_rng([self.seed, 1]))
 
     def too_short(self, factor: float) -> bool:
-        """Whether environments that start with a run have not all answered when its first block, which is not counted, ends."""
+        """Whether environments that start with a run have not all answered once as its first block ends, which is not counted."""
         starts = max((side.environments.init_duration for side in self._deployment.serving if side.environments), default=0.0)
         return starts > 0 and float(self._gaps[: N_SIMULATED // (BLOCKS + 1)].sum()) / factor < starts + self._longest
 
