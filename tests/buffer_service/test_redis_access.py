@@ -220,9 +220,10 @@ async def test_a_cluster_behind_tls_and_a_user_is_followed_from_server_to_server
             while {entry[2][1] for entry in running.masters[0].ask("CLUSTER", "SLOTS")} != told:
                 await asyncio.sleep(0.01)
             url = f"rediss://sluice:secret@127.0.0.1:{running.masters[0].address_told}/0?ssl_ca_certs={certificate[1]}"
-            models = [uuid.uuid4().hex for _ in range(6)]
-            assert len({running.owner[key_slot(stream_key(model).encode())] for model in models}) > 1
-            for model in models:
+            models = [uuid.uuid4().hex for _ in range(500)]
+            by_owner = {running.owner[key_slot(stream_key(model).encode())]: model for model in models}
+            assert by_owner.keys() == set(running.masters)
+            for model in by_owner.values():
                 async with serving(function, POLICY, RedisStore(url, new_process_name()), Plans(plan(POLICY, model))) as buffer:
                     assert (await buffer.post(f"/models/{model}", b"1"))[0] == 200
                 assert len(await asyncio.to_thread(read_arrivals, url, model)) == 1
