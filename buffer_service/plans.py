@@ -39,6 +39,8 @@ from sluice.buffer_service.invokers import UnknownFunction
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 """Of a document; a table of ``policy.MAX_ROWS`` rows has 2 MB at most."""
 
+TOLD_504 = "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
+
 _log = logging.getLogger(__name__)
 
 
@@ -270,18 +272,10 @@ def _kind(error: Exception) -> str:
 
 def check_waits(plan: Plan, request_timeout: float) -> None:
     """Whether callers wait as long as a plan would have them; raises ``InvalidInput``."""
-    why = "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
-    tables = [table for route in plan.all_routes for table in route.rule().tables]
-    held = max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
-    for i, each in enumerate(plan.classes):
-        allowed = f"at most {request_timeout - held:g} s: with the longest hold of {held:g} s that is {request_timeout:g} s, {why}"
-        require((each.slack or 0.0) + held <= request_timeout, f"classes[{i}].slack", each.slack, allowed)
-        for given_up in (table.drop_after for table in tables if table.drop_after is not None):
-            allowed = f"more than -{given_up:g} s: drop_after is {given_up:g} s, and all of the class would be dropped as they come"
-            require((each.slack or 0.0) > -given_up, f"classes[{i}].slack", each.slack, allowed)
+    _check_slacks(plan, request_timeout)
     for route in plan.all_routes:
         field = f"policy of route {route.name}: hold" if route.name else "policy: hold"
-        longest, why = request_timeout, "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
+        longest, why = request_timeout, TOLD_504
         drop_after = route.policy.drop_after
         if drop_after is not None and drop_after < longest:
             longest, why = drop_after, "after which the table gives up who waits (drop_after)"
@@ -289,3 +283,15 @@ def check_waits(plan: Plan, request_timeout: float) -> None:
             name = f"beside[{place - 1}].{field}" if place else field
             for q, hold in enumerate(table.hold):
                 require(hold == INF or hold <= longest, f"{name}[{q}]", hold, f"at most {longest:g} s, {why}, or null")
+
+
+def _check_slacks(plan: Plan, request_timeout: float) -> None:
+    tables = [table for route in plan.all_routes for table in route.rule().tables]
+    held = max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
+    for i, each in enumerate(plan.classes):
+        longest = request_timeout - held
+        allowed = f"at most {longest:g} s: with the longest hold of {held:g} s that is {request_timeout:g} s, {TOLD_504}"
+        require((each.slack or 0.0) + held <= request_timeout, f"classes[{i}].slack", each.slack, allowed)
+        for given_up in (table.drop_after for table in tables if table.drop_after is not None):
+            allowed = f"more than -{given_up:g} s: drop_after is {given_up:g} s, and all of the class would be dropped as they come"
+            require((each.slack or 0.0) > -given_up, f"classes[{i}].slack", each.slack, allowed)

@@ -19,7 +19,7 @@ import msgspec
 
 from sluice.batching.documents import RequestSize
 from sluice.batching.errors import InvalidInput
-from sluice.lambda_fn.contract import INFERENCE_HEADER, UNREADABLE
+from sluice.lambda_fn.contract import UNREADABLE, json_part
 
 LARGEST = 1e18  # of a size: the record of arrivals has floats of 4 bytes
 ALLOWED = f"a number from 0 to {LARGEST:g}"
@@ -74,11 +74,8 @@ def _type_of(keys: list[str]) -> Any:
 
 
 def _of_json(name: str, keys: list[str], decode: Callable[[bytes], Any], carried: Mapping[str, str], body: bytes) -> float | None:
-    if INFERENCE_HEADER in carried:
-        end = carried[INFERENCE_HEADER]
-        body = body[: int(end)] if end.isdecimal() and len(end) < 10 else b""
     try:
-        value = decode(body)
+        value = decode(json_part(carried, body))
     except msgspec.ValidationError as error:  # a number beyond all floats
         raise _wrong(name, str(error), LENGTHS) from None
     except UNREADABLE:

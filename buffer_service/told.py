@@ -19,7 +19,7 @@ import msgspec
 from sluice.batching.documents import Plan
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import MAX_SLACK
-from sluice.lambda_fn.contract import INFERENCE_HEADER, UNREADABLE
+from sluice.lambda_fn.contract import UNREADABLE, json_part
 
 CLASS_HEADER, DEADLINE_HEADER = b"sluice-class", b"sluice-deadline"
 CLASS_PARAMETER, DEADLINE_PARAMETER = "sluice_class", "sluice_deadline"
@@ -109,12 +109,9 @@ class Classes:
 
 
 def _parameters(carried: Mapping[str, str], body: bytes) -> _Parameters | None:
-    """Those of the Open Inference Protocol, in its binary form of the JSON in front; ``None`` where the body is nothing such."""
-    if INFERENCE_HEADER in carried:
-        end = carried[INFERENCE_HEADER]
-        body = body[: int(end)] if end.isdecimal() and len(end) < 10 else b""
+    """Those of the Open Inference Protocol; ``None`` where the body is nothing such."""
     try:
-        return _decode_request(body).parameters
+        return _decode_request(json_part(carried, body)).parameters
     except UNREADABLE:
         return None
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import base64
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -108,6 +109,14 @@ _encode = msgspec.json.Encoder().encode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_request = msgspec.json.Decoder(_Request).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
+
+
+def json_part(headers: Mapping[str, str], body: bytes) -> bytes:
+    """The JSON of a body: of the Open Inference Protocol's binary form what stands in front, and nothing where that is not told."""
+    if INFERENCE_HEADER not in headers:
+        return body
+    end = headers[INFERENCE_HEADER]
+    return body[: int(end)] if end.isdecimal() and len(end) < 10 else b""
 
 
 def problem(status: int, title: str, detail: str) -> bytes:

@@ -93,9 +93,7 @@ class FunctionsBySize:
 
     def relative(self, assignment: Assignment) -> Array:
         """Cost at each load over the least there, (n_factors,)."""
-        at = {factor: self.batch_size_pmf(assignment, factor) for factor in set(map(self._filling, self.factors))}
-        usd = [self._usd(at[self._filling(factor)], assignment, factor) for factor in self.factors]
-        return np.asarray(usd / self.least)
+        return np.asarray([self.usd(assignment, factor) for factor in self.factors] / self.least)
 
     def usd(self, assignment: Assignment, factor: float) -> float:
         """USD per request, with cold starts, at this multiple of the arrival rate."""

@@ -74,10 +74,6 @@ class Findings:
         """The same beyond workers and function where these win."""
         return [(beyond, cell) for beyond, cell in self.mark_beyond if winner(cell).kind == "both"]
 
-    def missed_by_mark(self) -> int:
-        """In how many cells MArk does not keep the SLO."""
-        return sum(cell[MARK].late > ALLOWED for cell in self.cells)
-
 
 def ranges(line: Sequence[Kinds]) -> dict[str, str]:
     """By kind, the rates at which it wins, in words."""
