@@ -286,7 +286,7 @@ DEFECTS: dict[str, Plant] = {
     ),
     "records no sizes": _patched(RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), sizes=())),
     "takes the next route where a size is as large as the bound": _patched(
-        SizeClasses, "next", lambda f: lambda classes, size=None: f(classes, size if size is None else size + 1e-9)
+        SizeClasses, "next", lambda f: lambda sizes, told: f(sizes, told._replace(size=told.size and told.size + 1e-9))
     ),
     "sends who came with the next sweep": _patched(RouteState, "came", _waits_for_the_next_sweep),
     "installs the table of a retired route with the next sweep": _patched(RouteState, "retire", _waits_for_the_next_sweep),
