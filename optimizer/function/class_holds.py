@@ -1,0 +1,43 @@
+"""Which law of batching is taken where classes with slacks share a table whose holds fall (docs/model.md, 2.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sluice.batching.errors import InvalidInput, require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.function.batching_law import PREDICTION, Effort
+from sluice.optimizer.function.poisson_classes import PoissonClasses
+
+
+def shared_holds_law(
+    classes: Sequence[ArrivalProcess], slacks: Sequence[float], holds: Array, effort: Effort = PREDICTION
+) -> PoissonClasses:
+    """The law of batch sizes, and of each class's latency, under an elastic table whose holds do not rise with the number waiting.
+
+    Parameters
+    ----------
+    classes : sequence of ArrivalProcess
+        Independent of each other.
+    slacks : sequence of float
+        Seconds >= 0 that a request of the class may wait longer than the table says; a hold of 0 is over for everybody.
+    holds : array, shape (max_batch_size - 1,)
+        ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
+
+    Raises
+    ------
+    InvalidInput
+        No class, other than one slack for each, a slack below 0, holds that rise, are negative or infinite.
+    """
+    require(len(classes) > 0, "classes", len(classes), "at least one class")
+    require(len(slacks) == len(classes), "slacks", len(slacks), f"one for each of the {len(classes)} classes")
+    may_wait, held = (np.asarray(seconds, dtype=np.float64) for seconds in (slacks, holds))
+    require(bool((np.isfinite(may_wait) & (may_wait >= 0)).all()), "slacks", may_wait.tolist(), "seconds >= 0")
+    falling = np.isfinite(held).all() and (held >= 0).all() and (np.diff(held) <= 0).all()
+    require(bool(falling), "holds", held.tolist(), "seconds >= 0 that do not rise with the number waiting")
+    if any(arrivals.n_phases > 1 for arrivals in classes):
+        raise InvalidInput("classes", [arrivals.model for arrivals in classes], "Poisson")
+    return PoissonClasses(np.array([arrivals.arrival_rate for arrivals in classes]), may_wait, held)
