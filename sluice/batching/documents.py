@@ -285,7 +285,7 @@ def model_of(function: str) -> str:
 
 
 class PolicyDocument(_Part, frozen=True):
-    """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf.
+    """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf, and ``columns`` are left out where there is one.
 
     It has ``MAX_ROWS`` rows at most, finite holds of ``MAX_HOLD`` seconds, ``MAX_SERVERS`` servers (``policy.py``).
     """
@@ -296,8 +296,11 @@ class PolicyDocument(_Part, frozen=True):
     drop_after: float | None = None
     kind: str = "table"
     parameters: dict[str, Parameter] = {}
+    columns: int | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
+        if self.columns == 1:
+            msgspec.structs.force_setattr(self, "columns", msgspec.UNSET)
         require(len(self.hold) <= MAX_ROWS, "hold", len(self.hold), f"at most {MAX_ROWS} rows")
         longest = max((h for h in self.hold if h is not None), default=0.0)
         if longest > MAX_HOLD:
@@ -310,12 +313,14 @@ class PolicyDocument(_Part, frozen=True):
         """The document of a policy; raises ``InvalidInput`` for one with tables beside it, each of which is a ``Beside``."""
         require(not policy.beside, "beside", len(policy.beside), "no tables: they are no part of this document")
         hold = [None if h == INF else h for h in policy.hold]
-        return cls(hold, list(policy.take), policy.servers, policy.drop_after, policy.kind, dict(policy.parameters))
+        parameters = dict(policy.parameters)
+        return cls(hold, list(policy.take), policy.servers, policy.drop_after, policy.kind, parameters, policy.columns)
 
     def policy(self) -> Policy:
         """The policy itself."""
         hold = [INF if h is None else h for h in self.hold]
-        return Policy(hold, self.take, self.servers, self.drop_after, self.kind, self.parameters)
+        columns = 1 if self.columns is msgspec.UNSET else self.columns
+        return Policy(hold, self.take, self.servers, self.drop_after, self.kind, self.parameters, columns=columns)
 
 
 class Prediction(_Part, frozen=True):

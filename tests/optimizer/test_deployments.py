@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sluice.batching import Policy
 from sluice.batching import policy as policies
 from sluice.batching.errors import InvalidInput
-from sluice.batching.policy import MAX_BESIDE
+from sluice.batching.policy import INF, MAX_BESIDE
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
@@ -70,6 +70,7 @@ def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
     assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
 
 
+of_one_column = strategies.policies_with_tables_beside(strategies.policies())
 serving = st.tuples(strategies.policies(), st.none() | environments, service)
 
 
@@ -93,7 +94,7 @@ def test_tables_beside_one_another_serve_as_specified_each_with_its_own(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(strategies.policies_with_tables_beside(), min_size=1, max_size=3), st.data(), gaps, service, splits)
+@given(st.lists(of_one_column, min_size=1, max_size=3), st.data(), gaps, service, splits)
 def test_tables_beside_one_another_release_the_batches_that_a_batcher_does(
     tables: list[Policy], data: st.DataObject, gaps: list[float], service: ServiceTimes, sizes: list[int]
 ) -> None:
@@ -361,6 +362,8 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
         Beside(Schedule.of(policies.no_batching()), one)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"tables\[0\].beside: 1 .* no tables: a deployment has those beside"):
         Beside(replace(policies.no_batching(), beside=[policies.no_batching()]), one)
+    with pytest.raises(InvalidInput, match=r"tables\[0\].columns: 2 .* 1: no request of a simulation has a slack"):
+        Deployment(Policy((INF, 0, 0, 0), (0, 1, 1, 1), columns=2), one)
     with pytest.raises(InvalidInput, match="beside: 8 .* at most 7 tables"):
         Deployment(policies.no_batching(), one, beside=[Beside(policies.no_batching(), one)] * 8)
     with pytest.raises(InvalidInput, match=r"adaptation.up: \(2,\) .* a table for each of the 1"):
