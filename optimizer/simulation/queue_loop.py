@@ -41,13 +41,16 @@ _TOKEN = 1 - 1e-9
 class Tables(NamedTuple):
     """The policy's own tables, of which one rules, then those beside; and what makes another of them rule.
 
-    ``hold``, ``take`` (n_own + n_beside, rows); ``drop_after`` (n_own,); ``swap_times``, ``swap_to`` (n_swaps,) and the ``servers``
-    before the first swap and after each (n_swaps + 1,), those ``beside`` (n_beside,); ``up``, ``down`` (n_own,), the table after a
-    batch of the policy's own that took at most, or more than, ``limit`` seconds (empty: the same).
+    ``hold``, ``take`` (n_own + n_beside, rows); the ``rows`` and ``columns`` that a table has of its own (n_own + n_beside,), read
+    where there are classes; ``drop_after`` (n_own,); ``swap_times``, ``swap_to`` (n_swaps,) and the ``servers`` before the first
+    swap and after each (n_swaps + 1,), those ``beside`` (n_beside,); ``up``, ``down`` (n_own,), the table after a batch of the
+    policy's own that took at most, or more than, ``limit`` seconds (empty: the same).
     """
 
     hold: Array
     take: Indices
+    rows: Indices
+    columns: Indices
     drop_after: Array
     swap_times: Array
     swap_to: Indices
@@ -122,12 +125,14 @@ class Records(NamedTuple):
 class Lines(NamedTuple):
     """The lines in which requests of several classes wait.
 
-    ``slacks`` of the classes (n_classes,), s; the arrival ``following`` each in its line (n_arrivals,), and the first of each, in
+    ``slacks`` of the classes (n_classes,), s; how many of the first 0, 1, ... arrivals are ``patient``, their slacks being above 0
+    (n_arrivals + 1,); the arrival ``following`` each in its line (n_arrivals,), and the first of each, in
     ``heads`` (n_classes,), whose moment may be still to come; n_arrivals where there is none. The ``order`` (n_arrivals,) in which
     they have their turns is written.
     """
 
     slacks: Array
+    patient: Indices
     following: Indices
     heads: Indices
     order: Indices
@@ -154,12 +159,12 @@ def run(
     """
     # Taken out once: every array of a record is counted whenever the record is read, which may take longer than the reading.
     counts, wake, ends, marks, servers, in_flight, tokens, counted, idle, idle_from, idle_to = state
-    hold, take, drops_after, swap_times, swap_to, servers_after, up, down, limit = tables
+    hold, take, rows, columns, drops_after, swap_times, swap_to, servers_after, up, down, limit = tables
     attended, told, init_duration, keep_alive, concurrency, scaling_rate, burst = environments
     sizes, levels, seconds, overhead = times
     first, members, dispatched, responses, marked = records
     if lines is not None:
-        slacks, following, heads, order = lines
+        slacks, patient, following, heads, order = lines
     head, tail, rule, swap, n_ends = counts
     wake_at = wake[0]
     n, last_row, n_places, n_own = len(arrivals), hold.shape[1] - 1, len(in_flight), len(drops_after)
@@ -169,7 +174,7 @@ def run(
     swap_at = swap_times[swap] if swap < len(swap_times) else np.inf
     horizon = np.inf if last else arrivals[n - 1]
     serves = servers.min() < ELASTIC
-    n_batches = 0
+    n_batches, n_patient = 0, 0  # the latter have had their turns
     while True:
         now = swap_at
         if beside or in_flight[0] < servers[0]:
@@ -191,7 +196,7 @@ def run(
                 line = _most_urgent(arrivals, slacks, heads, tail)
                 if arrivals[tail - 1] <= arrivals[heads[line]] + slacks[line] + drop_after:
                     break
-                _take_first(following, heads, order, line, head)
+                n_patient += _take_first(slacks, following, heads, order, line, head)
                 head += 1
         while n_ends > 0 and ends[0] <= now:
             place = 0
@@ -223,7 +228,7 @@ def run(
                 begins = arrivals[heads[line]] + slacks[line]
             if now > begins + drop_after:
                 if lines is not None:
-                    _take_first(following, heads, order, line, head)
+                    n_patient += _take_first(slacks, following, heads, order, line, head)
                 head += 1
                 continue
             row, wake_at = min(tail - head, last_row), np.inf
@@ -231,6 +236,8 @@ def run(
             while not leaves and place < n_places:
                 if in_flight[place] < servers[place]:
                     table = n_own + place - 1 if place > 0 else rule
+                    if lines is not None:
+                        row = _row(rows[table], columns[table], tail - head, patient[tail] - n_patient)
                     due = begins + hold[table, row]
                     leaves = now >= due
                     if lines is not None:
@@ -257,7 +264,8 @@ def run(
             size = take[table, row]
             if lines is not None:
                 for turn in range(head, head + size):
-                    _take_first(following, heads, order, _most_urgent(arrivals, slacks, heads, tail), turn)
+                    line = _most_urgent(arrivals, slacks, heads, tail)
+                    n_patient += _take_first(slacks, following, heads, order, line, turn)
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
             if fixed:
                 response = seconds[place, 0, size - 1, 0] + overhead[place, 0, size - 1]
@@ -291,11 +299,13 @@ def run(
 def line_up(classes: Indices, slacks: Array) -> Lines:
     """The lines of arrivals of these ``classes`` (n_arrivals,)."""
     n = len(classes)
-    following, heads = np.empty(n, dtype=np.int64), np.full(len(slacks), n)
+    patient, following, heads = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64), np.full(len(slacks), n)
+    for i in range(n):
+        patient[i + 1] = patient[i] + (slacks[classes[i]] > 0)
     for i in range(n - 1, -1, -1):
         following[i] = heads[classes[i]]
         heads[classes[i]] = i
-    return Lines(slacks, following, heads, np.empty(n, dtype=np.int64))
+    return Lines(slacks, patient, following, heads, np.empty(n, dtype=np.int64))
 
 
 @inlined
@@ -318,10 +328,19 @@ def _most_urgent(arrivals: Array, slacks: Array, heads: Indices, tail: int) -> i
 
 
 @inlined
-def _take_first(following: Indices, heads: Indices, order: Indices, line: int, turn: int) -> None:
-    """The first of a line has its turn."""
+def _take_first(slacks: Array, following: Indices, heads: Indices, order: Indices, line: int, turn: int) -> int:
+    """The first of a line has its turn; 1 where it is patient, else 0."""
     order[turn] = heads[line]
     heads[line] = following[heads[line]]
+    return 1 if slacks[line] > 0 else 0
+
+
+@inlined
+def _row(rows: int, columns: int, waiting: int, patient: int) -> int:
+    """The row of a table that speaks for so many who wait, of whom some are patient (``Policy.row``)."""
+    if columns == 1:
+        return min(waiting, rows - 1)
+    return min(waiting - patient, rows // columns - 1) * columns + min(patient, columns - 1)
 
 
 @inlined

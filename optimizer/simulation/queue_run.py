@@ -211,6 +211,8 @@ def _tables(deployment: Deployment) -> queue_loop.Tables:
     unchanged = np.empty(0, dtype=np.int64)
     return queue_loop.Tables(
         *rows_of(tables),
+        np.array([len(table.hold) for table in tables]),
+        np.array([table.columns for table in tables]),
         schedule.drop_after,
         schedule.swap_times,
         schedule.swap_to,

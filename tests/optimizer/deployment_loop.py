@@ -93,7 +93,8 @@ def run_deployment(
             first, *others = [_busy(table) if place in passed_over else table for place, table in enumerate([own, *beside])]
             in_flight = [1 if place in passed_over else platform.running for place, platform in enumerate(platforms)]
             begins = arrivals[waiting[0]] + slacks[waiting[0]]
-            decision = decide(replace(first, beside=others), len(waiting), begins, now, *in_flight)
+            patient = sum(slacks[member] > 0 for member in waiting)
+            decision = decide(replace(first, beside=others), len(waiting), begins, now, *in_flight, patient=patient)
             if decision.drop:
                 waiting.pop(0)
                 continue
