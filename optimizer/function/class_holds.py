@@ -6,17 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sluice.batching.errors import InvalidInput, require
+from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.function.batching_law import PREDICTION, Effort
 from sluice.optimizer.function.poisson_classes import PoissonClasses
+from sluice.optimizer.function.sampled_classes import ClassSample, SampledClasses
 
 
 def shared_holds_law(
     classes: Sequence[ArrivalProcess], slacks: Sequence[float], holds: Array, effort: Effort = PREDICTION
-) -> PoissonClasses:
+) -> PoissonClasses | SampledClasses:
     """The law of batch sizes, and of each class's latency, under an elastic table whose holds do not rise with the number waiting.
+
+    It is exact for Poisson classes, else that of drawn arrivals, the method of the latencies being ``simulated``.
 
     Parameters
     ----------
@@ -26,6 +29,8 @@ def shared_holds_law(
         Seconds >= 0 that a request of the class may wait longer than the table says; a hold of 0 is over for everybody.
     holds : array, shape (max_batch_size - 1,)
         ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
+    effort : Effort
+        How much is drawn.
 
     Raises
     ------
@@ -38,6 +43,6 @@ def shared_holds_law(
     require(bool((np.isfinite(may_wait) & (may_wait >= 0)).all()), "slacks", may_wait.tolist(), "seconds >= 0")
     falling = np.isfinite(held).all() and (held >= 0).all() and (np.diff(held) <= 0).all()
     require(bool(falling), "holds", held.tolist(), "seconds >= 0 that do not rise with the number waiting")
-    if any(arrivals.n_phases > 1 for arrivals in classes):
-        raise InvalidInput("classes", [arrivals.model for arrivals in classes], "Poisson")
-    return PoissonClasses(np.array([arrivals.arrival_rate for arrivals in classes]), may_wait, held)
+    if all(arrivals.n_phases == 1 for arrivals in classes):
+        return PoissonClasses(np.array([arrivals.arrival_rate for arrivals in classes]), may_wait, held)
+    return SampledClasses(ClassSample(classes, len(held) + 1, effort.draw), may_wait, held)

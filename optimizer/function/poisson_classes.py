@@ -37,6 +37,7 @@ from scipy.special import gammaln, xlogy
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled, inlined
+from sluice.optimizer.function.class_latency import exact_latency, longest_wait
 from sluice.optimizer.function.latency import LatencyPrediction
 from sluice.optimizer.function.wait_pieces import WaitPiece, WaitPieces, series_through
 from sluice.optimizer.service.times import ServiceTimes
@@ -62,8 +63,6 @@ class PoissonClasses:
     holds : array, shape (max_batch_size - 1,)
         ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
     """
-
-    method = "exact"
 
     def __init__(self, rates: Array, slacks: Array, holds: Array) -> None:
         order = np.argsort(slacks, kind="stable")
@@ -99,16 +98,8 @@ class PoissonClasses:
         InvalidInput
             A batch size beyond the profile's.
         """
-        service = service.up_to(self.max_batch_size)
-        hold = float(self._holds.max(initial=0.0) + self._slacks[self._rank[of]]) if len(self._holds) else 0.0
-        pieces, mean = self._pieces(int(self._rank[of])), self.mean_batch_size[-1]
-
-        def cdf(times: Array) -> Array:
-            within = pieces.within(service.response, service.quantile_levels, np.asarray(times, dtype=np.float64))
-            return np.asarray(np.clip(within / mean, 0.0, 1.0))
-
-        longest = float(service.response.max()) + hold
-        return LatencyPrediction(self.method, self.max_batch_size, hold, self.batch_size_pmf[-1], cdf, longest)
+        rank, service = int(self._rank[of]), service.up_to(self.max_batch_size)
+        return exact_latency(self._pieces(rank), self.batch_size_pmf[-1], service, longest_wait(self._holds, self._slacks[rank]))
 
     def _pieces(self, rank: int) -> WaitPieces:
         """(2.14) of the class with the ``rank``-th slack: the panels of its windows, and atoms where they end and at 0."""

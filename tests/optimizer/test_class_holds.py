@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function.batching_law import Effort
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.falling_holds import FallingHolds
+from sluice.optimizer.function.latency import SIMULATED
+from sluice.optimizer.function.sampled_batches import Draw
+from sluice.optimizer.function.sampled_classes import ClassSample, SampledClasses
 from sluice.optimizer.service.times import ServiceTimes
 
 FALLING = np.array([0.1, 0.09, 0.07, 0.05, 0.04, 0.02, 0.01])
@@ -171,3 +176,62 @@ def test_what_is_no_table_or_no_classes_is_refused(n_classes: int, slacks: list[
 def test_a_class_has_no_latency_in_batches_beyond_those_measured() -> None:
     with pytest.raises(InvalidInput, match="batch_size: 8 .* 1 to 4"):
         shared_holds_law([poisson(1)], [0.0], FALLING).latency(0, service(4))
+
+
+BURSTY = mmpp2(300, 20, 2, 0.2)
+
+
+def test_drawn_classes_meet_the_exact_law_within_their_interval() -> None:
+    rates, slacks, holds = CASES[0]
+    classes = [poisson(rate) for rate in rates]
+    exact = shared_holds_law(classes, slacks, holds)
+    sampled = SampledClasses(ClassSample(classes, len(holds) + 1, Draw(64, 4096)), np.array(slacks), holds)
+    assert np.abs(sampled.batch_size_pmf - exact.batch_size_pmf).max() < 0.01
+    assert sampled.mean_batch_size == pytest.approx(exact.mean_batch_size, rel=0.01)
+    for c, slack in enumerate(slacks):
+        times = np.linspace(0.012, slack + 0.1, 12)
+        seen, there = sampled.latency(c, service(8)), exact.latency(c, service(8))
+        assert seen.method == SIMULATED and there.method == "exact" and seen.half is not None
+        assert (np.abs(seen.cdf(times) - there.cdf(times)) <= 1.5 * seen.half(times) + 1e-3).all()
+        low, high = seen.quantile_interval(0.9)
+        assert low - 1e-3 <= there.quantile(0.9) <= high + 1e-3
+
+
+def test_bursty_classes_are_drawn_and_batched_as_one_by_one() -> None:
+    classes, slacks = [BURSTY, poisson(40), mmpp2(50, 2, 1, 1)], [0.0, 0.2, 1.0]
+    law = shared_holds_law(classes, slacks, FALLING, Effort(1, Draw(64, 4096)))
+    _, _, sizes = drawn(classes, slacks, FALLING, 200_000, 5)
+    assert law.mean_batch_size[-1] == pytest.approx(1 / np.mean(1 / sizes), rel=0.03)
+    assert law.latency(2, service(8)).method == SIMULATED
+
+
+def test_drawn_batches_are_those_put_together_one_by_one() -> None:
+    classes, slacks = [BURSTY, mmpp2(50, 2, 1, 1)], np.array([0.0, 0.15])
+    holds = np.append(FALLING[:5], 0.0)
+    sample = ClassSample(classes, 8, Draw(4, 400))
+    once = ServiceTimes(128, np.zeros((7, 1)), np.zeros(7), np.zeros(7))
+    latency = SampledClasses(sample, slacks, holds).latency(1, once)
+    waits = []
+    for times, of in zip(sample.times, sample.of, strict=True):
+        leaves, _ = batches(times.tolist(), slacks[of].tolist(), holds.tolist())
+        opens = np.flatnonzero(np.diff(leaves, prepend=-1.0) > 0)
+        first = opens[np.searchsorted(opens, sample.first)]
+        last = opens[np.searchsorted(opens, sample.end)]
+        waits.append((leaves - times)[first:last][of[first:last] == 1])
+    for time in (0.0, 0.01, 0.05, 0.1, 0.2):
+        assert latency.probability_within(time) == pytest.approx(np.mean(np.concatenate(waits) <= time + 1e-9), abs=1e-12)
+
+
+def test_of_a_class_that_was_not_met_nothing_is_said() -> None:
+    classes, slacks = [BURSTY, poisson(1e-9)], [0.0, 0.1]
+    law = shared_holds_law(classes, slacks, FALLING, Effort(1, Draw(8, 400)))
+    latency = law.latency(1, service(8))
+    assert latency.half is not None and latency.quantile_interval(0.5) == pytest.approx((0.0, latency.longest), abs=1e-6)
+
+
+def test_of_classes_that_burst_no_more_are_drawn_than_a_part_has() -> None:
+    silent_then_wild = mmpp2(1e7, 1e-3, 1e3, 1e-3)  # once in a thousand seconds some 10^4 requests within a millisecond
+    sample = ClassSample([silent_then_wild, poisson(10.0)], 8, Draw(16, 512))
+    assert sample.times.shape == (16, 512) and (np.diff(sample.times, axis=1) >= 0).all()
+    assert 0.2 < sample.of.mean() < 0.8
+    assert sample.of[:, 0].mean() == pytest.approx(0.5, abs=0.07)  # parts begin with each as often as it comes
