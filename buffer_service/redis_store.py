@@ -33,7 +33,7 @@ from redis.crc import key_slot
 from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching import Policy
-from sluice.batching.errors import StoreUnavailable
+from sluice.batching.errors import StoreUnavailable, require
 from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
 from sluice.buffer_service.breaker import Breaker
 from sluice.buffer_service.redis_servers import Away, Command, Servers
@@ -82,6 +82,7 @@ def pack_policy(policy: Policy) -> bytes:
 
 
 def _pack_table(policy: Policy) -> bytes:
+    require(policy.columns == 1, "columns", policy.columns, "1 in a queue of Redis")
     servers = -1 if policy.servers is None else policy.servers
     drop_after = -1.0 if policy.drop_after is None else policy.drop_after
     header = struct.pack("<iid", len(policy.hold), servers, drop_after)

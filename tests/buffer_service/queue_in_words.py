@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+import msgspec
+
 from sluice.batching import Policy
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome
 
@@ -15,6 +17,12 @@ from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limit
 def slack(member: bytes) -> float:
     """Of a member of version 3, the number behind it; of all others 0."""
     return float(struct.unpack(">d", member[18:26])[0]) if member[16:18] == b"\x03\xcb" else 0.0
+
+
+def class_name(member: bytes) -> str:
+    """The fourth entry of the array behind the numbers of a member, where it has one."""
+    rest = msgspec.msgpack.decode(member[{2: 26, 3: 35}.get(member[16], 16) :])
+    return str(rest[3]) if len(rest) > 3 else ""
 
 
 @dataclass(slots=True)

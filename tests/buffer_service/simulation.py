@@ -72,6 +72,7 @@ STRANGER = "ffffffff"
 OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
 SIZES = "plans tell sizes"
 CLASSES = "plans have classes"
+CLASS_ROUTES = "classes choose routes"
 SLACKS = {"eager": -0.02, "own": 0.0, "calm": 0.1, "patient": 0.7}
 BESIDE = "functions stand beside others"  # and in some of these runs only one kind of them is ever away, throttled or broken
 CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
@@ -99,6 +100,8 @@ class World(Account):
         drawn += (SIZES,) * (self.rng_of_sizes.random() < 0.2)
         self.rng_of_classes = random.Random(f"classes in {seed}")
         drawn += (CLASSES,) * (self.rng_of_classes.random() < 0.3)
+        self.rng_of_class_routes = random.Random(f"class routes in {seed}")
+        drawn += (CLASS_ROUTES,) * (CLASSES in drawn and self.rng_of_class_routes.random() < 0.7)
         self.rng_of_beside = random.Random(f"beside in {seed}")
         drawn += (BESIDE,) * (self.rng_of_beside.random() < 0.4)
         self.faults = frozenset(drawn if faults is None else faults)
@@ -429,7 +432,18 @@ class World(Account):
         if CLASSES not in self.faults or self.rng_of_classes.random() < 0.2:
             return plan
         names = self.rng_of_classes.sample(list(SLACKS), len(SLACKS))
-        return structs.replace(plan, digest="", classes=[RequestClass(name, slack=SLACKS[name]) for name in names])
+        routes = self._draw_routes_of(names, plan)
+        classes = [RequestClass(name, slack=SLACKS[name], route=route) for name, route in zip(names, routes, strict=True)]
+        return structs.replace(plan, digest="", classes=classes)
+
+    def _draw_routes_of(self, names: list[str], plan: Plan) -> list[str]:
+        """The route of each class, in a run that has such plans, where this has routes and no sizes; each is some class's."""
+        rng, routes = self.rng_of_class_routes, [route.name for route in plan.routes]
+        if CLASS_ROUTES not in self.faults or not routes or plan.size is not None or rng.random() < 0.3:
+            return [""] * len(names)
+        chosen = routes + rng.choices(routes, k=len(names) - len(routes))
+        rng.shuffle(chosen)
+        return chosen
 
     def _draw_plan_without_classes(self, final: bool) -> Plan:
         draw = (lambda: constructors.greedy(4, servers=None)) if final else self._draw_policy
@@ -657,6 +671,10 @@ class WatchedModel(ServedModel):
             await invoke(invocation)
 
         dispatcher._invoke = watched
+
+    async def _move(self, members: list[bytes]) -> None:
+        self._world.moving(self._process, members)
+        await super()._move(members)
 
     async def follow(self, plan: Plan) -> None:
         await super().follow(plan)

@@ -27,19 +27,31 @@ from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.function_state import FunctionState
-from sluice.buffer_service.members import encode_member
+from sluice.buffer_service.members import decode_member, encode_member
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_functions import RouteFunctions
 from sluice.buffer_service.route_instructions import NEVER
 from sluice.buffer_service.route_life import RETIRED
 from sluice.buffer_service.route_state import IDLE, RouteState
-from sluice.buffer_service.routing import SizeClasses
+from sluice.buffer_service.routing import ClassRoutes, SizeClasses
+from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import QueueLost, Released
 from sluice.buffer_service.told import Classes
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
-from tests.buffer_service.simulation import BESIDE, CLASSES, CLOCK, FAULTS, OF_WORKERS, SIZES, STRANGER, World, simulate
+from tests.buffer_service.simulation import (
+    BESIDE,
+    CLASS_ROUTES,
+    CLASSES,
+    CLOCK,
+    FAULTS,
+    OF_WORKERS,
+    SIZES,
+    STRANGER,
+    World,
+    simulate,
+)
 
 SEEDS = 600
 TELLING = (101, 102, 75, 65, 54, 47, 270, 197, 62, 167, 44, 362)  # seeds that find what most others do not: they are tried first
@@ -77,7 +89,7 @@ def _seen(world: World) -> set[Any]:
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, CLASSES, 200, 413, 429, 500, 502, 504}
+    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, CLASSES, CLASS_ROUTES, 200, 413, 429, 500, 502, 504}
     wanted |= {"QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
@@ -286,7 +298,13 @@ DEFECTS: dict[str, Plant] = {
     ),
     "records no sizes": _patched(RouteState, "_events", lambda f: lambda s, now, asked: replace(f(s, now, asked), sizes=())),
     "takes the next route where a size is as large as the bound": _patched(
-        SizeClasses, "next", lambda f: lambda classes, size=None: f(classes, size if size is None else size + 1e-9)
+        SizeClasses, "next", lambda f: lambda sizes, told: f(sizes, told._replace(size=told.size and told.size + 1e-9))
+    ),
+    "deals to routes that classes choose": _patched(
+        ClassRoutes, "next", lambda f: lambda routes, told: f(routes, told._replace(name=told.name[::-1]))
+    ),
+    "forgets the class of who moves": _patched(
+        ServedModel, "_move", lambda f: lambda model, members: f(model, [encode_member(decode_member(m)) for m in members])
     ),
     "sends who came with the next sweep": _patched(RouteState, "came", _waits_for_the_next_sweep),
     "installs the table of a retired route with the next sweep": _patched(RouteState, "retire", _waits_for_the_next_sweep),
