@@ -11,7 +11,7 @@ import numpy as np
 from .functions import BILLS
 from .merging import Application, HarmonyBatch
 from .queues import Queue, mean_cost, merged, size_or_timeout
-from .results import ALONE, ANY, BATCH, MERGED, PUBLISHED, SLUICE, STRICT, Row
+from .results import ALONE, ANY, BATCH, MERGED, PUBLISHED, REGROUPED, SLUICE, STRICT, Row
 from .running import run
 from .sets import sets
 from .sharing import Sharing, together
@@ -39,11 +39,13 @@ def rows_of(name: str, bill: str, n_requests: int = N_REQUESTS) -> Iterator[Row]
 def ways(applications: Sequence[Application], bill: str) -> dict[str, list[Queue]]:
     """The queues of each way."""
     sharing = Sharing(applications, bill)
+    groups = HarmonyBatch(bill).plan(applications)
     return {
         SLUICE: sharing.neighbours(),
         ALONE: [sharing.together((k,)) for k in range(len(applications))],
         STRICT: [strict(applications, bill)],
-        MERGED: [merged(group) for group in HarmonyBatch(bill).plan(applications)],
+        MERGED: [merged(group) for group in groups],
+        REGROUPED: [together(group.applications, bill) for group in groups],
         PUBLISHED: [merged(group) for group in HarmonyBatch(bill, published=True).plan(applications)],
         BATCH: [size_or_timeout(of, bill) for of in applications],
     }

@@ -30,7 +30,7 @@ BILLS = (WHOLE, EXACT)
 
 
 class CpuModel(msgspec.Struct, frozen=True):
-    """Range of vCPU and batch sizes; memory (MB) for each of a batch and beside; coefficients alpha, beta (vCPU), gamma by batch."""
+    """Ranges of vCPU and batch sizes; MB for each of a batch and beside; coefficients alpha, beta (vCPU), gamma by batch size."""
 
     vcpu: tuple[float, float]
     batch_size: tuple[int, int]
@@ -127,15 +127,14 @@ def cpu_function(vcpu: float, batch_size: int) -> Function:
 def gpu_function(memory_gb: int, bill: str) -> Function:
     """A GPU function; its seconds are billed whole, or exactly."""
     gpu, prices = model().gpu, model().prices
-    b = np.arange(gpu.batch_size[0], gpu.batch_size[1] + 1)
-    alone = gpu.slope * b + gpu.intercept
+    alone = gpu.slope * np.arange(gpu.batch_size[0], gpu.batch_size[1] + 1, dtype=np.float64) + gpu.intercept
     slices = np.ceil(alone / (memory_gb * gpu.slice))
     margin = 1.0 if memory_gb == gpu.device_gb else gpu.margin
     longest = margin * ((gpu.device_gb - memory_gb) * slices * gpu.slice + alone)
     mean = gpu.device_gb / memory_gb * alone
     host = memory_gb / gpu.gb_per_vcpu * prices.vcpu_second + gpu.host_memory_mb / 1024 * prices.gb_second
     rate = host + memory_gb * prices.gpu_gb_second
-    billed = np.ceil(mean) if bill == WHOLE else mean
+    billed = np.asarray(np.ceil(mean) if bill == WHOLE else mean)
     return _function(f"GPU {memory_gb} GB", gpu.host_memory_mb, longest, billed, prices.invocation + rate * billed)
 
 
@@ -145,7 +144,7 @@ def _function(name: str, memory_mb: int, longest: Array, billed: Array, invocati
 
 @cache
 def functions(bill: str) -> tuple[Function, ...]:
-    """All that a plan may use: CPU functions in steps of vCPU, with the memory of each largest batch, and GPU functions by memory."""
+    """All that a plan may use: CPU functions in steps of vCPU, with the memory of each largest batch, and GPU functions."""
     found: list[Function] = []
     lowest, largest = model().cpu.vcpu[0], model().cpu.batch_size[1]
     for k in range(math.ceil(lowest / STEP), round(MOST_VCPU / STEP) + 1):

@@ -20,12 +20,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 from sluice.batching.errors import require
 
-from .functions import STEP, WHOLE, Function, cpu_function, exponential, gpu_function, memory_needed, model
+from .functions import STEP, WHOLE, Function, cpu_function, gpu_function, memory_needed, model
 
 KNEE_RATES = 0.01, 40.0  # requests/s between which the knee is sought, to the first of them
 NEAR_END = 0.04, 0.05  # requests/s: knees so near an end count as of the same kind
@@ -43,8 +42,8 @@ class Application(NamedTuple):
 class Group:
     """Applications by promise with one buffer and one function.
 
-    ``cost`` is CNY per request as HarmonyBatch predicts it; ``vcpu`` is none of a GPU function. ``share`` of all requests is what it
-    weighs the group by.
+    ``cost`` is CNY per request as HarmonyBatch predicts it; ``vcpu`` is none of a GPU function. ``share`` of all requests is what
+    it weighs the group by.
     """
 
     applications: tuple[Application, ...]
@@ -72,6 +71,7 @@ class HarmonyBatch:
         self.bill, self.published = bill, published
         first, last = max(model().gpu.memory_gb[0], model().gpu.smallest_gb), model().gpu.memory_gb[1]
         self.gpus = [gpu_function(memory_gb, bill) for memory_gb in range(first, last + 1)]
+        self._knees: dict[float, float] = {}
 
     def plan(self, applications: Sequence[Application]) -> list[Group]:
         """The groups, by promise."""
@@ -166,9 +166,13 @@ class HarmonyBatch:
                     break
         return found
 
-    @cache  # noqa: B019 - planners are few and live as long as the run
     def _knee(self, slo: float) -> float:
         """The rate (requests/s) from which on a GPU function is cheaper for one application."""
+        if slo not in self._knees:
+            self._knees[slo] = self._sought_knee(slo)
+        return self._knees[slo]
+
+    def _sought_knee(self, slo: float) -> float:
         low, high = KNEE_RATES
         while high - low > KNEE_RATES[0]:
             rate = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Queues of applications as Sluice's policies: one queue for each application, or for a group, with slacks where promises differ."""
+"""Queues of applications as Sluice's policies: one for each application, or for a group, with slacks where promises differ."""
 
 from __future__ import annotations
 

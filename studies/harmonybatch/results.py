@@ -1,4 +1,4 @@
-"""What was found, as data/harmonybatch.csv keeps it, and what the published code answers, as data/harmonybatch-published.csv does."""
+"""What was found, as data/harmonybatch.csv keeps it, and what the published code answers (data/harmonybatch-published.csv)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ FILE = DATA / "harmonybatch.csv"
 PUBLISHED_FILE = DATA / "harmonybatch-published.csv"
 SLUICE, ALONE, STRICT = "Sluice", "a queue each, last moment", "one strict queue"
 MERGED, PUBLISHED, BATCH = "HarmonyBatch", "HarmonyBatch as published", "BATCH"
+REGROUPED = "HarmonyBatch's groups, Sluice's queues"
 ANY = "any partition"
-WAYS = (SLUICE, ALONE, STRICT, MERGED, PUBLISHED, BATCH)
+WAYS = (SLUICE, ALONE, STRICT, MERGED, REGROUPED, PUBLISHED, BATCH)
 
 
 @dataclass(frozen=True)

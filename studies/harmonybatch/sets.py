@@ -30,6 +30,6 @@ def sets() -> dict[str, tuple[Application, ...]]:
     rng = np.random.default_rng(SEED)
     for k in range(1, N_RANDOM + 1):
         n = int(rng.integers(MEMBERS[0], MEMBERS[1] + 1))
-        slos, rates = rng.uniform(*SLOS, n), np.exp(rng.uniform(*np.log(RATES), n))
+        slos, rates = rng.uniform(*SLOS, n), np.exp(rng.uniform(np.log(RATES[0]), np.log(RATES[1]), n))
         found[f"random {k}"] = [(round(float(slo), 3), float(f"{rate:.3g}")) for slo, rate in zip(slos, rates, strict=True)]
     return {name: tuple(Application(*of) for of in sorted(some)) for name, some in found.items()}

@@ -7,13 +7,79 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from sluice.batching.batcher import Batcher
-from sluice.batching.policy import size_or_timeout
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.simulation import simulate_deployment
+from studies.harmonybatch.claims import cells, claims
+from studies.harmonybatch.computation import MOST_PARTITIONED, rows_of, ways
+from studies.harmonybatch.drawings import draw
 from studies.harmonybatch.functions import BILLS, WHOLE, functions, gpu_function
 from studies.harmonybatch.merging import Application, Group, HarmonyBatch, folded
-from studies.harmonybatch.results import PublishedGroup, read_published
-from studies.harmonybatch.running import batches
+from studies.harmonybatch.page import page
+from studies.harmonybatch.queues import Queue, mean_cost
+from studies.harmonybatch.results import (
+    ALONE,
+    ANY,
+    BATCH,
+    MERGED,
+    SLUICE,
+    STRICT,
+    WAYS,
+    PublishedGroup,
+    Row,
+    read,
+    read_published,
+)
+from studies.harmonybatch.running import deployment
 from studies.harmonybatch.sets import MAIN, TABLE, sets
+from studies.harmonybatch.sharing import Sharing, partitions
+from tests.studies.published import assert_published
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return read()
+
+
+@pytest.mark.full
+def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
+    assert_published("harmonybatch", page(rows), draw(rows), 100_000)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("bill", BILLS)
+def test_a_set_comes_to_what_the_data_says(rows: list[Row], bill: str) -> None:
+    kept = [row for row in rows if row.cell == (TABLE, bill)]
+    for row, found in zip(kept, rows_of(TABLE, bill), strict=True):
+        assert (found.way, found.queues) == (row.way, row.queues)
+        figures = (found.predicted, found.cost, found.half, found.late)
+        assert figures == pytest.approx((row.predicted, row.cost, row.half, row.late), rel=1e-6, nan_ok=True)
+
+
+def test_every_set_has_every_way_and_partitions_where_they_are_few(rows: list[Row]) -> None:
+    found = cells(rows)
+    assert [row.cell for row in rows if row.way == SLUICE] == [(name, bill) for bill in BILLS for name in sets()]
+    for cell in found:
+        few = len(sets()[cell[SLUICE].applications]) <= MOST_PARTITIONED
+        assert set(cell) == {*WAYS, ANY} if few else set(cell) == set(WAYS)
+
+
+def test_nobody_is_late_and_shared_queues_cost_no_more_than_any_other_and_what_is_predicted(rows: list[Row]) -> None:
+    late, *cheaper, predicted = claims(rows, read_published())[:6]
+    assert late.holds and predicted.holds and all(claim.holds for claim in cheaper), [claim.figures for claim in cheaper]
+    for row in rows:
+        if row.way in (SLUICE, ALONE, STRICT, BATCH):
+            assert abs(row.predicted - row.cost) <= max(3 * row.half, 1e-6 * row.cost), row
+
+
+def test_partitions_are_all_there_are_and_the_best_is_found_among_them() -> None:
+    assert [len(list(partitions(n))) for n in range(1, 7)] == [1, 2, 5, 15, 52, 203]
+    sharing = Sharing(sets()[MAIN], WHOLE)
+    best = min(
+        sum(of.rate * of.cost for of in map(sharing.together, some))
+        for some in ([(0,), (1,), (2,)], [(0, 1), (2,)], [(0, 2), (1,)])
+    )
+    assert sum(of.rate * of.cost for of in sharing.any_groups()) <= best
+    assert mean_cost(sharing.neighbours()) >= mean_cost(sharing.any_groups()) * (1 - 1e-12)
 
 
 def published() -> dict[str, list[PublishedGroup]]:
@@ -90,23 +156,32 @@ def test_the_published_code_may_hold_the_strictest_of_a_group_too_long() -> None
     assert min(code.timeouts) < 0 <= min(paper.timeouts)
 
 
-def test_runs_release_what_the_specification_releases() -> None:
-    rng = np.random.default_rng(3)
-    times = np.cumsum(rng.exponential(0.1, 400))
-    slack = rng.choice([0.0, 0.3, 1.0], 400)
-    policy = size_or_timeout(5, 0.25)
-    batcher = Batcher[int](policy, slack=lambda member: float(slack[member]))
-    found: list[tuple[float, set[int]]] = []
-    wake: float | None = None
+def run_by_hand(queue: Queue, times: Array, of: Indices) -> tuple[Indices, Array]:
+    """The batch of every request and its latency, event by event: every batch takes all who wait."""
+    hold, slack, seconds = queue.policy.hold, np.array(queue.slacks)[of], queue.function.service.seconds[:, 0]
+    batch_of, latency = np.empty(len(times), dtype=np.int64), np.empty(len(times))
+    waiting: list[int] = []
+    n_batches = 0
     for i, now in enumerate([*times, np.inf]):
-        while wake is not None and wake < now:
-            step = batcher.tick(wake)
-            found += [(wake, set(batch)) for batch in step.batches]
-            wake = step.wake_at
-        if now < np.inf:
-            step = batcher.arrive(now, [i])
-            found += [(now, set(batch)) for batch in step.batches]
-            wake = step.wake_at
-    batch_of, left = batches(times, slack, np.array(policy.hold))
-    assert [members for _, members in found] == [set(np.flatnonzero(batch_of == k).tolist()) for k in range(len(left))]
-    assert [when for when, _ in found] == pytest.approx(left)
+        while waiting:
+            first = min(times[j] + slack[j] for j in waiting)
+            full = hold[len(waiting)] == 0
+            leaves = times[waiting[-1]] if full else max(first + hold[len(waiting)], times[waiting[-1]])
+            if leaves >= now:
+                break
+            batch_of[waiting], latency[waiting] = n_batches, leaves - times[waiting] + seconds[len(waiting) - 1]
+            n_batches, waiting = n_batches + 1, []
+        waiting.append(i)
+    return batch_of, latency
+
+
+@pytest.mark.parametrize("way", [SLUICE, MERGED])
+def test_runs_are_those_of_a_loop_written_by_hand(way: str) -> None:
+    queue = max(ways(sets()["random 6"], WHOLE)[way], key=lambda queue: len(queue.applications))
+    rng = np.random.default_rng(3)
+    times, of = np.cumsum(rng.exponential(1 / queue.rate, 2000)), rng.integers(0, len(queue.applications), 2000)
+    batch_of, latency = run_by_hand(queue, times, of)
+    ran = simulate_deployment(deployment(queue), times, rng, classes=of)
+    assert len(queue.applications) > 1 and ran.mean_batch_size > 1
+    assert (ran.batch_of == batch_of).all()
+    assert ran.latency == pytest.approx(latency)
