@@ -36,8 +36,7 @@ class Schedule:
     Raises
     ------
     InvalidInput
-        Tables of which some are elastic, or one with columns; times that do not ascend; a table that is none of these; servers for
-        elastic tables.
+        Tables of which some are elastic; times that do not ascend; a table that is none of these; servers for elastic tables.
     """
 
     tables: Sequence[Policy]
@@ -61,7 +60,6 @@ class Schedule:
                 len(table.beside),
                 "no tables: a deployment has those beside",
             )
-            require(table.columns == 1, f"tables[{i}].columns", table.columns, "1: no request of a simulation has a slack")
         require(
             bool(np.isfinite(times).all() and (times[1:] >= times[:-1]).all()),
             "swap_times",

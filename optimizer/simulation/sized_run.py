@@ -34,23 +34,17 @@ class SizedRunning:
     def __init__(self, deployment: SizedDeployment, rngs: Sequence[np.random.Generator]) -> None:
         self._deployment = deployment
         self._runs = [QueueRun(queue.deployment, rng, sized=True) for queue, rng in zip(deployment.queues, rngs, strict=True)]
-        self._waiting = [np.empty(0, dtype=np.int64) for _ in self._runs]
         self._fed = 0
 
-    def feed(self, arrival_times: Array, sizes: Array, last: bool) -> Iterator[tuple[int, Progress, Indices]]:
-        """Go on as ``QueueRun.feed`` does: what it led to in each class, with the places of its arrivals among all requests."""
+    def feed(self, arrival_times: Array, sizes: Array, last: bool) -> Iterator[tuple[int, Progress]]:
+        """Go on as ``QueueRun.feed`` does: what it led to in each class."""
         class_of = self._deployment.class_of(sizes)
         places = self._fed + np.arange(len(sizes))
         self._fed += len(sizes)
         for k, run in enumerate(self._runs):
             here = class_of == k
-            came, waiting = places[here], self._waiting[k]
-            if not len(came) and not (last and len(waiting)):
-                continue
-            of_arrivals = np.concatenate([waiting, came])
-            progress = run.feed(arrival_times[here], last, sizes[here])
-            self._waiting[k] = of_arrivals[progress.n_left :]
-            yield k, progress, of_arrivals
+            if here.any() or (last and run.n_waiting):
+                yield k, run.feed(arrival_times[here], last, sizes[here], among_all=places[here])
 
 
 class SizedStatistics:
@@ -74,10 +68,10 @@ class SizedStatistics:
             for queue, n in zip(deployment.queues, counts, strict=True)
         ]
 
-    def add(self, k: int, progress: Progress, places: Indices) -> None:
+    def add(self, k: int, progress: Progress) -> None:
         """What another chunk led to in the queue ``k``."""
         self._classes[k].add(progress)
-        self._all.add(progress, places)
+        self._all.add(progress, progress.requests.among_all)
 
     def result(self) -> RunStatistics:
         """When all is added."""
@@ -139,12 +133,12 @@ def simulate_sizes(deployment: SizedDeployment, arrival_times: Array, sizes: Arr
     running = SizedRunning(deployment, [rng] * len(deployment.queues))
     statistics = SizedStatistics(deployment, [sizes], ())
     latency = np.full(len(times), np.nan)
-    for k, progress, places in running.feed(times, sizes, last=True):
-        batches = progress.batches
+    for k, progress in running.feed(times, sizes, last=True):
+        batches, requests = progress.batches, progress.requests
         members = np.repeat(batches.first - np.cumsum(batches.sizes) + batches.sizes, batches.sizes) + np.arange(
             batches.sizes.sum()
         )
-        latency[places[members]] = np.repeat(batches.dispatched, batches.sizes) - progress.arrivals[members]
-        latency[places[members]] += np.repeat(batches.responses, batches.sizes)
-        statistics.add(k, progress, places)
+        latency[requests.among_all[members]] = np.repeat(batches.dispatched, batches.sizes) - requests.times[members]
+        latency[requests.among_all[members]] += np.repeat(batches.responses, batches.sizes)
+        statistics.add(k, progress)
     return SizedRun(latency, deployment.class_of(sizes), statistics.result())

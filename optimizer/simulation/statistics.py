@@ -25,7 +25,7 @@ from sluice.optimizer.simulation.batch_means import (
 )
 from sluice.optimizer.simulation.deployment import Deployment, Serving
 from sluice.optimizer.simulation.queue_loop import COLD
-from sluice.optimizer.simulation.queue_run import Progress
+from sluice.optimizer.simulation.queue_run import NONE, Progress
 from sluice.optimizer.simulation.sized_deployment import SizedDeployment
 from sluice.optimizer.simulation.tally import Tally, count, largest_of, upper_edges
 
@@ -270,31 +270,32 @@ class Statistics:
         self._seen = 0  # those of them that left or were dropped
         self._start = self._end = np.nan
 
-    def add(self, progress: Progress, places: Indices | None = None) -> None:
-        """What another chunk led to; ``places`` are those of its arrivals among all, unless no others came in between."""
-        arrivals = progress.arrivals
+    def add(self, progress: Progress, places: Indices = NONE) -> None:
+        """What another chunk led to; ``places`` are those of its requests among all, where others came in between."""
+        came, arrivals = progress.came.times, progress.requests.times
         most = self._n_requests - self._seen
         require(len(arrivals) <= most, "arrivals", len(arrivals), f"at most {most}, as {self._n_requests} requests were announced")
-        if np.isnan(self._start):
-            self._start = self._end = float(arrivals[0])
-        counted_from = self._n_requests - BLOCKS * self._length
+        if len(arrivals) == 0:
+            return
+        if len(places) == 0:
+            places = progress.requests.places
         edges = np.empty(0) if self._edges is None else self._edges
         ended = count(
+            came,
             arrivals,
-            progress.n_waited,
             progress.batches,
-            np.arange(self._seen, self._seen + len(arrivals)) if places is None else places,
-            counted_from,
+            places if len(places) else np.arange(self._seen, self._seen + len(arrivals)),
+            self._n_requests - BLOCKS * self._length,
             self._length,
             np.array(self._latencies),
             edges,
             self._tally,
         )
         self._seen += progress.n_left
-        self._fed += len(arrivals) - progress.n_waited
-        self._start = min(self._start, float(arrivals[0]))
-        self._end = max(self._end, ended, float(arrivals[-1]))
-        if len(progress.sizes) and isinstance(self._deployment, Deployment):
+        self._fed += len(came)
+        self._start = np.nanmin([self._start, *came[:1]])
+        self._end = np.nanmax([self._end, ended, *came[-1:]])
+        if len(progress.requests.sizes) and isinstance(self._deployment, Deployment):
             self._billed = np.nan_to_num(self._billed) + _billed(self._deployment, progress)
 
     @property
@@ -345,7 +346,7 @@ class Statistics:
 
 def _billed(deployment: Deployment, progress: Progress) -> Array:
     """Mean billed seconds of what each function served of it, by the members and the largest size of each batch, (n_tables,)."""
-    batches, largest = progress.batches, largest_of(progress.sizes, progress.batches)
+    batches, largest = progress.batches, largest_of(progress.requests.sizes, progress.batches)
     seconds = np.zeros(len(deployment.serving))
     for place, serving in enumerate(deployment.serving):
         here = batches.marks // 2 == place

@@ -1,0 +1,48 @@
+"""Which law of batching is taken where classes with slacks share a table whose holds fall (docs/model.md, 2.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.function.batching_law import PREDICTION, Effort
+from sluice.optimizer.function.poisson_classes import PoissonClasses
+from sluice.optimizer.function.sampled_classes import ClassSample, SampledClasses
+
+
+def shared_holds_law(
+    classes: Sequence[ArrivalProcess], slacks: Sequence[float], holds: Array, effort: Effort = PREDICTION
+) -> PoissonClasses | SampledClasses:
+    """The law of batch sizes, and of each class's latency, under an elastic table whose holds do not rise with the number waiting.
+
+    It is exact for Poisson classes, else that of drawn arrivals, the method of the latencies being ``simulated``.
+
+    Parameters
+    ----------
+    classes : sequence of ArrivalProcess
+        Independent of each other.
+    slacks : sequence of float
+        Seconds >= 0 that a request of the class may wait longer than the table says; a hold of 0 is over for everybody.
+    holds : array, shape (max_batch_size - 1,)
+        ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
+    effort : Effort
+        How much is drawn.
+
+    Raises
+    ------
+    InvalidInput
+        No class, other than one slack for each, a slack below 0, holds that rise, are negative or infinite.
+    """
+    require(len(classes) > 0, "classes", len(classes), "at least one class")
+    require(len(slacks) == len(classes), "slacks", len(slacks), f"one for each of the {len(classes)} classes")
+    may_wait, held = (np.asarray(seconds, dtype=np.float64) for seconds in (slacks, holds))
+    require(bool((np.isfinite(may_wait) & (may_wait >= 0)).all()), "slacks", may_wait.tolist(), "seconds >= 0")
+    falling = np.isfinite(held).all() and (held >= 0).all() and (np.diff(held) <= 0).all()
+    require(bool(falling), "holds", held.tolist(), "seconds >= 0 that do not rise with the number waiting")
+    if all(arrivals.n_phases == 1 for arrivals in classes):
+        return PoissonClasses(np.array([arrivals.arrival_rate for arrivals in classes]), may_wait, held)
+    return SampledClasses(ClassSample(classes, len(held) + 1, effort.draw), may_wait, held)
