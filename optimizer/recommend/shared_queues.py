@@ -136,13 +136,16 @@ class SharedQueues:
         return tuple(found)
 
     def together(self, group: _Group, own_slack: bool = True) -> SharedQueue | None:
-        """The cheapest queue of the applications at these places, ascending; of equals the smaller batch. ``None``: none is in time."""
+        """The cheapest queue of the applications at these places, ascending; ``None`` where no function is in time.
+
+        Of batch sizes that cost the same the smallest is taken.
+        """
         if (group, own_slack) not in self._found:
             self._found[group, own_slack] = self._cheapest(group, own_slack)
         return self._found[group, own_slack]
 
     def table(self, group: _Group, service: int, own_slack: bool = True) -> tuple[Array, Array]:
-        """Seconds that 1, 2, ... wait for one more, (max_batch_size - 1,), up to the largest batch in time; and by class the slack."""
+        """Seconds that 1, 2, ... wait for one more, (max_batch_size - 1,), up to the largest in time; and by class the slack."""
         left = self._left[service][list(group)]
         left = left[:, : int((left.min(axis=0) >= 0).sum())]
         holds = _rounded(left[:, 1:].min(axis=0))
