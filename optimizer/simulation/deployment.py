@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sluice.batching.documents import MAX_CLASSES, RequestClass
-from sluice.batching.errors import require
+from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import INF, MAX_BESIDE, MAX_SLACK, Policy, next_aimd_limit
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.service.times import ServiceTimes
@@ -229,3 +229,9 @@ class Deployment(Serving):
     def max_batch_size(self) -> int:
         """Size of the largest batch of any table."""
         return max(side.schedule.max_batch_size for side in self.serving)
+
+
+def require_classes(classes: Indices, n_classes: int) -> None:
+    """Raise ``InvalidInput`` unless each of the ``classes`` of requests is the place of one of so many."""
+    for k in classes[(classes < 0) | (classes >= n_classes)][:1]:
+        raise InvalidInput("class", int(k), f"an integer from 0 to {n_classes - 1}, the place of one of the deployment's")

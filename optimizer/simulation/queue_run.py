@@ -15,7 +15,7 @@ from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.service.by_size import MixedServiceTimes
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation import queue_loop
-from sluice.optimizer.simulation.deployment import Deployment, Environments, Serving
+from sluice.optimizer.simulation.deployment import Deployment, Environments, Serving, require_classes
 from sluice.optimizer.simulation.queue_loop import ELASTIC, Records, State
 from sluice.optimizer.simulation.schedule import rows_of
 
@@ -177,8 +177,7 @@ class QueueRun:
             require(len(requests.classes) == 0, "classes", len(requests.classes), "none, as the deployment has none")
             return requests
         require(len(requests.classes) == n, "classes", len(requests.classes), f"one for each of {n} arrivals")
-        for k in requests.classes[(requests.classes < 0) | (requests.classes >= n_classes)][:1]:
-            raise InvalidInput("class", int(k), f"an integer from 0 to {n_classes - 1}, the place of one of the deployment's")
+        require_classes(requests.classes, n_classes)
         self._n_came += n
         return requests._replace(places=np.arange(self._n_came - n, self._n_came))
 
