@@ -124,7 +124,8 @@ def what_is_compared() -> list[str]:
             2.9).""",
             """**HarmonyBatch**: its two stages of merging, as in its Algorithm 1; each group with a batch size and a timeout for
             each application, which fold into one (5), (12); batches taken for full where the folded timeout lets them fill in the
-            mean (9). vCPU are rounded up to what can be had.""",
+            mean (9). vCPU are rounded up to what can be had. In its Table I it merges what the paper does, with a batch that is
+            one larger than the 13 of the paper, as (9) admits.""",
             f"""**{REGROUPED}**: the groups that its merging finds, each with the table and the function that Sluice gives it.""",
             """**HarmonyBatch as published**: what its code does instead, found again group by group with the same function and
             batch size on all sets. It weighs a merged group by its share of the requests and one more, so that merging hardly ever
