@@ -5,8 +5,9 @@ still be in time for everybody in it, and a request may wait so much longer as i
 
     hold[n] = min_c left_c(n + 1),     slack_c = min_n left_c(n + 1) - hold[n],     left_c(n) = SLO_c - S_n at SLO_c's percentile.
 
-What that costs is known for every largest batch at once (``shared_holds_law``). Groups are neighbours by promise, and with c(i, j)
-the cost per second of the applications from i on and before j in one queue, the cheapest grouping is that of
+What that costs is known for every largest batch at once (``shared_holds_law``). Of up to ``MOST_IN_ANY_GROUPS`` applications with
+Poisson arrivals all groupings are compared; else those into neighbours by promise, which with c(i, j), the cost per second of the
+applications from i on and before j in one queue, is
 
     C(j) = min_i C(i) + c(i, j).
 
@@ -17,7 +18,7 @@ holds no more than its first request and those that come while that may wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -32,6 +33,7 @@ from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.service.times import ServiceTimes
 
 KIND = "last_moment"
+MOST_IN_ANY_GROUPS = 8
 _SAME = 1e-9  # of a cost
 _STEP = 1e-6  # s; holds and slacks are so many, rounded down
 _Group = tuple[int, ...]
@@ -99,24 +101,48 @@ class SharedQueues:
         self._floors: dict[tuple[int, int], _Floor] = {}
         self._found: dict[tuple[_Group, bool], SharedQueue | None] = {}
 
-    def neighbours(self) -> tuple[SharedQueue, ...] | None:
-        """The cheapest grouping of all in which every group has neighbours by promise; ``None`` where none is in time."""
-        n = len(self.applications)
-        cost, asked = self._least_costs, set()
-        while True:
+    def cheapest(self) -> tuple[SharedQueue, ...] | None:
+        """The cheapest grouping, the strictest promise first; ``None`` where no function is in time for an application."""
+        few = self._poisson and len(self.applications) <= MOST_IN_ANY_GROUPS
+        found = self.any_groups() if few else self.neighbours()
+        return None if found is None else tuple(sorted(found, key=lambda queue: self.applications.index(queue.applications[0])))
+
+    def neighbours(self) -> list[SharedQueue] | None:
+        """The cheapest of those groupings in which every group has neighbours by promise."""
+
+        def cheapest(cost: Array) -> list[_Group] | None:
             ends = _cheapest_ends(cost)
-            if ends is None:
+            return None if ends is None else [tuple(range(*part)) for part in zip([0, *ends[:-1]], ends, strict=True)]
+
+        return self._settled(self._least_costs, cheapest, lambda group: (group[0], group[-1] + 1))
+
+    def any_groups(self) -> list[SharedQueue] | None:
+        """The cheapest of all groupings; their number makes it a matter of a few applications."""
+        n = len(self.applications)
+        groups = [tuple(k for k in range(n) if of >> k & 1) for of in range(1 << n)]
+        least = [np.inf] + [min(self._least_by_function(group))[0] * float(self._rates[list(group)].sum()) for group in groups[1:]]
+
+        def cheapest(cost: Array) -> list[_Group] | None:
+            parts = _cheapest_sets(cost)
+            return None if parts is None else [groups[part] for part in parts]
+
+        return self._settled(np.array(least), cheapest, lambda group: (sum(1 << k for k in group),))
+
+    def _settled(
+        self, cost: Array, cheapest: Callable[[Array], list[_Group] | None], at: Callable[[_Group], tuple[int, ...]]
+    ) -> list[SharedQueue] | None:
+        """The queues of the cheapest grouping, where ``cost`` has what no group goes below, at the place that it has there."""
+        asked: dict[_Group, SharedQueue | None] = {}
+        while True:
+            groups = cheapest(cost)
+            if groups is None:
                 return None
-            parts = [(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-            new = [part for part in parts if part not in asked]
+            new = [group for group in groups if group not in asked]
             if not new:
-                found = (self.together(tuple(range(*part))) for part in parts)
-                return tuple(queue for queue in found if queue is not None)
-            for start, end in new:
-                queue = self.together(tuple(range(start, end)))
-                cost[start, end] = np.inf if queue is None else queue.usd * queue.arrival_rate
-                asked.add((start, end))
-            assert len(asked) <= n * (n + 1) // 2
+                return [queue for group in groups if (queue := asked[group]) is not None]
+            for group in new:
+                queue = asked[group] = self.together(group)
+                cost[at(group)] = np.inf if queue is None else queue.usd * queue.arrival_rate
 
     def separate(self) -> tuple[SharedQueue | None, ...]:
         """A queue for each application; ``None`` where no function is in time for it."""
@@ -248,6 +274,32 @@ def _cheapest_ends(cost: Array) -> list[int] | None:
     while before[ends[0]] > 0:
         ends.insert(0, int(before[ends[0]]))
     return ends
+
+
+def _cheapest_sets(cost: Array) -> list[int] | None:
+    """The sets, as bits, of the cheapest partition of all; ``cost`` is that of every set, (2^n,)."""
+    whole = len(cost) - 1
+    best, part_of = [0.0] * (whole + 1), [0] * (whole + 1)
+    each = cost.tolist()
+    for of in range(1, whole + 1):
+        lowest, least, taken = of & -of, np.inf, of
+        rest = of ^ lowest
+        others = rest
+        while True:  # the set of the lowest, with all others of which it may be one
+            part = lowest | others
+            if each[part] + best[of ^ part] < least:
+                least, taken = each[part] + best[of ^ part], part
+            if not others:
+                break
+            others = (others - 1) & rest
+        best[of], part_of[of] = least, taken
+    if not np.isfinite(best[whole]):
+        return None
+    found, left = [], whole
+    while left:
+        found.append(part_of[left])
+        left ^= part_of[left]
+    return found
 
 
 def _rounded(seconds: Array) -> Array:

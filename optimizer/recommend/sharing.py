@@ -86,7 +86,7 @@ class SharingAnswer:
     question : Question
         The profile, the bill and the limits.
     queues : tuple of ServedQueue
-        The cheapest grouping into neighbours by promise, that of the strictest first.
+        The cheapest grouping, that of the strictest promise first.
     separate : tuple of ServedQueue
         A queue for each application, the strictest first.
     at_the_strictest : ServedQueue or None
@@ -127,11 +127,6 @@ class SharingAnswer:
     def saving(self) -> float:
         """The part of the cost of a queue for each application that is saved."""
         return 1 - self.cost.per_request / cost_of_queues(self.separate).per_request
-
-    @property
-    def exact(self) -> bool:
-        """Whether no arrivals had to be drawn: all are Poisson."""
-        return all(of.arrivals.n_phases == 1 for of in self.applications)
 
     def plan(self, model: str, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: plain where all share one queue, else a route for each queue, that its classes name."""
@@ -204,7 +199,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         return ServedQueue(queue.of(asked), service, question.function_at(service.memory_mb), cost)
 
     _check_in_time(shared, question)
-    queues, strict = shared.neighbours(), shared.at_the_strictest()
+    queues, strict = shared.cheapest(), shared.at_the_strictest()
     assert queues is not None  # each application is in time in a queue of its own
     return SharingAnswer(
         question,

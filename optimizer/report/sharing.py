@@ -50,8 +50,8 @@ def headline(answer: SharingAnswer) -> str:
 
 def verdict(answer: SharingAnswer) -> list[str]:
     """Whether the promises are kept, what sharing is worth, what the buffer costs."""
-    how = "exact" if answer.exact else "from drawn arrivals where these are not Poisson"
     rows = application_rows(answer)
+    how = "exact" if all(of.exact for of in rows) else "some from drawn arrivals, with their intervals below"
     kept = [f"{of.name} {of.promised}: {milliseconds(of.reached.value)}" for of in rows]
     sentences = [f"Every promise is kept by the table alone, whatever the arrivals do; predicted ({how}): {', '.join(kept)}."]
     if len(answer.queues) < len(answer.applications) and answer.saving < WORTH:
