@@ -1,4 +1,4 @@
-"""Which applications share a queue and a function, so that all together cost least (docs/model.md, 3.5).
+"""Which applications share a queue and a function, so that all together cost least (docs/model.md, 3.7).
 
 A group has one function and one table that waits to the last moment: with ``n`` waiting a batch leaves while one of ``n + 1`` would
 still be in time for everybody in it, and a request may wait so much longer as its own promise leaves it,

@@ -1,4 +1,4 @@
-"""How to serve several applications: who shares a queue and a function, what it costs, and what each may expect (3.5)."""
+"""How to serve several applications: who shares a queue, what it costs, and what each may expect (docs/model.md, 3.7)."""
 
 from __future__ import annotations
 
@@ -217,6 +217,11 @@ def _check(question: Question) -> None:
     goal = question.goal
     require(goal.objective == "cost", "objective", goal.objective, "cost, where there are several applications")
     require(goal.max_cost is None, "max_cost", goal.max_cost, "none, where there are several applications")
+    limits = question.limits
+    last_moment = "none beside several applications, whose tables wait to the last moment"
+    require(limits.max_timeout is None, "max_timeout", limits.max_timeout, last_moment)
+    require(not limits.timeouts, "timeouts", list(limits.timeouts), last_moment)
+    require(limits.considers_tables, "policies", limits.policies, "all, where there are several applications")
 
 
 def _check_in_time(shared: SharedQueues, question: Question) -> None:
