@@ -160,7 +160,7 @@ def test_a_class_of_too_few_requests_to_say_is_said(shown_by: Callable[..., str]
     shown = " ".join(
         shown_by(*asked, "--class", "quick:99", "--class", "report:0.5", "--class", "nightly:0.5", "--policy", plan).split()
     )
-    assert f"None of these surely keeps the SLO. Might keep it: {plan}," in shown
+    assert "None of these surely keeps the SLO. Might keep it:" in shown
     assert "USD; report 0 %; more requests would tell." in shown and "perhaps" in shown
 
 
