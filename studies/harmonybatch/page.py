@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ..claims import claimed
 from ..markdown import bullets, page_of, table
-from .claims import WORTH, Cell, cells, claims, errors, median, other_than_neighbours, percent, saved
-from .computation import MOST_PARTITIONED, N_REQUESTS
+from .claims import SAME, WORTH, Cell, cells, claims, errors, median, neighbours_beyond, other_than_neighbours, percent, saved
+from .computation import N_REQUESTS
 from .functions import BILLS, EXACT, MOST_VCPU, STEP, WHOLE, model
 from .results import ALONE, BATCH, MERGED, PUBLISHED, REGROUPED, SLUICE, STRICT, WAYS, Found, Partitioned, Row
 from .sets import EIGHT, FAMILY, MAIN, SELDOM, TABLE, WIDE, Family, sets
@@ -118,10 +118,10 @@ def what_is_compared() -> list[str]:
         are here: *{WHOLE}* and *{EXACT}*.""",
         "*Ways.*",
         bullets(
-            f"""**{SLUICE}**: groups of neighbours by promise, found by a dynamic programme over where groups end, each before the
-            function that is cheapest for it. A group's table waits to the last moment for its strictest promise, and each request
-            so much longer as its own is longer ([classes](classes.md)). Costs are exact for Poisson arrivals ([model](model.md),
-            2.9).""",
+            f"""**{SLUICE}**: the cheapest of all groupings, as `sluice recommend --class` answers, each group before the function
+            that is cheapest for it. Its table waits to the last moment for its strictest promise, and each request so much longer
+            as its own is longer ([classes](classes.md)). Costs are exact for Poisson arrivals ([model](model.md), 2.9 and
+            3.7).""",
             """**HarmonyBatch**: its two stages of merging, as in its Algorithm 1; each group with a batch size and a timeout for
             each application, which fold into one (5), (12); batches taken for full where the folded timeout lets them fill in the
             mean (9). vCPU are rounded up to what can be had. In its Table I it merges what the paper does, with a batch that is
@@ -162,10 +162,15 @@ def why(kept: Found) -> list[str]:
         {share_of_tables(rows, EXACT)} (exact) is saved by Sluice's tables for the same groups, in the mean of all sets, the rest by
         other groups.""",
         f"""
-        *Neighbours.* Of the sets of up to {MOST_PARTITIONED} applications every partition was tried. So it was in a wider family,
-        {drawn(WIDE)}: there the best groups are not all neighbours in {len(others)} of {len(kept.partitioned)} cells, and
+        *Neighbours.* The best groups are neighbours by promise in all of these sets but {other_sets(rows)}. So a wider family was
+        asked, {drawn(WIDE)}: there the best groups are not all neighbours in {len(others)} of {len(kept.partitioned)} cells, and
         neighbours cost at most {percent(max((of.beyond for of in others), default=0.0))} more. {an_example(others)}""",
     ]
+
+
+def other_sets(rows: Sequence[Row]) -> int:
+    """In how many cells the best groups are not all neighbours."""
+    return sum(share > SAME for share in neighbours_beyond(cells(rows)))
 
 
 def an_example(others: Sequence[Partitioned]) -> str:

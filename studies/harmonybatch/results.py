@@ -16,7 +16,7 @@ DIGITS = 8
 SLUICE, ALONE, STRICT = "Sluice", "a queue each, last moment", "one strict queue"
 MERGED, PUBLISHED, BATCH = "HarmonyBatch", "HarmonyBatch as published", "BATCH"
 REGROUPED = "HarmonyBatch's groups, Sluice's queues"
-ANY = "any partition"
+NEIGHBOURS = "neighbours"
 WAYS = (SLUICE, ALONE, STRICT, MERGED, REGROUPED, PUBLISHED, BATCH)
 
 
@@ -67,10 +67,10 @@ class PublishedGroup:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """The best grouping of a set into neighbours by promise beside the best of all partitions; CNY per request, predicted.
+    """The best grouping of a set into neighbours by promise beside the best of all groupings; CNY per request, predicted.
 
-    ``promises`` and ``rates`` are those of the applications, the strictest first; ``groups`` are those of the best partition, by
-    their places.
+    ``promises`` and ``rates`` are those of the applications, the strictest first; ``groups`` are the best of all, by their
+    places.
     """
 
     promises: str

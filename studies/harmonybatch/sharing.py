@@ -1,102 +1,55 @@
-"""The best queue of several applications, and the best grouping of them: into neighbours by promise, and into any groups at all.
-
-A group shares a table that waits to the last moment for its strictest promise; each request may wait so much longer as its own
-promise is longer. Its cost is exact for Poisson arrivals (docs/model.md, 2.9).
-"""
+"""What Sluice makes of a set of applications: its shared queues (docs/model.md, 3.7) on HarmonyBatch's functions and prices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from sluice.batching import policy as policies
-from sluice.batching.errors import InvalidInput
-from sluice.optimizer.arrays import Array
+from sluice.batching.documents import Slo
 from sluice.optimizer.arrivals import poisson
-from sluice.optimizer.function.class_holds import shared_holds_law
+from sluice.optimizer.recommend.application import Application as Class
+from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
 
-from .functions import Function, functions
+from .functions import functions
 from .merging import Application
-from .queues import ROUNDING, Queue
+from .queues import Queue
 
-SAME = 1e-9  # of a cost
+PERCENTILE = 99.0  # any is the same, as every batch takes as long as it may at longest
 
 
 class Sharing:
-    """Queues of some applications, each group asked for once."""
+    """The queues that some applications, the strictest first, may share; every one has a function that is quick enough."""
 
     def __init__(self, applications: Sequence[Application], bill: str) -> None:
-        self.applications, self.bill = tuple(sorted(applications)), bill
-        self._found: dict[tuple[int, ...], Queue] = {}
+        self.applications, self.bill = tuple(applications), bill
+        classes = [Class(f"{k}", poisson(of.rate), Slo(of.slo, PERCENTILE)) for k, of in enumerate(self.applications)]
+        offers = functions(bill)
+        self._queues = SharedQueues(classes, [of.service for of in offers], [of.invocation for of in offers])
 
-    def together(self, members: tuple[int, ...]) -> Queue:
-        """The cheapest queue of the applications at these places, ascending."""
-        if members not in self._found:
-            self._found[members] = together([self.applications[k] for k in members], self.bill)
-        return self._found[members]
+    def cheapest(self) -> list[Queue]:
+        """The cheapest grouping."""
+        return self._made(self._queues.cheapest() or ())
 
     def neighbours(self) -> list[Queue]:
-        """The cheapest grouping in which every group has neighbours by promise: a dynamic programme over where groups end."""
-        n = len(self.applications)
-        best: list[tuple[float, list[Queue]]] = [(0.0, [])]
-        for end in range(1, n + 1):
-            options = ((best[start], self.together(tuple(range(start, end)))) for start in range(end))
-            best.append(min(((cost + of.rate * of.cost, [*some, of]) for (cost, some), of in options), key=lambda found: found[0]))
-        return best[n][1]
+        """The cheapest grouping in which every group has neighbours by promise."""
+        return self._made(self._queues.neighbours() or ())
 
-    def any_groups(self) -> list[Queue]:
-        """The cheapest of all partitions."""
-        found = ([self.together(group) for group in some] for some in partitions(len(self.applications)))
-        return min(found, key=lambda some: sum(of.rate * of.cost for of in some))
+    def separate(self) -> list[Queue]:
+        """A queue for each."""
+        return self._made(self._queues.separate())
 
+    def at_the_strictest(self) -> list[Queue]:
+        """One queue for all, in which everybody hurries like the strictest."""
+        return self._made([self._queues.at_the_strictest()])
 
-def together(applications: Sequence[Application], bill: str) -> Queue:
-    """The cheapest queue that all of them share, those of the strictest promise first; of equals the smaller batch.
+    def grouped(self, groups: Iterable[Sequence[Application]]) -> list[Queue]:
+        """A queue for each of these groups."""
+        places = {id(of): k for k, of in enumerate(self.applications)}
+        return self._made(self._queues.together(tuple(places[id(of)] for of in group)) for group in groups)
 
-    Raises
-    ------
-    InvalidInput
-        No function is quick enough for the strictest promise.
-    """
-    tightest = applications[0].slo
-    slacks = [of.slo - tightest for of in applications]
-    arrivals = [poisson(of.rate) for of in applications]
-    in_time = [(function, _spare(function, tightest)) for function in functions(bill)]
-    order = sorted((float(_each(function)[: len(spare)].min()), k) for k, (function, spare) in enumerate(in_time) if len(spare))
-    best: Queue | None = None
-    for least, k in order:
-        if best is not None and least >= best.cost:
-            break
-        function, spare = in_time[k]
-        law = shared_holds_law(arrivals, slacks, spare[1:])
-        cost = law.batch_size_pmf @ function.invocation[: len(spare)] / law.mean_batch_size
-        b = int(np.argmax(cost <= cost.min() * (1 + SAME))) + 1
-        if best is None or cost[b - 1] < best.cost:
-            table = policies.deadline(tightest, (tightest - spare[:b]).tolist(), servers=None)
-            best = Queue(tuple(applications), function.up_to(b), table, tuple(slacks), float(cost[b - 1]))
-    if best is None:
-        raise InvalidInput("slo", tightest, "seconds that some function takes at most")
-    return best
+    def _made(self, found: Iterable[SharedQueue | None]) -> list[Queue]:
+        return [self._queue(of) for of in found if of is not None]
 
-
-def partitions(n: int) -> Iterator[list[tuple[int, ...]]]:
-    """All partitions of 0, 1, ..., n - 1 into groups, each ascending."""
-    if n == 0:
-        yield []
-        return
-    for some in partitions(n - 1):
-        yield [*some, (n - 1,)]
-        for k, group in enumerate(some):
-            yield [*some[:k], (*group, n - 1), *some[k + 1 :]]
-
-
-def _spare(function: Function, tightest: float) -> Array:
-    """Seconds that the first of a batch of 1, 2, ... may have waited, up to the last that is in time."""
-    spare = tightest * (1 - ROUNDING) - function.service.seconds[:, 0]
-    return spare[spare >= 0]
-
-
-def _each(function: Function) -> Array:
-    """CNY per request in a batch of 1, 2, ..."""
-    return function.invocation / np.arange(1, len(function.invocation) + 1)
+    def _queue(self, found: SharedQueue) -> Queue:
+        applications = tuple(self.applications[int(of.name)] for of in found.applications)
+        function = functions(self.bill)[found.service].up_to(found.policy.max_batch_size)
+        return Queue(applications, function, found.policy, found.slacks, found.usd)

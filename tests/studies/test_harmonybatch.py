@@ -10,17 +10,17 @@ import pytest
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.simulation import simulate_deployment
 from studies.harmonybatch.claims import cells, claims, other_than_neighbours
-from studies.harmonybatch.computation import MOST_PARTITIONED, partitioned_set, rows_of, ways
+from studies.harmonybatch.computation import partitioned_set, rows_of, ways
 from studies.harmonybatch.drawings import draw
 from studies.harmonybatch.functions import BILLS, WHOLE, functions, gpu_function
 from studies.harmonybatch.merging import Application, Group, HarmonyBatch, folded
 from studies.harmonybatch.page import page
-from studies.harmonybatch.queues import Queue, mean_cost
+from studies.harmonybatch.queues import Queue
 from studies.harmonybatch.results import (
     ALONE,
-    ANY,
     BATCH,
     MERGED,
+    NEIGHBOURS,
     SLUICE,
     STRICT,
     WAYS,
@@ -30,7 +30,6 @@ from studies.harmonybatch.results import (
 )
 from studies.harmonybatch.running import deployment
 from studies.harmonybatch.sets import MAIN, TABLE, sets
-from studies.harmonybatch.sharing import Sharing, partitions
 from tests.studies.published import assert_published
 
 
@@ -54,12 +53,9 @@ def test_a_set_comes_to_what_the_data_says(kept: Found, bill: str) -> None:
         assert figures == pytest.approx((row.predicted, row.cost, row.half, row.late), rel=1e-6, nan_ok=True)
 
 
-def test_every_set_has_every_way_and_partitions_where_they_are_few(kept: Found) -> None:
-    found = cells(kept.rows)
+def test_every_set_has_every_way(kept: Found) -> None:
     assert [row.cell for row in kept.rows if row.way == SLUICE] == [(name, bill) for bill in BILLS for name in sets()]
-    for cell in found:
-        few = len(sets()[cell[SLUICE].applications]) <= MOST_PARTITIONED
-        assert set(cell) == {*WAYS, ANY} if few else set(cell) == set(WAYS)
+    assert all(set(cell) == {*WAYS, NEIGHBOURS} for cell in cells(kept.rows))
 
 
 def test_nobody_is_late_and_shared_queues_cost_no_more_than_any_other_and_what_is_predicted(kept: Found) -> None:
@@ -68,17 +64,6 @@ def test_nobody_is_late_and_shared_queues_cost_no_more_than_any_other_and_what_i
     for row in kept.rows:
         if row.way in (SLUICE, ALONE, STRICT, BATCH):
             assert abs(row.predicted - row.cost) <= max(3 * row.half, 1e-6 * row.cost), row
-
-
-def test_partitions_are_all_there_are_and_the_best_is_found_among_them() -> None:
-    assert [len(list(partitions(n))) for n in range(1, 7)] == [1, 2, 5, 15, 52, 203]
-    sharing = Sharing(sets()[MAIN], WHOLE)
-    best = min(
-        sum(of.rate * of.cost for of in map(sharing.together, some))
-        for some in ([(0,), (1,), (2,)], [(0, 1), (2,)], [(0, 2), (1,)])
-    )
-    assert sum(of.rate * of.cost for of in sharing.any_groups()) <= best
-    assert mean_cost(sharing.neighbours()) >= mean_cost(sharing.any_groups()) * (1 - 1e-12)
 
 
 @pytest.mark.full
