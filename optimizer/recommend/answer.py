@@ -87,18 +87,19 @@ class Answer:
     def by_function(self) -> FunctionSetting | EveryLoad:
         """What the function alone would do: its best setting, or the plan for every load.
 
-        The plan is taken where it is within the budget, its invocations cost no more than the premium beyond those of the cheapest
-        setting, and batching saves anything at all.
+        The plan is taken where it keeps the SLOs with its cold starts, is within the budget, costs no more than the premium beyond
+        the cheapest setting, and batching saves anything at all.
         """
         plan, goal = self.every_load, self.question.goal
         if plan is None or self.best.batch_size == 1 or plan.cost.per_request > goal.budget:
             return self.best
-        return plan if self.beyond_cheapest(plan) <= self.question.premium else self.best
+        if self.beyond_cheapest(plan) > self.question.premium or not plan.keeps(self.question.promised):
+            return self.best
+        return plan
 
     def beyond_cheapest(self, plan: EveryLoad) -> float:
-        """The part by which its invocations cost more than those of the cheapest setting, warm as those are taken to be."""
-        least = min(setting.cost.compute + setting.cost.requests for setting in (self.best, *self.runners_up))
-        return (plan.cost.compute + plan.cost.requests) / least - 1
+        """The part by which it costs more than the cheapest setting."""
+        return plan.cost.per_request / min(setting.cost.per_request for setting in (self.best, *self.runners_up)) - 1
 
     @property
     def kinds(self) -> dict[str, Candidate]:

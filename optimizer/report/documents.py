@@ -66,6 +66,7 @@ def _setting(setting: FunctionSetting, answer: Answer) -> Document:
         "policy": PolicyDocument.of(setting.policy),
         "latency": prediction_of(setting, shown_percentiles(answer.slos)).latency,
         "mean_batch_size": setting.mean_batch_size,
+        "cold_starts": setting.cold_starts,
         "cost": cost_document(setting.cost, answer.arrival_rate),
     }
 
@@ -165,6 +166,8 @@ def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
         "unanswered": run.unanswered,
         "batches": run.n_batches,
         "cold_starts": run.cold_starts,
+        "cold_at_start": run.cold_at_start,
+        "cold_share": estimate_document(run.cold_share),
         "mean_batch_size": run.mean_batch_size,
         "batch_size_pmf": run.batch_size_pmf.tolist(),
         "by_function": run.by_function,
@@ -187,6 +190,7 @@ def _serving(side: ServingStatistics) -> Document:
         "share": side.share,
         "mean_batch_size": side.requests / side.batches if side.batches else None,
         "cold_starts": side.cold_starts,
+        "cold_at_start": side.cold_at_start,
         "billed_duration": side.billed_duration,
         "utilisation": side.utilisation,
         "cost": cost_document(side.cost),

@@ -67,7 +67,28 @@ def kept(answer: Answer) -> str:
     reached = " and ".join(f"{slo.name} {_reached(winner, slo)}" for slo in slos)
     by = "prediction" if winner.confidence is None else "simulation"
     verdict = "not kept" if not winner.keeps(slos) else "kept for any arrivals one by one" if winner.for_any_arrivals else "kept"
+    verdict += " but for cold starts" if winner.for_any_arrivals and winner is answer.best and winner.with_starts else ""
     return f"{promise(slos)}: {verdict}, by {by} {reached}{_surely(answer)}."
+
+
+def cold_starts(answer: Answer) -> list[str]:
+    """How many batches of the function start cold, what that takes and costs; nothing where it does not serve alone."""
+    setting, question = answer.by_function, answer.question
+    if answer.winner is not setting:
+        return []
+    told = question.billing.cold_start_probability is not None
+    share = (
+        f"{small(setting.cold_starts)} % of the batches start cold"
+        if setting.cold_starts >= 1e-6
+        else "Next to no batch starts cold"
+    )
+    share += ", as told" if told else f", as an environment is kept for {question.environments.keep_alive:g} s"
+    environments = question.environments_at(setting.memory_mb)
+    seconds = 0.0 if environments is None else environments.init_duration
+    if seconds == 0:
+        return [f"{share}; how long that takes the profile does not know, and neither latency nor bill have it."]
+    usd = per_million(setting.cost.init + setting.cost.restore)
+    return [f"{share}: {milliseconds(seconds)} more each, and {usd} USD per million requests."]
 
 
 def _surely(answer: Answer) -> str:
@@ -122,6 +143,8 @@ def every_load(answer: Answer) -> list[str]:
             return [
                 f"A plan for every load costs {per_million(plan.cost.per_request)} USD per million requests, beyond the budget."
             ]
+        if not plan.keeps(answer.question.promised):
+            return ["A plan for every load, as simulated, has more requests late at this rate than is promised: its cold starts."]
         beyond = percent(answer.beyond_cheapest(plan))
         return [
             f"A plan for every load costs {beyond} % more at this rate than the cheapest setting; --premium says how much it may."
