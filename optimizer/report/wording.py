@@ -77,12 +77,10 @@ def cold_starts(answer: Answer) -> list[str]:
     if answer.winner is not setting:
         return []
     told = question.billing.cold_start_probability is not None
-    share = (
-        f"{small(setting.cold_starts)} % of the batches start cold"
-        if setting.cold_starts >= 1e-6
-        else "Next to no batch starts cold"
-    )
-    share += ", as told" if told else f", as an environment is kept for {question.environments.keep_alive:g} s"
+    why = "as told" if told else f"as an environment is kept for {question.environments.keep_alive:g} s"
+    if setting.cold_starts < 1e-6:
+        return [f"Next to no batch starts cold, {why}."]
+    share = f"{small(setting.cold_starts)} % of the batches start cold, {why}"
     environments = question.environments_at(setting.memory_mb)
     seconds = 0.0 if environments is None else environments.init_duration
     if seconds == 0:
