@@ -28,9 +28,8 @@ from sluice.local.networks import write_network
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, ReplayProgress, replay, run
 from sluice.local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
-from sluice.optimizer.billing import default_prices
+from sluice.optimizer.billing import Billing, default_prices
 from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals
-from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Answer, Goal, Question, recommend
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.service import ServiceTimes, service_times
