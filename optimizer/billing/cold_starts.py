@@ -39,6 +39,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distributio
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
 SHORTEST = 1e-6  # s of an invocation, where the profile has none
 MOST_LEVELS = 160  # environments looked at; of more the number is scaled down, which fluid load does not notice
+MOST_PROVISIONED = 100
 _NEVER = 1e-11  # of the time that so many are under way
 _LEAST = 1e-18  # share of cold starts
 _MANY = 1e3  # requests that come while an environment is kept, of which one invokes: all of these are cold
@@ -64,9 +65,7 @@ class ColdStarts:
         self._ahead = np.ones((len(self._bounds), arrivals.n_phases))  # the same by phase, but for a factor
         self._factor = np.zeros(len(self._bounds))  # its logarithm
         self._batches: Callable[[int], ArrivalProcess] = cache(lambda at: in_batches(arrivals, _REQUESTS**at))
-        self._levels: Callable[[int, int], Array] = cache(
-            lambda at, busy: cold_starts_by_level(self._batches(at), _SECONDS**busy, keep_alive)
-        )
+        self._levels: Callable[[int, int], Array] = cache(lambda at, busy: by_level(self._batches(at), _SECONDS**busy, keep_alive))
         self._corner: Callable[[int, int, float], tuple[float, float]] = cache(self._at_corner)
 
     def of_batches(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> Array:
@@ -118,6 +117,26 @@ class ColdStarts:
         beside = np.where(gathered > 1, np.minimum(together, self._gather(gathered, busy)), together)
         return np.minimum(alone + (1 - apart) * beside, 1.0)
 
+    def beyond_provisioned(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> tuple[Array, Array]:
+        """What 0, 1, ... environments that are always there leave to others: share of the batches, and of those that start cold.
+
+        Arguments as in ``of_batches``, of one table; both are of shape (n,), and the first entry of the second is its share. It ends
+        where next to nothing is left, or with the first entry where more than ``MOST_PROVISIONED`` may be under way.
+        """
+        largest, sizes = len(batch_size_pmf), np.arange(1, len(batch_size_pmf) + 1)
+        requests, mean = float(batch_size_pmf @ sizes), max(float(batch_size_pmf @ busy), SHORTEST)
+        held = np.append(holds >= busy.max(), False)
+        apart, gathered = float(batch_size_pmf[held].sum()), min(int(np.argmin(held)) + 1, largest)
+        batches, none = in_batches(self.arrivals, requests), self.of_batches(batch_size_pmf, holds, busy, init)
+        levels = by_level(batches, mean, self.keep_alive)
+        if len(levels) > MOST_PROVISIONED:
+            return np.ones(1), np.array([float(none)])
+        cold = _with_starts(levels, batches, mean, init)
+        bound = float(self._gather(np.array([gathered]), np.array([mean]))[0]) if gathered > 1 else 1.0
+        after = np.array([lost(batches, mean, n) for n in range(1, len(cold) + 1)]), cold.sum() - np.cumsum(cold)
+        left, cold_left = ((1 - apart) * np.clip(of, 0, bound) for of in after)
+        return np.append(1.0, left), np.append(float(none), cold_left)
+
     def _interpolated(self, requests: Array, busy: Array, init: float) -> tuple[Array, Array]:
         """Shares of the invocations that are cold and find none under way, and of those that find some."""
         at = np.floor(np.log(requests) / log(_REQUESTS) + 1e-9).astype(int)
@@ -134,8 +153,8 @@ class ColdStarts:
 
     def _at_corner(self, at: int, on: int, init: float) -> tuple[float, float]:
         """The logarithms of both at one corner of the grid."""
-        alone, together = _with_starts(self._levels(at, on), self._batches(at), _SECONDS**on, init)
-        return log(max(alone, _LEAST)), log(max(together, _LEAST))
+        cold = _with_starts(self._levels(at, on), self._batches(at), _SECONDS**on, init)
+        return log(max(float(cold[:1].sum()), _LEAST)), log(max(float(cold[1:].sum()), _LEAST))
 
     def _gather(self, gathered: Array, busy: Array) -> Array:
         """At most the probability that so many requests come within ``busy`` seconds."""
@@ -176,8 +195,8 @@ def cold_start_probability(
     """
     require(0 < busy_duration < inf, "busy_duration", busy_duration, "seconds > 0")
     require(0 < keep_alive < inf, "keep_alive", keep_alive, "seconds > 0")
-    levels = cold_starts_by_level(invocations, busy_duration, keep_alive)
-    return min(1.0, sum(_with_starts(levels, invocations, busy_duration, init_duration)))
+    cold = by_level(invocations, busy_duration, keep_alive)
+    return min(1.0, float(_with_starts(cold, invocations, busy_duration, init_duration).sum()))
 
 
 def in_batches(arrivals: ArrivalProcess, requests: float) -> ArrivalProcess:
@@ -196,21 +215,35 @@ def in_batches(arrivals: ArrivalProcess, requests: float) -> ArrivalProcess:
     return ArrivalProcess(arrivals.D0 + arrivals.D1 - opening, opening)
 
 
-def cold_starts_by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Array:
-    """Share of the invocations that find 0, 1, ... under way and start cold, by phase after them: (n_levels, n_phases)."""
+def lost(invocations: ArrivalProcess, busy: float, servers: int) -> float:
+    """Share of the invocations that find so many environments busy and go elsewhere: Erlang's loss, of a MAP."""
+    phases = _under_way(invocations.D0, invocations.D1, 1 / busy, servers)
+    return float((phases[-1] @ invocations.D1).sum()) / invocations.arrival_rate
+
+
+def _under_way(D0: Array, D1: Array, m: float, most: int) -> Array:
+    """Probability of every phase with 0, 1, ... under way, those that find ``most`` being lost: (most + 1, n_phases)."""
+    eye, up = np.eye(len(D0)), [np.zeros_like(D0)] * (most + 1)
+    for k in range(most - 1, -1, -1):
+        lost_there = D1 if k == most - 1 else 0
+        up[k] = D1 @ np.linalg.inv((k + 1) * m * eye - D0 - (k + 2) * m * up[k + 1] - lost_there)
+    found = [stationary_distribution(D0 + m * up[0])]
+    for k in range(most):
+        found.append(found[-1] @ up[k])
+    return np.array(found) / np.sum(found)
+
+
+def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Array:
+    """Share of the invocations that find 0, 1, ... under way and start cold, by phase after them: (n_levels, n_phases).
+
+    It ends where next to nobody is.
+    """
     D0, D1, m = invocations.D0, invocations.D1, 1 / busy
     load = float(_seen(invocations, busy).max())
     n = int(load + 8 * sqrt(load) + 12)
     if n > MOST_LEVELS:
         D0, D1, n = D0 + (1 - MOST_LEVELS / n) * D1, MOST_LEVELS / n * D1, MOST_LEVELS
-    eye = np.eye(len(D0))
-    up = [np.zeros_like(D0)] * (n + 1)
-    for k in range(n - 1, -1, -1):
-        up[k] = D1 @ np.linalg.inv((k + 1) * m * eye - D0 - (k + 2) * m * up[k + 1] - (D1 if k == n - 1 else 0))
-    found = [stationary_distribution(D0 + m * up[0])]
-    for k in range(n):
-        found.append(found[-1] @ up[k])
-    phases = np.array(found) / np.sum(found)
+    eye, phases = np.eye(len(D0)), _under_way(D0, D1, m, n)
     tails = np.cumsum(phases[::-1].sum(axis=1))[::-1]
     nodes, weights = _euler(_NODES)
     s = np.append(nodes / keep_alive, 1e-12 / keep_alive)
@@ -226,15 +259,15 @@ def cold_starts_by_level(invocations: ArrivalProcess, busy: float, keep_alive: f
     return np.array(shares)
 
 
-def _with_starts(levels: Array, invocations: ArrivalProcess, busy: float, init: float) -> tuple[float, float]:
-    """Shares of the cold that find none under way, and some, with those that come while an environment starts."""
+def _with_starts(levels: Array, invocations: ArrivalProcess, busy: float, init: float) -> Array:
+    """Share of the cold by how many they find under way, with those that come while an environment starts: (n_levels,)."""
     if init > 0:
         n = invocations.n_phases
         counted = np.zeros((n + 1, n + 1))
         counted[:n, :n], counted[:n, n] = invocations.D0 + invocations.D1, invocations.D1.sum(axis=1)
         coming = expm(counted * init)[:n, n]
         levels = levels * (1 + np.maximum(0.0, coming - np.arange(len(levels))[:, None] * init / busy))
-    return float(levels[:1].sum()), float(levels[1:].sum())
+    return np.asarray(levels.sum(axis=1))
 
 
 def _seen(arrivals: ArrivalProcess, seconds: float) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,11 +16,14 @@ from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime,
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.billing.cold_starts import ColdStarts, cold_start_probability, in_batches
+from sluice.optimizer.billing.cold_starts import ColdStarts, cold_start_probability, in_batches, lost
 from sluice.optimizer.function import predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
+from sluice.optimizer.report import wording
 from sluice.optimizer.service.times import service_times
-from sluice.optimizer.simulation import Deployment, Environments
+from sluice.optimizer.simulation import Deployment, Environments, Function, SampledArrivals, simulate_deployments
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 
 INIT = 0.4
@@ -193,8 +197,10 @@ def test_where_more_start_cold_than_may_be_late_the_holds_leave_time_for_it() ->
 
 
 def test_a_promise_that_cold_starts_break_is_refused_and_the_reason_told() -> None:
+    asked = question(0.002, 0.2)
+    nothing_dearer = replace(asked, goal=Goal(max_cost=1e-5))  # than what is not kept warm
     with pytest.raises(Infeasible, match=r"is 0\.41\d* s at 1769 MB .* where 55 % of the invocations start cold"):
-        recommend(question(0.002, 0.2))
+        recommend(nothing_dearer)
 
 
 def test_a_share_that_is_told_is_everybodys_and_none_that_none_is() -> None:
@@ -211,3 +217,54 @@ def test_a_plan_for_every_load_is_taken_only_where_it_keeps_the_promise_with_its
     answer = recommend(question(0.005, 0.5, loads=True))
     assert answer.every_load is not None and not answer.every_load.keeps(answer.question.promised)
     assert answer.by_function is answer.best and answer.best.keeps(answer.slos)
+
+
+# --- kept warm
+
+
+@pytest.mark.parametrize(("load", "servers"), [(0.66, 1), (3.0, 2), (3.0, 7)])
+def test_what_finds_all_that_are_provisioned_busy_is_erlangs_loss(load: float, servers: int) -> None:
+    terms = [load**k / math.factorial(k) for k in range(servers + 1)]
+    assert lost(poisson(load / 0.1), 0.1, servers) == pytest.approx(terms[-1] / sum(terms))
+
+
+def test_environments_are_kept_warm_where_nothing_else_keeps_the_promise() -> None:
+    answer = recommend(question(0.002, 0.2))
+    warm = answer.kept_warm
+    assert not answer.feasible and warm is not None and answer.winner is warm
+    assert warm.provisioned == 1 and warm.keeps(answer.slos) and "keep 1 environment of it provisioned" in warm.instruction
+    price = Billing().prices.provisioned(warm.memory_mb, "x86_64").reserved_per_hour
+    assert warm.cost.machines * 0.002 * 3600 == pytest.approx(price)
+    assert warm.policy.max_batch_size == 1 and warm.cost.fixed_per_month == 0  # a buffer would cost ten times as much
+    assert "Without them cold starts break the promise." in wording.kept_warm(answer)[0]
+
+
+def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told() -> None:
+    answer = recommend(question(3.0, 0.2))
+    assert not answer.cold_starts_harm and answer.winner is answer.best and answer.kept_warm is not None
+    assert list(answer.kinds) == ["the function alone"]
+    (told,) = wording.kept_warm(answer)
+    assert told.startswith("Nothing need be kept warm: with ProvisionedConcurrency=1 the function would cost ")
+    unknown = recommend(question(3.0, 0.2, init=0.0))
+    assert unknown.kept_warm is None and wording.kept_warm(unknown) == []
+
+
+def test_more_are_kept_warm_where_more_are_under_way_at_once() -> None:
+    bursts = mmpp2(400, 1, 0.05, 0.002)  # seconds of four at once after minutes of next to none
+    answer = recommend(replace(question(1.0, 0.05), arrivals=bursts, slos=(Slo(0.05, 99.9),), limits=Limits((1769,), 4)))
+    warm = answer.kept_warm
+    assert warm is not None and warm.provisioned > 3 and warm.keeps(answer.slos)
+
+
+def test_what_is_provisioned_serves_in_a_run_what_is_predicted() -> None:
+    asked = replace(question(30.0, 0.03), slos=(Slo(0.03, 99),), limits=Limits((885,), 1))
+    settings = FunctionSettings(asked)
+    alone = FunctionSettings(replace(asked, billing=Billing(cold_start_probability=0.0))).unbatched()[0]
+    warm = cheapest_kept_warm(settings, alone)
+    assert warm is not None
+    function = Function(asked.profile, 885, asked.billing, asked.environments)
+    run = simulate_deployments({"": warm.deployment(function)}, SampledArrivals(asked.arrivals, 200_000, 1), [0.03])[""]
+    provisioned, on_demand = run.serving
+    assert on_demand.batches / run.n_batches == pytest.approx(warm.on_demand, rel=0.05, abs=1e-3)
+    assert run.cost.per_request == pytest.approx(warm.cost.per_request, rel=0.02)
+    assert provisioned.cold_starts == 0 and on_demand.cold_starts / run.n_batches == pytest.approx(warm.cold_starts, abs=1e-3)
