@@ -118,7 +118,7 @@ class ColdStarts:
         return np.minimum(alone + (1 - apart) * beside, 1.0)
 
     def beyond_provisioned(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> tuple[Array, Array]:
-        """What 0, 1, ... environments that are always there leave to others: share of all batches, and of the cold.
+        """Share of the batches that 0, 1, ... environments which are always there leave to others, and of the cold ones.
 
         Arguments as in ``of_batches``, of one table; both are of shape (n,), and the first entry of the second is its share. It ends
         where next to nothing is left, or with the first entry where more than ``MOST_PROVISIONED`` may be under way.
