@@ -120,8 +120,8 @@ class ColdStarts:
     def beyond_provisioned(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> tuple[Array, Array]:
         """Share of the batches that 0, 1, ... environments which are always there leave to others, and of the cold ones.
 
-        Arguments as in ``of_batches``, of one table; both are of shape (n,), and the first entry of the second is its share. It ends
-        where next to nothing is left, or with the first entry where more than ``MOST_PROVISIONED`` may be under way.
+        Arguments as in ``of_batches``, of one table; both are of shape (n,), and the first entry of the second is its share. They
+        end where next to nothing is left, or with the first entry where more than ``MOST_PROVISIONED`` may be under way.
         """
         largest, sizes = len(batch_size_pmf), np.arange(1, len(batch_size_pmf) + 1)
         requests, mean = float(batch_size_pmf @ sizes), max(float(batch_size_pmf @ busy), SHORTEST)
