@@ -29,7 +29,19 @@ so on, for smaller batches end sooner; and a few more with each batch that hardl
     overload    ``STANDING`` or three batches, the longer, but not more than the      nobody was refused for so long
                 SLO, or the time after which callers leave, allows beside a batch
 
-A table's own ``drop_after`` is the bound in both states, where it is shorter than ``patience``. More comes than is served when the
+A table's own ``drop_after`` is the bound in both states, where it is shorter than ``patience``.
+
+Who has a slack above 0 stands behind others, and goes before those who are urgent and come now when he has waited beyond it. So
+he has a state of his own, from the whole queue, and who has none has his from those who stand before him:
+
+    state       bound of who has a slack above 0                                          until
+    -----       --------------------------------                                          -----
+    ordinary    as above; where others of less slack are served, his slack, and           more comes than is served, or one is
+                ``STANDING`` or three batches, the longer                                 refused
+    overload    that of overload above, or his slack less what may be wrong with it       the whole queue was within the bound of
+                (``MARGIN``), the longer, by the rate that others leave (``slack_line``)  overload above for so long
+
+More comes than is served when the
 wait has exceeded the bound of overload for ``BURST`` at least, and the queue has grown since by more than chance has it: by a batch
 on every server and ``DEVIATIONS`` standard deviations of a Poisson count of what came since, with those who left. At three times
 the capacity that is seen in a few batches, at 1.1 times later, and a queue near its capacity that only fluctuates is left alone. A
@@ -60,12 +72,40 @@ FRESH = 0.02  # s for which what the queue said is taken for true: who refuses a
 NEVER = -math.inf
 
 
+class _Watch:
+    """Of those without a slack, or of those with one above 0: how long they stay, and whether more comes than is served."""
+
+    def __init__(self) -> None:
+        self.departures: deque[tuple[float, float]] = deque(maxlen=32)  # when callers left, and after how long
+        self.stay = math.inf  # s after which they do
+        self.begin()
+
+    def begin(self) -> None:
+        """The queue begins anew, or is another."""
+        self.gone = 0  # callers
+        self.grows_since: tuple[float, int, int] | None = None  # when; who waited or had left, and who had been taken, by then
+        self.overload = False
+        self.refused_at = NEVER
+
+    def left(self, now: float, waited: float) -> None:
+        """A caller gave up after so many seconds."""
+        self.departures.append((now, waited))
+        enough, within = LEFT
+        lately = [stayed for at, stayed in self.departures if now - at <= within]
+        self.stay = median(lately) if len(lately) >= enough else math.inf
+
+    def forget(self, now: float) -> None:
+        """Who left long ago, as nothing hangs on it."""
+        if self.departures and not self.overload and now - self.departures[-1][0] > LEFT[1]:
+            self.departures.clear()
+            self.stay = math.inf
+
+
 class Admission:
     """Of one queue. ``patience`` (s): how long a caller waits for his answer; ``slo`` (s): what the plan promises him."""
 
     def __init__(self, policy: Policy, patience: float, slo: float | None) -> None:
-        self._departures: deque[tuple[float, float]] = deque(maxlen=32)  # when callers left, and after how long
-        self._stay = math.inf  # s after which they do
+        self._urgent, self._patient = _Watch(), _Watch()
         self.follow(policy, patience, slo)
 
     def follow(self, policy: Policy, patience: float, slo: float | None) -> None:
@@ -94,18 +134,19 @@ class Admission:
         """The queue begins anew, or is another."""
         self._heard_at = self._busy_for = self._throttled_at = 0.0
         self._waiting = self._taken = 0
-        self._left = 0  # callers
         self._busy = False  # all servers, when the queue was heard of last
-        self._grows_since: tuple[float, int, int] | None = None  # when; who waited or had left, and who had been taken, by then
-        self._overload = False
-        self._refused_at = NEVER
+        for watch in (self._urgent, self._patient):
+            watch.begin()
 
     # -- facts
 
-    def heard(self, now: float, waiting: int, taken: int, in_flight: int) -> None:
-        """The queue said that so many wait, how many have left it in batches in all, and how many batches are in flight."""
+    def heard(self, now: float, waiting: int, taken: int, in_flight: int, behind: int = 0) -> None:
+        """The queue said that so many wait, how many have left it in batches in all, and how many batches are in flight.
+
+        Of those who wait so many stand ``behind`` a newcomer without a slack.
+        """
         if not self._elastic:
-            self._note(now, waiting, taken, in_flight >= self._servers)
+            self._note(now, waiting, taken, in_flight >= self._servers, behind)
 
     def throttled(self, now: float, calls: int, at_work: int) -> None:
         """An elastic function refused a batch for want of concurrency; so many others are at work, of so many members in all."""
@@ -139,9 +180,9 @@ class Admission:
 
     def is_left(self, age: float) -> bool:
         """Whether the callers of so old a batch (s) will hardly stay until it is answered."""
-        return age + MARGIN * self._batch_time > self._stay
+        return age + MARGIN * self._batch_time > self._urgent.stay
 
-    def _note(self, now: float, waiting: int, taken: int, busy: bool) -> None:
+    def _note(self, now: float, waiting: int, taken: int, busy: bool, behind: int = 0) -> None:
         left = taken - self._taken
         was_busy, self._busy = self._busy, busy
         if not was_busy or not self._busy or not 0 <= left <= max(self._waiting, self._full):
@@ -151,18 +192,23 @@ class Admission:
             if left:
                 self._measure(self._busy_for, left)
                 self._busy_for = 0.0
-        if self._departures and not self._overload and now - self._departures[-1][0] > LEFT[1]:
-            self._departures.clear()
-            self._stay = math.inf
         self._heard_at, self._waiting, self._taken = now, waiting, taken
+        self._look(self._urgent, now, waiting - behind, taken)
+        self._look(self._patient, now, waiting, taken)
+        if self._patient.overload and waiting > self._floor and self._wait(waiting) > self._bound():
+            self._patient.refused_at = now  # or would have been
+
+    def _look(self, watch: _Watch, now: float, waiting: int, taken: int) -> None:
+        """Whether more comes than is served, of whom so many wait, with those before them."""
+        watch.forget(now)
         if waiting <= self._floor or self._wait(waiting) <= self._bound():
-            self._grows_since = None
-        elif self._grows_since is None:
-            self._grows_since = now, waiting + self._left, taken
-        elif self._grew(now, waiting, taken):
-            self._overload, self._refused_at = True, now
-        if self._overload and now - self._refused_at > max(STANDING, self._bound()):
-            self._overload = False
+            watch.grows_since = None
+        elif watch.grows_since is None:
+            watch.grows_since = now, waiting + watch.gone, taken
+        elif self._grew(watch.grows_since, now, waiting + watch.gone, taken):
+            watch.overload, watch.refused_at = True, now
+        if watch.overload and now - watch.refused_at > max(STANDING, self._bound()):
+            watch.overload = False
 
     def worked(self, seconds: float, wasted: float = 0.0) -> None:
         """A batch took so long, from the queue to its answers; so large a part of its callers had left by then."""
@@ -172,13 +218,11 @@ class Admission:
         elif wasted < SAVED:
             self._floor = min(self._floor * GROWTH, self._full)
 
-    def left(self, now: float, waited: float) -> None:
-        """A caller gave up after so many seconds."""
-        self._left += 1
-        self._departures.append((now, waited))
-        enough, within = LEFT
-        lately = [stayed for at, stayed in self._departures if now - at <= within]
-        self._stay = median(lately) if len(lately) >= enough else math.inf
+    def left(self, now: float, waited: float, slack: float = 0.0) -> None:
+        """A caller gave up after so many seconds, with such a slack (s)."""
+        (self._patient if slack > 0 else self._urgent).left(now, waited)
+        self._patient.gone += 1
+        self._urgent.gone += slack <= 0
 
     def stale(self, now: float) -> bool:
         """Whether the queue should be asked how many wait, as it was not heard of for a while."""
@@ -186,26 +230,33 @@ class Admission:
 
     # -- the answer
 
-    def refuses(self, now: float, waiting: int, model: str) -> Overloaded | None:
-        """Why one more must not wait behind so many, or ``None``."""
-        if waiting < (self._floor if self._overload else self._full):
+    def refuses(self, now: float, waiting: int, model: str, slack: float = 0.0, part: float = 1.0) -> Overloaded | None:
+        """Why one more must not wait behind so many, or ``None``.
+
+        With a ``slack`` (s) above 0 he is left so large a ``part`` of the service.
+        """
+        watch = self._patient if slack > 0 else self._urgent
+        if waiting < (self._floor if watch.overload else self._full):
             return None
-        wait = self._wait(waiting)
-        bound = (
-            self._bound() if self._overload or self._drop_after is not None else self._patience - MARGIN * self._wait(self._full)
-        )
-        if wait <= bound:
+        wait, longest = self._wait(waiting), self._patience - MARGIN * self._wait(self._full)
+        if watch.overload:
+            wait /= part
+        if watch.overload or self._drop_after is not None:
+            longest = min(max(self._bound(), slack / MARGIN), watch.stay, longest) if slack > 0 else self._bound()
+        elif part < 1:
+            longest = min(slack + max(STANDING, 3 * self._wait(self._full)), longest)
+        if wait <= longest:
             return None
-        self._refused_at = now
-        return Overloaded(model, waiting, wait, min(wait - bound, RETRY))
+        watch.refused_at = now
+        watch.overload |= part < 1
+        return Overloaded(model, waiting, wait, min(wait - longest, RETRY))
 
     # -- what is measured
 
-    def _grew(self, now: float, waiting: int, taken: int) -> bool:
-        """Whether more came than chance has it."""
-        assert self._grows_since is not None
-        since, were, had_been_taken = self._grows_since
-        grown = waiting + self._left - were
+    def _grew(self, began: tuple[float, int, int], now: float, came_or_left: int, taken: int) -> bool:
+        """Whether more came than chance has it since the queue ``began`` to be too long."""
+        since, were, had_been_taken = began
+        grown = came_or_left - were
         came = grown + taken - had_been_taken
         return now - since >= self._burst() and grown > self._floor + DEVIATIONS * math.sqrt(max(0, came))
 
@@ -235,7 +286,7 @@ class Admission:
         """Seconds for which more may come than is served."""
         if not self._elastic:
             return BURST
-        return max(BURST, min(THROTTLE, OF_PATIENCE * min(self._patience, self._stay)))
+        return max(BURST, min(THROTTLE, OF_PATIENCE * min(self._patience, self._urgent.stay)))
 
     def _wait(self, waiting: float) -> float:
         if self._elastic and not self._measured:
@@ -247,7 +298,7 @@ class Admission:
         """Of overload, in seconds."""
         if self._drop_after is not None:
             return self._drop_after
-        full, limit = self._wait(self._full), min(self._promise, self._stay)
+        full, limit = self._wait(self._full), min(self._promise, self._urgent.stay)
         # Before him are the rest of the batch at work and full ones; or that rest, and he is in a batch of all who wait.
         promised = max(limit - 2 * MARGIN * full, min(full, limit / (2 * MARGIN)))
         return min(max(STANDING, 3 * full), promised)

@@ -177,7 +177,9 @@ class Dispatcher:
             raise
         finally:
             self._callers.forget(item.id)
-        self._telemetry.answered(answer.status, self._clock() - came, answer.headers.get(ROUTE_HEADER), told)
+        now = self._clock()
+        self._state.answered(now, caller)
+        self._telemetry.answered(answer.status, now - came, answer.headers.get(ROUTE_HEADER), told)
         return answer
 
     def gone(self, caller: Caller) -> None:

@@ -1,14 +1,15 @@
 """What crosses a store between processes, which may be of two versions while a deployment is rolled over: members and messages.
 
-    member      a request while it waits: 16 bytes, its id, which every store reads; then [content_type, headers, body]; version 2
-                has the request's size in front of the bracket, a double of 9 bytes; version 3 its slack, which every store reads,
-                and then its size, nan where that was not told
+    member      a request while it waits: 16 bytes, its id, which every store reads; then [content_type, headers, body], and as a
+                fourth the name of its class where it has one; version 2 has the request's size in front of the bracket, a double of
+                9 bytes; version 3 its slack, which every store reads, and then its size, nan where that was not told
     message     [answer, ...]: answers whose callers wait at the process that it is sent to
 
 The brackets are msgpack, and its first byte tells the version: the head of an array is version 1; a later version puts its number,
 2 to 127, in front, which is what a small integer is in msgpack. So a process reads what it knows, names what it does not, and takes
 anything else for garbage. Who changes a format releases a version that reads the new one before one that writes it. Version 2 is
-written where a plan tells sizes alone, version 3 for a request of a class with a slack or with a deadline alone. A process that
+written where a plan tells sizes alone, version 3 for a request of a class with a slack or with a deadline alone; a class is named
+in a member where the plan has classes alone. A process that
 cannot read it refuses a plan with sizes or classes: such a plan comes after all processes, and so do callers who tell deadlines.
 """
 
@@ -47,6 +48,7 @@ class _Body(NamedTuple):
     content_type: str
     headers: dict[str, str]
     body: bytes
+    name: str = ""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -58,26 +60,32 @@ _GARBAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_member(item: Item, told: Told = NOTHING_TOLD) -> bytes:
-    """A member of the queue: the request's id, its slack and its size where it has one, then the rest."""
+    """A member of the queue: the request's id, its slack and its size where it has one, then the rest, and its class."""
     head = b""
     if told.slack:
         head = SLACKED.pack(MEMBERS, DOUBLE, told.slack, DOUBLE, math.nan if told.size is None else told.size)[ID_LENGTH:]
     elif told.size is not None:
         head = SIZED.pack(SIZED_VERSION, DOUBLE, told.size)[ID_LENGTH:]
-    return item.id.encode() + head + _encode(_Body(item.content_type, item.headers, item.body))
+    body = (item.content_type, item.headers, item.body)
+    return item.id.encode() + head + _encode((*body, told.name) if told.name else body)
 
 
 def decode_member(member: bytes) -> Item:
     """The inverse of ``encode_member``; raises ``Unreadable``."""
     if not has_id(member):
         raise Unreadable(unnamed(member))
-    head = SLACKED.size if _is(member, MEMBERS, SLACKED) else SIZED.size if _is(member, SIZED_VERSION, SIZED) else ID_LENGTH
-    rest = memoryview(member)[head:]
+    rest = _behind_head(member)
     try:
         body = _decode_body(rest)
     except _GARBAGE as error:
         raise Unreadable(f"the request {member_id(member)}: {_what(bytes(rest), error, MEMBERS)}") from None
     return Item(member_id(member), body.content_type, body.body, body.headers)
+
+
+def _behind_head(member: bytes) -> memoryview:
+    """What stands behind the numbers of a member."""
+    head = SLACKED.size if _is(member, MEMBERS, SLACKED) else SIZED.size if _is(member, SIZED_VERSION, SIZED) else ID_LENGTH
+    return memoryview(member)[head:]
 
 
 def _is(member: bytes, version: int, head: struct.Struct) -> bool:
@@ -101,6 +109,15 @@ def member_slack(member: bytes) -> float:
         return 0.0  # the first look is for every member
     slack: float = SLACKED.unpack_from(member)[2]
     return slack if abs(slack) <= MAX_SLACK else 0.0
+
+
+def member_told(member: bytes) -> Told:
+    """What the request that a member is told of itself, as far as it is written there; garbage told nothing."""
+    try:
+        name = _decode_body(_behind_head(member)).name
+    except _GARBAGE:
+        return NOTHING_TOLD
+    return Told(member_size(member), member_slack(member), name)
 
 
 def member_sizes(members: Sequence[bytes]) -> array[float]:

@@ -286,12 +286,13 @@ def check_waits(plan: Plan, request_timeout: float) -> None:
 
 
 def _check_slacks(plan: Plan, request_timeout: float) -> None:
-    tables = [table for route in plan.all_routes for table in route.rule().tables]
-    held = max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
     for i, each in enumerate(plan.classes):
+        field, slack = f"classes[{i}].slack", each.slack or 0.0
+        tables = [table for route in plan.all_routes if each.route in ("", route.name) for table in route.rule().tables]
+        held = max((hold for table in tables for hold in table.hold if hold < INF), default=0.0)
         longest = request_timeout - held
         allowed = f"at most {longest:g} s: with the longest hold of {held:g} s that is {request_timeout:g} s, {TOLD_504}"
-        require((each.slack or 0.0) + held <= request_timeout, f"classes[{i}].slack", each.slack, allowed)
+        require(slack + held <= request_timeout, field, each.slack, allowed)
         for given_up in (table.drop_after for table in tables if table.drop_after is not None):
             allowed = f"more than -{given_up:g} s: drop_after is {given_up:g} s, and all of the class would be dropped as they come"
-            require((each.slack or 0.0) > -given_up, f"classes[{i}].slack", each.slack, allowed)
+            require(slack > -given_up, field, each.slack, allowed)

@@ -65,17 +65,17 @@ class RouteAdmission:
         if self._functions.all_open:
             self.lost()  # what leaves the queue to be refused says nothing of the rate of service
         elif self._of_servers is not None:
-            self._of_servers.heard(now, outcome.queue_length, outcome.taken, outcome.in_flight)
+            self._of_servers.heard(now, outcome.queue_length, outcome.taken, outcome.in_flight, outcome.behind)
 
     def lost(self) -> None:
         """The queue began anew."""
         for bound in self._bounds:
             bound.lost()
 
-    def left(self, now: float, waited: float) -> None:
-        """A caller gave up after so many seconds."""
+    def left(self, now: float, waited: float, slack: float) -> None:
+        """A caller gave up after so many seconds, with such a slack (s), which an elastic function does not regard."""
         for bound in self._bounds:
-            bound.left(now, waited)
+            bound.left(now, waited, slack if bound is self._of_servers else 0.0)
 
     # -- facts of batches
 
@@ -120,11 +120,18 @@ class RouteAdmission:
     # -- answers
 
     def refuses(
-        self, now: float, waiting: int, coming: int, at_most: Callable[[float], Sequence[tuple[int, int]]]
+        self,
+        now: float,
+        waiting: int,
+        coming: int,
+        at_most: Callable[[float], Sequence[tuple[int, int]]],
+        slack: float = 0.0,
+        part: float = 1.0,
     ) -> Overloaded | None:
         """Why one more must not wait where so many did when the queue was heard of last, and so many came since; or ``None``.
 
-        ``at_most`` says how many batches are taken now from tables of elastic functions that take no more.
+        ``at_most`` says how many batches are taken now from tables of elastic functions that take no more. With a ``slack`` (s)
+        above 0 he is left so large a ``part`` of the servers.
         """
         servers = self._of_servers
         if servers is None or (self._elastic and not self._functions.asks_servers(now)):
@@ -132,7 +139,7 @@ class RouteAdmission:
             return None if has_room else self._bound.refuses(now, self._put_off + coming, self._model)
         if self._elastic and self._functions.takes_more(now, at_most(now)):
             return None
-        return servers.refuses(now, waiting + coming, self._model)
+        return servers.refuses(now, waiting + coming, self._model, slack, part)
 
     def stale(self, now: float) -> bool:
         """Whether the queue should be asked how many wait before more are refused for that."""

@@ -83,6 +83,7 @@ from sluice.buffer_service.route_instructions import (
     Refusal,
 )
 from sluice.buffer_service.route_life import ENDING, LIVES, RETIRED, Fact, Life
+from sluice.buffer_service.slack_line import SlackLine
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item, failed
@@ -166,6 +167,7 @@ class RouteState:
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._patient = 0  # of these, those with a slack above 0
+        self._slack_line = SlackLine(limits.max_queue_length)
         self._gone: list[bytes] = []  # members whose callers wait no more
         self._gone_bytes = 0
         self._adoptions: list[Adoption] = []
@@ -215,14 +217,16 @@ class RouteState:
     def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
         """A request of a caller here, who was not refused, with what he told of it."""
         self._arrivals.append((now, encode_member(item, told)))
-        self._patient += told.slack > 0
+        if told.slack > 0:
+            self._patient += 1
+            self._slack_line.came(now, told.slack)
         self._ask_at = AT_ONCE
 
     def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue.
 
-        With a ``slack`` (s) above 0 it is taken to stand behind all, and leaves places of the queue to others; else behind those
-        who have none, or are as urgent.
+        With a ``slack`` (s) above 0 it stands behind all but those with a longer one, and leaves places of the queue to others;
+        else behind those who have none, or are as urgent.
         """
         if self.life is Life.CLOSED:
             return SHUT
@@ -235,7 +239,10 @@ class RouteState:
             if now - self._answered_at > FRESH:
                 self._ask_at = AT_ONCE
             return QueueFull(self._model, places)
-        refusal = self._admission.refuses(now, self._waited - (self._behind if slack <= 0 else 0), coming, self._at_most)
+        behind, part = self._behind, 1.0
+        if slack > 0:
+            behind, part = self._slack_line.behind(now, slack, self._behind), self._slack_line.part(slack)
+        refusal = self._admission.refuses(now, self._waited - behind, coming, self._at_most, slack, part)
         if refusal is not None and self._admission.stale(now):
             self._ask_at = AT_ONCE
         return refusal
@@ -245,7 +252,7 @@ class RouteState:
         if caller.queue != self.name or self.life is Life.CLOSED:
             return False
         caller.queue = TOLD
-        self._admission.left(now, now - caller.came)
+        self._admission.left(now, now - caller.came, caller.told.slack)
         member = encode_member(caller.item, caller.told)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
@@ -255,6 +262,11 @@ class RouteState:
         self._leave_the_queue([member])
         self._ask_at = AT_ONCE
         return True
+
+    def answered(self, now: float, caller: Caller) -> None:
+        """A caller here has his answer, whichever process had him in a batch."""
+        if self._slack_line.known:
+            self._slack_line.answered(now, caller.came, caller.told.slack)
 
     def _leave_the_queue(self, members: list[bytes]) -> None:
         """The next calls take these out of it, as many as may be kept in mind: what stays is dropped when its time is over."""

@@ -1,7 +1,8 @@
-"""Which route a request takes: dealt by the shares, without chance, or the route of its size. What may live here: the choice, no
-queue and no clock.
+"""Which route a request takes: dealt by the shares, without chance, the route of its size, or that of its class. What may live
+here: the choice, no queue and no clock.
 
-By size, a request takes the first route whose ``up_to`` is at least its size, and the last one where it is not told.
+By size, a request takes the first route whose ``up_to`` is at least its size, and the last one where it is not told. By class, it
+takes the route that its class names; where its class is gone, as of one who waited under another plan, that of the first.
 
 The rule of the deal is Tijdeman's for the chairman assignment problem. At the ``n``-th request a route of share ``s`` that got
 ``x`` of those before is owed ``n s - x``. Who is owed at least ``1 / (2 k - 2)`` may get it, where ``k`` is the number of routes;
@@ -17,10 +18,19 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from sluice.batching.documents import Route
+from sluice.batching.documents import Plan, RequestClass, Route
+from sluice.buffer_service.told import NOTHING_TOLD, Told
 
 ROUNDING = 1e-9  # of a request: what is owed is a sum of many shares
+
+
+class Choice(Protocol):
+    """What chooses routes."""
+
+    def next(self, told: Told = NOTHING_TOLD) -> str:
+        """The route of the next request, which told this of itself."""
 
 
 class Router:
@@ -42,8 +52,8 @@ class Router:
         self._slack = 1 / (2 * len(shares) - 2) if len(shares) > 1 else 0.0
         self._owed = dict.fromkeys(shares, 0.0)
 
-    def next(self, size: float | None = None) -> str:
-        """The route of the next request, of whatever size."""
+    def next(self, told: Told = NOTHING_TOLD) -> str:
+        """The route of the next request, whatever it told."""
         if self._only is not None:
             return self._only
         owed, slack = self._owed, self._slack
@@ -64,6 +74,25 @@ class SizeClasses:
         self._names = [route.name for route in routes]
         self._bounds = [math.inf if route.up_to is None else route.up_to for route in routes]
 
-    def next(self, size: float | None = None) -> str:
+    def next(self, told: Told = NOTHING_TOLD) -> str:
         """The route of a request of this size."""
-        return self._names[-1 if size is None else bisect_left(self._bounds, size)]
+        return self._names[-1 if told.size is None else bisect_left(self._bounds, told.size)]
+
+
+class ClassRoutes:
+    """The routes of a plan whose classes choose them."""
+
+    def __init__(self, classes: Sequence[RequestClass]) -> None:
+        self._routes = {each.name: each.route for each in classes}
+        self._first = classes[0].route
+
+    def next(self, told: Told = NOTHING_TOLD) -> str:
+        """The route of a request of this class."""
+        return self._routes.get(told.name, self._first)
+
+
+def choice(plan: Plan, deal: Router) -> Choice:
+    """What chooses the routes of a plan: ``deal`` where nothing that a request tells does."""
+    if plan.size is not None:
+        return SizeClasses(plan.all_routes)
+    return ClassRoutes(plan.classes) if plan.routed_by_class else deal

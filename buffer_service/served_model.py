@@ -12,16 +12,18 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.invokers import Invoker
-from sluice.buffer_service.members import member_size
+from sluice.buffer_service.members import member_told
 from sluice.buffer_service.request_size import Headers, size_reader
 from sluice.buffer_service.room import Room
 from sluice.buffer_service.route_state import Caller
-from sluice.buffer_service.routing import Router, SizeClasses
+from sluice.buffer_service.routing import Router, choice
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Classes, Told
@@ -29,7 +31,7 @@ from sluice.lambda_fn.contract import Answer
 
 
 class ServedModel:
-    """Takes the requests of a model, each by the route whose turn it is, or by that of its size; needs a running event loop.
+    """Takes the requests of a model, each by the route that its plan chooses; needs a running event loop.
 
     Answers of functions take ``room`` until their batch has ended.
     """
@@ -70,7 +72,7 @@ class ServedModel:
         self.telemetry.follow(plan)
         for name, route in routes.items():
             if name in self._dispatchers:
-                self._dispatchers[name].follow(route, self._slo())
+                self._dispatchers[name].follow(route, plan.promised(name))
             else:
                 self._open(route)
         self._deal.follow({name: route.share for name, route in routes.items()})
@@ -90,10 +92,10 @@ class ServedModel:
     def submit(
         self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD
     ) -> Coroutine[Any, Any, Answer]:
-        """``Dispatcher.submit`` of the route whose turn it is, or of that of the size."""
+        """``Dispatcher.submit`` of the route that is chosen."""
         if told.size is not None:
             self.telemetry.sized(told.size)
-        return self._dispatchers[self._router.next(told.size)].submit(content_type, headers, body, told)
+        return self._dispatchers[self._router.next(told)].submit(content_type, headers, body, told)
 
     async def describe(self) -> dict[str, Any]:
         """The metadata of the model, from the first route whose function answers, and the plan in force.
@@ -101,7 +103,10 @@ class ServedModel:
         Raises ``FunctionFailed`` where none answers.
         """
         routes = self.plan.all_routes
-        ours = {"name": self.plan.model, "plan": {"digest": self.plan.digest, "made_at": self.plan.made_at}}
+        plan: dict[str, Any] = {"digest": self.plan.digest, "made_at": self.plan.made_at}
+        if self.plan.classes:
+            plan["classes"] = msgspec.to_builtins(self.plan.classes)
+        ours = {"name": self.plan.model, "plan": plan}
         for route in routes:
             try:
                 return await self._dispatchers[route.name].describe() | ours
@@ -124,7 +129,7 @@ class ServedModel:
         """What requests tell of themselves, and whether the routes of the plan are chosen by that."""
         self._classes = Classes(plan, self._callers.request_timeout)
         self._read_size = size_reader(plan.size) if plan.size is not None else None
-        self._router: Router | SizeClasses = SizeClasses(plan.all_routes) if plan.size is not None else self._deal
+        self._router = choice(plan, self._deal)
 
     def _open(self, route: Route) -> None:
         telemetry = self.telemetry.route(route.name) if route.name else self.telemetry
@@ -137,7 +142,7 @@ class ServedModel:
             drained=partial(self._close, route.name),
             left=self._left,
             room=self._room,
-            slo=self._slo(),
+            slo=self.plan.promised(route.name),
         )
         self._dispatchers[route.name] = dispatcher
         dispatcher.start()
@@ -146,7 +151,7 @@ class ServedModel:
         """What waited at a retired route, to those in force."""
         by_route: defaultdict[str, list[bytes]] = defaultdict(list)
         for member in members:
-            by_route[self._router.next(member_size(member))].append(member)
+            by_route[self._router.next(member_told(member))].append(member)
         for name, theirs in by_route.items():
             if name in self._dispatchers:
                 await self._dispatchers[name].adopt(theirs)
@@ -157,9 +162,6 @@ class ServedModel:
         """A caller waits no more."""
         for dispatcher in self._dispatchers.values():
             dispatcher.gone(caller)
-
-    def _slo(self) -> float | None:
-        return self.plan.slo.latency if self.plan.slo is not None else None
 
     def _close(self, name: str) -> None:
         """Nobody waits at a retired route any more: from here on it does not return."""

@@ -4,8 +4,8 @@
     sluice-deadline    a header: seconds within which the answer is wanted, from the arrival; the parameter ``sluice_deadline``
 
 The header counts where both are there. A request that tells no class is of the plan's first. The deadline of a request takes the
-place of its class's: its slack is what it has beyond the plan's SLO. Parameters are read where a plan has classes, for looking for
-them costs a look at the whole body.
+place of its class's: its slack is what it has beyond the promise that the tables of its queue are made for. Parameters are read
+where a plan has classes, for looking for them costs a look at the whole body.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Classes:
 
     def __init__(self, plan: Plan, patience: float = MAX_SLACK) -> None:
         self._longest = min(patience, MAX_SLACK)
-        self._slo = plan.slo.latency if plan.slo is not None else math.inf
+        self._promised = {each.name: plan.promised(each.route) for each in plan.classes} or {"": plan.promised("")}
         promised = [each.slo.latency if each.slo is not None else math.inf for each in plan.classes]
         told = (
             Told(slack=each.slack or 0.0, name=each.name, latency=latency)
@@ -97,7 +97,7 @@ class Classes:
 
     def _within(self, told: Told, field: str, deadline: Any) -> Told:
         """The same with a deadline of its own."""
-        if self._slo == math.inf:
+        if (promised := self._promised[told.name]) is None:
             raise InvalidInput(field, _shown(deadline), "none: the plan in force has no slo that it could be earlier or later than")
         try:
             seconds = _decode_number(deadline) if isinstance(deadline, bytes) else deadline
@@ -105,7 +105,7 @@ class Classes:
             seconds = None
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= self._longest:
             raise InvalidInput(field, _shown(deadline), f"a number of seconds above 0, at most {self._longest:g}")
-        return told._replace(slack=seconds - self._slo, latency=float(seconds))
+        return told._replace(slack=seconds - promised, latency=float(seconds))
 
 
 def _parameters(carried: Mapping[str, str], body: bytes) -> _Parameters | None:

@@ -91,6 +91,7 @@ class Stage:
         require(
             policy is None or not policy.beside, "policy", policy, "a table without others beside it: its workers serve it alone"
         )
+        require(policy is None or policy.columns == 1, "policy", policy, "a table of one column: no item of a stage has a slack")
         require(timeout is None or 0 < timeout < INF, "timeout", timeout, "a number of seconds > 0, or None")
         require(timeout is None or processes, "timeout", timeout, "None where workers are threads, which cannot be killed")
         self.workers = workers

@@ -71,11 +71,12 @@ class Turns:
     limit : int
         Requests that may wait, those of batches included.
 
-    Raises ``InvalidInput`` for a policy with ``drop_after``.
+    Raises ``InvalidInput`` for a policy with ``drop_after``, with tables beside it, or with columns.
     """
 
     def __init__(self, policy: Policy, executions: int, limit: int) -> None:
         require(not policy.beside, "policy.beside", len(policy.beside), "no tables: the executions serve one")
+        require(policy.columns == 1, "policy.columns", policy.columns, "1: no request of a worker has a slack")
         require(policy.drop_after is None, "drop_after", policy.drop_after, "null: a caller waits for the worker's timeout")
         self._policy = replace(policy, servers=executions)
         self._last_row = len(policy.hold) - 1

@@ -31,6 +31,7 @@ from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed
 from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.simulation.several_queues import SeveralQueues
 from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
 from sluice.optimizer.smdp import PhaseTables
 
@@ -161,7 +162,7 @@ def named(text: str, of: Situation) -> Deployment:
     return policy.make(of, *numbers)
 
 
-def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment | SizedDeployment:
+def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment | SeveralQueues:
     """What a plan does, of one queue or of one for each size class; or tables by phase, which swap as the phase is guessed.
 
     Functions beside one another are those that the plan names; a function alone is the one given, if none is called so. The phase
@@ -250,7 +251,7 @@ def _require_all_named(of: Situation, plans: Iterable[Plan | PhaseTables]) -> No
 
 def named_deployments(
     texts: Sequence[str], of: Situation, plans: Mapping[str, Plan | PhaseTables] = MappingProxyType({})
-) -> tuple[dict[str, Deployment | SizedDeployment], dict[str, str]]:
+) -> tuple[dict[str, Deployment | SeveralQueues], dict[str, str]]:
     """What is named, ``all`` among the names; and why some of all policies cannot be had.
 
     Parameters
@@ -263,7 +264,7 @@ def named_deployments(
     SluiceError
         From a policy that was named by itself, or where none of all can be had.
     """
-    deployments: dict[str, Deployment | SizedDeployment] = {}
+    deployments: dict[str, Deployment | SeveralQueues] = {}
     refused: dict[str, str] = {}
     errors: list[SluiceError] = []
     _require_all_named(of, plans.values())

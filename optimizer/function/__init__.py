@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.function.batching_law import MOST_BATCH
+from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.falling_holds import FallingHolds
 from sluice.optimizer.function.latency import (
     METHODS,
@@ -27,5 +28,6 @@ __all__ = [
     "predict_falling_holds",
     "predict_latency",
     "predict_waiting_time_cdf",
+    "shared_holds_law",
     "with_cold_starts",
 ]

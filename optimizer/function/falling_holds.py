@@ -18,62 +18,17 @@ taken once, at Chebyshev points up to the longest hold, and interpolated at thos
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebint, chebvander
-from numpy.typing import NDArray
+from numpy.polynomial.chebyshev import chebvander
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import CountingProcess
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
-from sluice.optimizer.compiled import compiled, inlined
+from sluice.optimizer.function.wait_pieces import WaitPiece, WaitPieces, series_through
 from sluice.optimizer.function.waiting_time import counting_from_arrivals
-
-_SAME = 1e-9  # of a hold: moments no further apart are one, as an atom must not be missed by rounding
-_NARROW = 1e-6  # of a hold: a piece of the response's law that is no wider is one moment
-_SMALL = 1e-12  # requests per batch
-
-
-class _Piece(NamedTuple):
-    """A summand of ``M_n``: n, its end T (s), its jump at 0, what is inside (0, T) as a series, and its value from T on."""
-
-    size: int
-    end: float
-    jump: float
-    series: Array
-    beyond: float
-
-
-class _Pieces(NamedTuple):
-    """All of them, side by side.
-
-    Parameters
-    ----------
-    size : array of int, shape (n_pieces,)
-    end, jump, beyond : array, shape (n_pieces,)
-    series, integrated : array, shape (n_pieces, n_terms)
-        Chebyshev series over (0, T), and those of their integrals from 0, one term more.
-    """
-
-    size: NDArray[np.int64]
-    end: Array
-    jump: Array
-    beyond: Array
-    series: Array
-    integrated: Array
-
-
-class _PieceLaw(NamedTuple):
-    """One of them, as the compiled sum reads it; ``series`` and ``integrated`` are (n_terms,)."""
-
-    end: float
-    jump: float
-    beyond: float
-    series: Array
-    integrated: Array
 
 
 class FallingHolds:
@@ -155,43 +110,27 @@ class FallingHolds:
         times : array, shape (n_times,)
             Seconds.
         """
-        expected = _requests_within(
-            np.ascontiguousarray(times, dtype=np.float64),
-            np.ascontiguousarray(response, dtype=np.float64),
-            np.ascontiguousarray(np.diff(levels), dtype=np.float64),
-            self._pieces,
-        )
+        expected = self._pieces.within(response, levels, times)
         return np.asarray(np.clip(expected / self.mean_batch_size[-1], 0.0, 1.0))
 
     @cached_property
-    def _pieces(self) -> _Pieces:
+    def _pieces(self) -> WaitPieces:
         """Two for a hold: what it ends, ``E_n - L_n`` at ``hold[n]``, and who is in time for it, ``L_{n+1}`` at ``hold[n]``."""
         opening, counts = self._openings[-1], self._at_holds.sum(axis=-1)
-        pieces: list[_Piece] = []
+        pieces: list[WaitPiece] = []
         if self.max_batch_size == 1:
-            pieces.append(_Piece(1, 0.0, 0.0, np.zeros(1), 1.0))
+            pieces.append(WaitPiece(1, 0.0, 0.0, 0.0, np.zeros(1), 1.0))
         for n, hold in enumerate(self.holds.tolist(), 1):
             early, late, fuller = self._inside(n, hold)
             exactly, reach = float(opening @ counts[n - 1, n - 1]), float(opening @ self._reaching[n])
             missed = reach + exactly if n > 1 else 0.0  # n - 1 arrivals within hold[n]
-            ended = _Piece(n, hold, -missed, early - late, n * (exactly - missed))
+            ended = WaitPiece(n, 0.0, hold, -missed, early - late, n * (exactly - missed))
             if pieces and pieces[-1].end == hold:  # who reaches n in time for one hold has that of the next ahead: all but nobody
                 before = pieces.pop()
                 series, beyond = before.series + ended.series, before.beyond + ended.beyond
-                ended = _Piece(n, hold, before.jump + ended.jump, series, beyond)
-            pieces += [ended, _Piece(n + 1, hold, reach, fuller, (n + 1) * reach)]
-        kept = [piece for piece in pieces if max(np.abs(piece.series).max(), abs(piece.beyond)) > _SMALL]
-        n_terms = max(len(piece.series) for piece in kept)
-        series = np.array([np.pad(piece.series, (0, n_terms - len(piece.series))) for piece in kept])
-        end = np.array([piece.end for piece in kept])
-        return _Pieces(
-            np.array([piece.size for piece in kept]),
-            end,
-            np.array([piece.jump for piece in kept]),
-            np.array([piece.beyond for piece in kept]),
-            series,
-            np.ascontiguousarray((chebint(series.T, lbnd=-1) * end / 2).T),
-        )
+                ended = WaitPiece(n, 0.0, hold, before.jump + ended.jump, series, beyond)
+            pieces += [ended, WaitPiece(n + 1, 0.0, hold, reach, fuller, (n + 1) * reach)]
+        return WaitPieces.of(pieces)
 
     def _inside(self, n: int, hold: float) -> tuple[Array, Array, Array]:
         """Chebyshev series over (0, ``hold``) of ``E_n``, ``L_n`` and ``L_{n+1}`` at that timeout, without the jumps at 0."""
@@ -212,7 +151,7 @@ class FallingHolds:
                 (here[:, i - 1] * at_least[:, size - i]).sum(axis=-1) @ (size - 1 - i)
                 + (passed[:, i[:-1] - 1] * at_least[:, size - 1 - i[:-1]]).sum(axis=(1, 2))
             )
-        return tuple((_to_series(last) @ inside).T)
+        return tuple((series_through(last) @ inside).T)
 
     @property
     def _opening_phases(self) -> Array:
@@ -238,66 +177,4 @@ class FallingHolds:
         opening = self._openings[-1]
         of_opening = [np.tensordot(matrices, opening, ((2,), (0,))) for matrices in (here[:, :b], passed)]
         values = np.stack([*of_opening, self._counting.probabilities(nodes)[:, :b]], axis=1)
-        return np.tensordot(_to_series(last), values, 1)
-
-
-@lru_cache(maxsize=64)
-def _to_series(last: int) -> Array:
-    """From values at the points -cos(pi j / last) to the coefficients of the Chebyshev series through them."""
-    return np.asarray(np.linalg.inv(chebvander(-np.cos(np.pi * np.arange(last + 1) / last), last)))
-
-
-@compiled
-def _requests_within(times: Array, response: Array, shares: Array, pieces: _Pieces) -> Array:
-    """Expected requests per batch whose latency is at most ``times``: (2.6), (2.7) over the pieces of ``M_n``.
-
-    ``shares`` are the probabilities between the quantile levels of the response; none where it is deterministic.
-    """
-    size, end, jump, beyond, series, integrated = pieces
-    result = np.zeros(len(times))
-    for j in range(len(size)):
-        quantiles = response[size[j] - 1]
-        law = _PieceLaw(end[j], jump[j], beyond[j], series[j], integrated[j])
-        for time in range(len(times)):
-            result[time] = _add_piece(result[time], times[time], quantiles, shares, law)
-    return result
-
-
-@inlined
-def _add_piece(total: float, time: float, quantiles: Array, shares: Array, law: _PieceLaw) -> float:
-    """One piece of ``M_n``: where the response is uniform its mean, a difference of integrals, else its value at the wait."""
-    end, jump, beyond, series, integrated = law
-    narrow, slack = _NARROW * end, _SAME * max(end, 1e-6)
-    for k in range(max(1, len(shares))):
-        share = shares[k] if len(shares) else 1.0
-        longest, shortest = time - quantiles[k], time - quantiles[min(k + 1, len(shares))]
-        if longest < -slack:
-            continue
-        if longest - shortest > narrow:
-            mean = _integral(end, jump, beyond, integrated, longest) - _integral(end, jump, beyond, integrated, shortest)
-            total += share * mean / (longest - shortest)
-        elif longest >= end - slack:
-            total += share * beyond
-        else:
-            total += share * (jump + _value(series, max(longest, 0.0), end))
-    return total
-
-
-@inlined
-def _integral(end: float, jump: float, beyond: float, integrated: Array, wait: float) -> float:
-    """That of a piece from 0 to ``wait``, which may lie on either side of (0, T)."""
-    inside = min(max(wait, 0.0), end)
-    integral = jump * inside + beyond * max(wait - end, 0.0)
-    if end > 0:
-        integral += _value(integrated, inside, end)
-    return integral
-
-
-@compiled
-def _value(series: Array, wait: float, end: float) -> float:
-    """A Chebyshev series over (0, end) at a wait in it."""
-    x = 2 * wait / end - 1
-    later, last = 0.0, 0.0
-    for k in range(len(series) - 1, 0, -1):
-        later, last = last, 2 * x * last - later + series[k]
-    return float(series[0] + x * last - later)
+        return np.tensordot(series_through(last), values, 1)

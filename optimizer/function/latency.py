@@ -20,7 +20,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.function.batch_paper import BatchPaper
 from sluice.optimizer.function.batching_law import PREDICTION, Basis, Effort, basis_of, falling_holds_law, size_or_timeout_law
-from sluice.optimizer.function.sampled_batches import CONFIDENCE, SampledHolds
+from sluice.optimizer.function.sampled_batches import CONFIDENCE, SampledHolds, SampledLatencies
 from sluice.optimizer.service.times import ServiceTimes
 
 METHODS = ("exact", "batch-paper")
@@ -203,6 +203,9 @@ def predict_falling_holds(arrivals: ArrivalProcess | Basis, service: ServiceTime
 
 def _simulated(law: SampledHolds, service: ServiceTimes, hold: float, longest: float) -> LatencyPrediction:
     """The law under the largest batch, from drawn arrivals."""
-    latencies = law.latencies(service.response, service.quantile_levels)
-    pmf = law.batch_size_pmf[-1]
+    return simulated_latency(law.latencies(service.response, service.quantile_levels), law.batch_size_pmf[-1], hold, longest)
+
+
+def simulated_latency(latencies: SampledLatencies, pmf: Array, hold: float, longest: float) -> LatencyPrediction:
+    """What was drawn, as a prediction; ``hold`` is the longest wait and ``longest`` the longest latency, s."""
     return LatencyPrediction(SIMULATED, len(pmf), hold, pmf, latencies.share, longest, latencies.half)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from sluice.batching.errors import InvalidInput, require
-from sluice.optimizer.arrays import Array, Counts
+from sluice.optimizer.arrays import Array, Counts, Indices
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.compiled import compiled, inlined
 
@@ -42,8 +42,33 @@ class Draw(NamedTuple):
     requests: int
 
 
-class ArrivalSample:
-    """Arrival times drawn from a process: ``times`` (parts, requests), s, each part from its first arrival on.
+class DrawnParts:
+    """Arrival times ``times`` (parts, requests), s, each part drawn independently, and from its first arrival on.
+
+    They are for batches of at most ``max_batch_size``; ``levels`` are of the response, in random order.
+    """
+
+    def __init__(self, times: Array, max_batch_size: int, rng: np.random.Generator) -> None:
+        length = times.shape[1]
+        self.times, self.max_batch_size = times, max_batch_size
+        self.first, self.end = max(length // 8, 2 * max_batch_size), length - max_batch_size  # batches that open there count
+        self.levels = np.asarray(rng.permutation((np.arange(_LEVELS) + rng.random(_LEVELS)) / _LEVELS))
+
+
+def requests_of_part(max_batch_size: int, draw: Draw) -> int:
+    """How many a part has."""
+    require(max_batch_size >= 1, "batch_size", max_batch_size, "an integer >= 1")
+    return max(draw.requests, _BATCHES * max_batch_size)
+
+
+def even_draws(probabilities: Array, parts: int, rng: np.random.Generator) -> Indices:
+    """A place for each part by its probability, evenly spread in order, so that what is seldom left has its share, (parts,)."""
+    levels = (np.arange(parts) + rng.random()) / parts
+    return np.minimum(np.searchsorted(np.cumsum(probabilities), levels), len(probabilities) - 1)
+
+
+class ArrivalSample(DrawnParts):
+    """Parts of a process, each begun in equilibrium just after an arrival.
 
     Parameters
     ----------
@@ -54,19 +79,13 @@ class ArrivalSample:
     """
 
     def __init__(self, arrivals: ArrivalProcess, max_batch_size: int, draw: Draw) -> None:
-        require(max_batch_size >= 1, "batch_size", max_batch_size, "an integer >= 1")
-        self.arrivals, self.max_batch_size = arrivals, max_batch_size
-        length = max(draw.requests, _BATCHES * max_batch_size)
+        self.arrivals = arrivals
+        length = requests_of_part(max_batch_size, draw)
         rng = np.random.default_rng(SEED)
-        # evenly spread over the law of the phase that follows an arrival, so that a phase that is seldom left has its share
-        levels = (np.arange(draw.parts) + rng.random()) / draw.parts
-        phases = np.minimum(np.searchsorted(np.cumsum(arrivals.embedded), levels), arrivals.n_phases - 1)
-        self.times = np.zeros((draw.parts, length))
-        for part, phase in enumerate(phases.tolist()):
-            self.times[part, 1:] = np.cumsum(arrivals.sample(length - 1, rng, phase))
-        self.first, self.end = max(length // 8, 2 * max_batch_size), length - max_batch_size  # batches that open there count
-        shares = rng.permutation((np.arange(_LEVELS) + rng.random(_LEVELS)) / _LEVELS)
-        self.levels = np.asarray(shares)
+        times = np.zeros((draw.parts, length))
+        for part, phase in enumerate(even_draws(arrivals.embedded, draw.parts, rng).tolist()):
+            times[part, 1:] = np.cumsum(arrivals.sample(length - 1, rng, phase))
+        super().__init__(times, max_batch_size, rng)
 
 
 class SampledHolds:
@@ -74,10 +93,12 @@ class SampledHolds:
 
     Parameters
     ----------
-    sample : ArrivalSample
+    sample : DrawnParts
         For batches of that size at least.
     holds : array, shape (max_batch_size - 1,)
         ``holds[n - 1]`` is the hold (s) with ``n`` waiting; all the timeout in size-or-timeout.
+    due : array, shape (parts, requests), optional
+        When the hold of each request begins (s); by default as it comes.
 
     Raises
     ------
@@ -85,14 +106,17 @@ class SampledHolds:
         Holds that rise, are negative or infinite.
     """
 
-    def __init__(self, sample: ArrivalSample, holds: Array) -> None:
+    def __init__(self, sample: DrawnParts, holds: Array, due: Array | None = None) -> None:
         self.sample, self.max_batch_size = sample, len(holds) + 1
         self.holds = np.append(np.asarray(holds, dtype=np.float64), 0.0)
         falling = np.isfinite(self.holds).all() and (self.holds >= 0).all() and (np.diff(self.holds) <= 0).all()
         require(bool(falling), "holds", self.holds[:-1].tolist(), "seconds >= 0 that do not rise with the number waiting")
         if self.max_batch_size > sample.max_batch_size:
             raise InvalidInput("holds", len(holds), f"at most {sample.max_batch_size - 1}, as the sample is for")
-        self._reach = _reach(sample.times, self.holds)
+        if due is None:
+            self._reach, self._due = _reach(sample.times, self.holds), sample.times
+        else:
+            self._reach, self._due = _reach_of_earliest(sample.times, due, self.holds)
 
     @cached_property
     def batch_size_pmf(self) -> Array:
@@ -110,20 +134,26 @@ class SampledHolds:
 
         Parameters and result are those of ``SizeOrTimeout.fraction_within``.
         """
-        drawn = _Drawn(self.sample.times, self._reach, self.holds, self.sample.first, self.sample.end)
         place, share = _places(levels, self.sample.levels)
         seconds = np.ascontiguousarray(response, dtype=np.float64)
-        sums = _sums_within(drawn, seconds, place, share, np.asarray(times, dtype=np.float64))
+        sums = _sums_within(self._drawn, seconds, place, share, np.asarray(times, dtype=np.float64))
         value, half = _ratio(sums, len(self.sample.times))
         return np.clip(value - half, 0.0, 1.0)
 
-    def latencies(self, response: Array, levels: Array) -> SampledLatencies:
-        """Latency of every request under the largest batch; ``response`` (max_batch_size, n_levels) as in ``fraction_within``."""
-        drawn = _Drawn(self.sample.times, self._reach, self.holds, self.sample.first, self.sample.end)
+    def latencies(self, response: Array, levels: Array, asked: NDArray[np.bool_] | None = None) -> SampledLatencies:
+        """Latency of every request that is ``asked`` for, (parts, requests) of the sample, or of all, under the largest batch.
+
+        ``response`` (max_batch_size, n_levels) is as in ``fraction_within``.
+        """
         place, share = _places(levels, self.sample.levels)
-        found, counts = _latencies(drawn, np.ascontiguousarray(response, dtype=np.float64), place, share)
+        of = np.ones(self.sample.times.shape, dtype=np.bool_) if asked is None else asked
+        found, counts = _latencies(self._drawn, np.ascontiguousarray(response, dtype=np.float64), place, share, of)
         found.sort(axis=1)  # what was not counted is infinite
         return SampledLatencies(found, counts, float(self.holds[0]))
+
+    @property
+    def _drawn(self) -> _Drawn:
+        return _Drawn(self.sample.times, self._due, self._reach, self.holds, self.sample.first, self.sample.end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +181,13 @@ class SampledLatencies:
 
 
 class _Drawn(NamedTuple):
-    """Arrivals under a table: those of batches that open from ``first`` on and before ``end`` count."""
+    """Arrivals under a table: those of batches that open from ``first`` on and before ``end`` count.
+
+    ``due`` is from when the hold of the batch that opens with each runs, its ``reach`` being taken.
+    """
 
     times: Array
+    due: Array
     reach: NDArray[np.int64]
     holds: Array
     first: int
@@ -171,10 +205,12 @@ def _places(levels: Array, drawn: Array) -> tuple[NDArray[np.int64], Array]:
 def _ratio(sums: Array, parts: int) -> tuple[Array, Array]:
     """Ratio of means and half its interval, of sums over the parts of x, n, x^2, x n, n^2 on the last axis."""
     x, n, xx, xn, nn = np.moveaxis(sums, -1, 0)
+    none = n == 0  # nothing was seen of them, and anything may be
+    n = np.maximum(n, 1)
     value = x / n
     spread = np.clip(xx - 2 * value * xn + value**2 * nn, 0.0, None) * parts / (parts - 1)
     half = float(stdtrit(parts - 1, (1 + CONFIDENCE) / 2)) * np.sqrt(spread) / n
-    return np.asarray(value), np.maximum(half, log(2 / (1 - CONFIDENCE)) / n)
+    return np.asarray(value), np.where(none, 1.0, np.maximum(half, log(2 / (1 - CONFIDENCE)) / n))
 
 
 @compiled
@@ -191,6 +227,38 @@ def _reach(times: Array, holds: Array) -> NDArray[np.int64]:
                 n += 1
             reach[part, i] = n
     return reach
+
+
+@compiled
+def _reach_of_earliest(times: Array, due: Array, holds: Array) -> tuple[NDArray[np.int64], Array]:
+    """The same where the hold of each request runs from when it is ``due``, and the earliest such moment in each batch.
+
+    It is apart from ``_reach``, as to know who is due first takes longer than all the rest.
+    """
+    parts, length = times.shape
+    reach, earliest = np.empty((parts, length), dtype=np.int64), np.empty((parts, length))
+    largest = len(holds)
+    urgent = np.empty(length, dtype=np.int64)  # of who waits those that none who came later is due before, in order
+    for part in range(parts):
+        n, head, tail, joined = 1, 0, 0, 0
+        for i in range(length):
+            n = max(1, n - 1)  # holds do not rise: who was in time for the request before is for this one
+            if head < tail and urgent[head] < i:
+                head += 1
+            while True:
+                while joined < i + n:
+                    while tail > head and due[part, urgent[tail - 1]] >= due[part, joined]:
+                        tail -= 1
+                    urgent[tail] = joined
+                    tail += 1
+                    joined += 1
+                hold = holds[n - 1]
+                ends = due[part, urgent[head]] + hold if hold > 0 else times[part, i + n - 1]
+                if n == largest or i + n == length or times[part, i + n] > ends:
+                    break
+                n += 1
+            reach[part, i], earliest[part, i] = n, due[part, urgent[head]]
+    return reach, earliest
 
 
 @compiled
@@ -215,7 +283,7 @@ def _sizes(reach: NDArray[np.int64], first: int, end: int, largest: int) -> Arra
 @compiled
 def _sums_within(drawn: _Drawn, response: Array, place: NDArray[np.int64], share: Array, within: Array) -> Array:
     """Sums over the parts for a ratio, (n_services, largest, n_times, 5), of the requests in time and of all."""
-    times, reach, holds, first, end = drawn
+    times, due, reach, holds, first, end = drawn
     n_services, largest, _ = response.shape
     sums = np.zeros((n_services, largest, len(within), 5))
     fullest, turn = reach.max(), 0
@@ -233,7 +301,7 @@ def _sums_within(drawn: _Drawn, response: Array, place: NDArray[np.int64], share
                     n += size
                     turn = (turn + 1) % len(place)
                     hold = holds[size - 1] if size < b else 0.0
-                    leaves = max(times[part, i + size - 1], times[part, i] + hold)  # the last to come may find its hold over
+                    leaves = _leaves(times[part, i + size - 1], due[part, i], hold)
                     for service in range(n_services):
                         seconds = _response(response[service, size - 1], place[turn], share[turn])
                         for time in range(len(within)):
@@ -254,6 +322,12 @@ def _add(sums: Array, x: float, n: float) -> None:
     sums[2] += x * x
     sums[3] += x * n
     sums[4] += n * n
+
+
+@inlined
+def _leaves(last: float, due: float, hold: float) -> float:
+    """When a batch leaves, of which the ``last`` came then: he may find its hold over; a hold of 0 is over for everybody."""
+    return max(last, due + hold) if hold > 0 else last
 
 
 @inlined
@@ -283,9 +357,11 @@ def _members_within(members: Array, leaves: float, wait: float, hold: float) -> 
 
 
 @compiled
-def _latencies(drawn: _Drawn, response: Array, place: NDArray[np.int64], share: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Latency of each request that counts, in no order of time and infinite beyond them, (parts, length), and their number."""
-    times, reach, holds, first, end = drawn
+def _latencies(
+    drawn: _Drawn, response: Array, place: NDArray[np.int64], share: Array, asked: NDArray[np.bool_]
+) -> tuple[Array, NDArray[np.int64]]:
+    """Latency of each request ``asked`` for, in no order of time and infinite beyond them, (parts, length), and their number."""
+    times, due, reach, holds, first, end = drawn
     parts, length = times.shape
     found, counts = np.full((parts, length), np.inf), np.zeros(parts, dtype=np.int64)
     turn = 0
@@ -295,11 +371,12 @@ def _latencies(drawn: _Drawn, response: Array, place: NDArray[np.int64], share: 
             size = reach[part, i]
             if i >= first:
                 turn = (turn + 1) % len(place)
-                leaves = max(times[part, i + size - 1], times[part, i] + holds[size - 1])
+                leaves = _leaves(times[part, i + size - 1], due[part, i], holds[size - 1])
                 seconds = _response(response[size - 1], place[turn], share[turn])
                 for member in range(i, i + size):
-                    found[part, n] = leaves - times[part, member] + seconds
-                    n += 1
+                    if asked[part, member]:
+                        found[part, n] = leaves - times[part, member] + seconds
+                        n += 1
             i += size
         counts[part] = n
     return found, counts

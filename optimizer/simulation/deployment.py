@@ -8,9 +8,10 @@ from dataclasses import KW_ONLY, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sluice.batching.errors import require
-from sluice.batching.policy import INF, MAX_BESIDE, Policy, next_aimd_limit
-from sluice.optimizer.arrays import Array
+from sluice.batching.documents import MAX_CLASSES, RequestClass
+from sluice.batching.errors import InvalidInput, require
+from sluice.batching.policy import INF, MAX_BESIDE, MAX_SLACK, Policy, next_aimd_limit
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.service.times import ServiceTimes
@@ -159,6 +160,8 @@ class Deployment(Serving):
     ----------
     beside : sequence of Beside, at most ``MAX_BESIDE``
         Other functions and servers for the same queue.
+    classes : sequence of RequestClass, at most ``MAX_CLASSES``
+        Of its requests, each with its ``slack``; empty: all requests are alike.
     adaptation : Adaptation or None
         Swaps of the policy's own tables by what their batches took.
     energy : array, shape (>= max_batch_size,), optional
@@ -171,11 +174,13 @@ class Deployment(Serving):
     Raises
     ------
     InvalidInput
-        Environments without a function, an adaptation without workers, an automaton of other tables, too many beside.
+        Environments without a function, an adaptation without workers, an automaton of other tables, too many beside; a class
+        without a slack, columns without classes.
     """
 
     _: KW_ONLY
     beside: Sequence[Beside] = ()
+    classes: Sequence[RequestClass] = ()
     adaptation: Adaptation | None = None
     energy: Array | None = None
     billing: Billing = field(default_factory=Billing)
@@ -184,7 +189,19 @@ class Deployment(Serving):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "beside", tuple(self.beside))
+        object.__setattr__(self, "classes", tuple(self.classes))
         require(len(self.beside) <= MAX_BESIDE, "beside", len(self.beside), f"at most {MAX_BESIDE} tables")
+        require(len(self.classes) <= MAX_CLASSES, "classes", len(self.classes), f"at most {MAX_CLASSES}")
+        for each in self.classes:
+            slack = np.nan if each.slack is None else each.slack
+            require(
+                abs(slack) <= MAX_SLACK,
+                f"slack of {each.name}",
+                each.slack,
+                f"a number of seconds from {-MAX_SLACK:g} to {MAX_SLACK:g}",
+            )
+        for columns in (table.columns for side in self.serving for table in side.schedule.tables if not self.classes):
+            require(columns == 1, "columns", columns, "1 where there are no classes, as nobody has a slack")
         require(not self.elastic or self.adaptation is None, "adaptation", "given", "none, as a function serves the table")
         largest = self.max_batch_size
         if self.energy is not None:
@@ -212,3 +229,9 @@ class Deployment(Serving):
     def max_batch_size(self) -> int:
         """Size of the largest batch of any table."""
         return max(side.schedule.max_batch_size for side in self.serving)
+
+
+def require_classes(classes: Indices, n_classes: int) -> None:
+    """Raise ``InvalidInput`` unless each of the ``classes`` of requests is the place of one of so many."""
+    for k in classes[(classes < 0) | (classes >= n_classes)][:1]:
+        raise InvalidInput("class", int(k), f"an integer from 0 to {n_classes - 1}, the place of one of the deployment's")

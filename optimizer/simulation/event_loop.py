@@ -21,8 +21,25 @@ from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_quantile, estimate_share
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.queue_loop import COLD
-from sluice.optimizer.simulation.queue_run import QueueRun, checked_times
+from sluice.optimizer.simulation.queue_run import QueueRun, Scalar, checked_times
 from sluice.optimizer.simulation.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class ClassResult:
+    """What happened to the requests of one class, in order of arrival, (n_requests,) each: s, ``nan`` where none was answered."""
+
+    arrival_times: Array
+    waiting_time: Array
+    latency: Array
+
+    def percentile(self, percentile: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
+        """As that of all requests."""
+        return estimate_quantile(self.latency, quantile_of(percentile), confidence, blocks)
+
+    def estimate_violations(self, latency: float, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
+        """As that of all requests."""
+        return estimate_share(~(self.latency <= latency), confidence, blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +59,9 @@ class SimulationResult:
         Which tables a function serves, and not servers.
     servers : int or None
         Those of the policy's own table; ``None`` for a function, and where their number changed.
+    order, classes : array of int, shape (n_requests,), or None
+        Where requests are of several classes: those that left or were dropped in the order in which they did, then the others, and
+        batch ``i`` holds the requests in these places of it; and the class of each request, in order of arrival.
     """
 
     arrival_times: Array
@@ -52,6 +72,8 @@ class SimulationResult:
     marks: NDArray[np.uint8]
     elastic: NDArray[np.bool_]
     servers: int | None
+    order: Indices | None = None
+    classes: Indices | None = None
 
     @property
     def n_batches(self) -> int:
@@ -61,17 +83,35 @@ class SimulationResult:
     @cached_property
     def batch_of(self) -> Indices:
         """Which batch a request was in; -1 where it was dropped, or waited still when no event was left to release it."""
-        return _batch_of(len(self.arrival_times), self.first_of_batch, self.batch_sizes)
+        return self._in_order_of_arrival(_batch_of(len(self.arrival_times), self.first_of_batch, self.batch_sizes))
 
     @cached_property
     def waiting_time(self) -> Array:
         """Seconds from arrival to dispatch; ``nan`` for a request without an answer."""
-        return _elapsed(self.arrival_times, self.first_of_batch, self.batch_sizes, self.dispatch_times, np.zeros(self.n_batches))
+        return self._elapsed(np.zeros(self.n_batches))
 
     @cached_property
     def latency(self) -> Array:
         """Seconds from arrival to answer; ``nan`` for a request without one."""
-        return _elapsed(self.arrival_times, self.first_of_batch, self.batch_sizes, self.dispatch_times, self.response_times)
+        return self._elapsed(self.response_times)
+
+    def _elapsed(self, beyond: Array) -> Array:
+        arrivals = self.arrival_times if self.order is None else self.arrival_times[self.order]
+        by_batch = self.first_of_batch, self.batch_sizes, self.dispatch_times
+        return self._in_order_of_arrival(_elapsed(arrivals, *by_batch, beyond))
+
+    def _in_order_of_arrival(self, values: NDArray[Scalar]) -> NDArray[Scalar]:
+        """Values by request, in the order in which they left."""
+        if self.order is None:
+            return values
+        arranged = np.empty_like(values)
+        arranged[self.order] = values
+        return arranged
+
+    def of_class(self, k: int) -> ClassResult:
+        """What happened to the requests of one class, of a run with ``classes``."""
+        mine = self.classes == k
+        return ClassResult(self.arrival_times[mine], self.waiting_time[mine], self.latency[mine])
 
     @property
     def answered(self) -> NDArray[np.bool_]:
@@ -163,7 +203,11 @@ def simulate_schedule(
 
 
 def simulate_deployment(
-    deployment: Deployment, arrival_times: Array, rng: np.random.Generator, sizes: Array | None = None
+    deployment: Deployment,
+    arrival_times: Array,
+    rng: np.random.Generator,
+    sizes: Array | None = None,
+    classes: Indices | None = None,
 ) -> SimulationResult:
     """As ``simulate``, with all that a deployment may have.
 
@@ -172,15 +216,19 @@ def simulate_deployment(
     sizes : array, shape (n_requests,), optional
         Those of the requests: a batch takes as long as its largest member has it. Its service times must tell sizes apart
         (``MixedServiceTimes``), and without ``sizes`` are those of their mix.
+    classes : array of int, shape (n_requests,), optional
+        Those of the requests, by their places among the deployment's, which must have some.
     """
     schedule, times = deployment.schedule, checked_times(arrival_times)
-    progress = QueueRun(deployment, rng, sizes is not None).feed(times, True, sizes)
+    progress = QueueRun(deployment, rng, sizes is not None).feed(times, True, sizes, classes)
     batches = progress.batches
     servers = schedule.servers_in_force
     constant = servers is not None and bool((servers == servers[0]).all())
     by_batch = (batches.first, batches.sizes, batches.dispatched, batches.responses, batches.marks)
     elastic = np.array([side.elastic for side in deployment.serving])
-    return SimulationResult(times, *by_batch, elastic, int(servers[0]) if servers is not None and constant else None)
+    n_servers = int(servers[0]) if servers is not None and constant else None
+    order = progress.requests.places if deployment.classes else None
+    return SimulationResult(times, *by_batch, elastic, n_servers, order, classes)
 
 
 @compiled

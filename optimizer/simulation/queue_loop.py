@@ -10,6 +10,10 @@ Requests leave or are dropped oldest first. So those that wait are a range of th
 writes five numbers per batch and none per request. It is fed chunk by chunk and stops before the last arrival of a chunk that is
 not the last, whose moment may not be over: what waits then is carried into the next chunk.
 
+Requests of several classes leave in the order in which their holds begin (``policy.py``). Within a class that is the order in which
+they came, so each class is a line, and the next to leave is the first of one of the lines. The loop then writes for each request
+when it had its turn, and a batch is a range of the turns. Without classes it is compiled for itself (``lines`` is ``None``).
+
 A function that is told nothing of its environments has one for every batch at once. Otherwise it runs as AWS Lambda does: a batch
 takes the environment that was idle for the shortest time; without one a cold start adds its seconds, unless as many batches as
 ``concurrency`` allows are under way or environments were asked for faster than a bucket of ``burst`` tokens, filled with
@@ -37,13 +41,16 @@ _TOKEN = 1 - 1e-9
 class Tables(NamedTuple):
     """The policy's own tables, of which one rules, then those beside; and what makes another of them rule.
 
-    ``hold``, ``take`` (n_own + n_beside, rows); ``drop_after`` (n_own,); ``swap_times``, ``swap_to`` (n_swaps,) and the ``servers``
-    before the first swap and after each (n_swaps + 1,), those ``beside`` (n_beside,); ``up``, ``down`` (n_own,), the table after a
-    batch of the policy's own that took at most, or more than, ``limit`` seconds (empty: the same).
+    ``hold``, ``take`` (n_own + n_beside, rows); the ``rows`` and ``columns`` that a table has of its own (n_own + n_beside,), read
+    where there are classes; ``drop_after`` (n_own,); ``swap_times``, ``swap_to`` (n_swaps,) and the ``servers`` before the first
+    swap and after each (n_swaps + 1,), those ``beside`` (n_beside,); ``up``, ``down`` (n_own,), the table after a batch of the
+    policy's own that took at most, or more than, ``limit`` seconds (empty: the same).
     """
 
     hold: Array
     take: Indices
+    rows: Indices
+    columns: Indices
     drop_after: Array
     swap_times: Array
     swap_to: Indices
@@ -115,6 +122,22 @@ class Records(NamedTuple):
     marks: NDArray[np.uint8]
 
 
+class Lines(NamedTuple):
+    """The lines in which requests of several classes wait.
+
+    ``slacks`` of the classes (n_classes,), s; how many of the first 0, 1, ... arrivals are ``patient``, their slacks being above 0
+    (n_arrivals + 1,); the arrival ``following`` each in its line (n_arrivals,), and the first of each, in
+    ``heads`` (n_classes,), whose moment may be still to come; n_arrivals where there is none. The ``order`` (n_arrivals,) in which
+    they have their turns is written.
+    """
+
+    slacks: Array
+    patient: Indices
+    following: Indices
+    heads: Indices
+    order: Indices
+
+
 @compiled
 def run(
     arrivals: Array,
@@ -126,18 +149,22 @@ def run(
     request_sizes: Array,
     state: State,
     records: Records,
+    lines: Lines | None,
 ) -> int:
     """Go on to the end of the chunk; the number of batches recorded.
 
     ``arrivals`` begin with those that wait since the last chunk. ``uniforms`` (empty: service times are deterministic): the k-th
-    batch to leave has the k-th. ``request_sizes`` are those of the ``arrivals`` (empty: not told apart).
+    batch to leave has the k-th. ``request_sizes`` are those of the ``arrivals`` (empty: not told apart). ``lines``: ``None`` where
+    there are no classes; then the ``first`` of a batch is an arrival, else a turn.
     """
     # Taken out once: every array of a record is counted whenever the record is read, which may take longer than the reading.
     counts, wake, ends, marks, servers, in_flight, tokens, counted, idle, idle_from, idle_to = state
-    hold, take, drops_after, swap_times, swap_to, servers_after, up, down, limit = tables
+    hold, take, rows, columns, drops_after, swap_times, swap_to, servers_after, up, down, limit = tables
     attended, told, init_duration, keep_alive, concurrency, scaling_rate, burst = environments
     sizes, levels, seconds, overhead = times
     first, members, dispatched, responses, marked = records
+    if lines is not None:
+        slacks, patient, following, heads, order = lines
     head, tail, rule, swap, n_ends = counts
     wake_at = wake[0]
     n, last_row, n_places, n_own = len(arrivals), hold.shape[1] - 1, len(in_flight), len(drops_after)
@@ -147,7 +174,7 @@ def run(
     swap_at = swap_times[swap] if swap < len(swap_times) else np.inf
     horizon = np.inf if last else arrivals[n - 1]
     serves = servers.min() < ELASTIC
-    n_batches = 0
+    n_batches, n_patient = 0, 0  # the latter have had their turns
     while True:
         now = swap_at
         if beside or in_flight[0] < servers[0]:
@@ -161,8 +188,16 @@ def run(
         # who came while all servers were busy came under the table of then, and it drops as if it had been read
         while tail < n and arrivals[tail] < now:
             tail += 1
-        while head < tail and arrivals[tail - 1] > arrivals[head] + drop_after:
-            head += 1
+        if lines is None:
+            while head < tail and arrivals[tail - 1] > arrivals[head] + drop_after:
+                head += 1
+        elif drop_after < np.inf:
+            while head < tail:
+                line = _most_urgent(arrivals, slacks, heads, tail)
+                if arrivals[tail - 1] <= arrivals[heads[line]] + slacks[line] + drop_after:
+                    break
+                n_patient += _take_first(slacks, following, heads, order, line, head)
+                head += 1
         while n_ends > 0 and ends[0] <= now:
             place = 0
             if len(marks) > 0:
@@ -186,8 +221,14 @@ def run(
             swap_at = swap_times[swap] if swap < len(swap_times) else np.inf
         drop_after, wake_at = drops_after[rule], np.inf
         while head < tail:
-            oldest = arrivals[head]
-            if now > oldest + drop_after:
+            if lines is None:
+                begins = arrivals[head]
+            else:
+                line = _most_urgent(arrivals, slacks, heads, tail)
+                begins = arrivals[heads[line]] + slacks[line]
+            if now > begins + drop_after:
+                if lines is not None:
+                    n_patient += _take_first(slacks, following, heads, order, line, head)
                 head += 1
                 continue
             row, wake_at = min(tail - head, last_row), np.inf
@@ -195,8 +236,12 @@ def run(
             while not leaves and place < n_places:
                 if in_flight[place] < servers[place]:
                     table = n_own + place - 1 if place > 0 else rule
-                    due = oldest + hold[table, row]
+                    if lines is not None:
+                        row = _row(rows[table], columns[table], tail - head, patient[tail] - n_patient)
+                    due = begins + hold[table, row]
                     leaves = now >= due
+                    if lines is not None:
+                        leaves = leaves or hold[table, row] == 0
                     if not leaves:
                         wake_at = min(wake_at, due)
                     elif told[place]:
@@ -217,11 +262,17 @@ def run(
                 break
             place -= 1
             size = take[table, row]
+            if lines is not None:
+                for turn in range(head, head + size):
+                    line = _most_urgent(arrivals, slacks, heads, tail)
+                    n_patient += _take_first(slacks, following, heads, order, line, turn)
             level = uniforms[n_batches] if len(uniforms) > 0 else 0.0
             if fixed:
                 response = seconds[place, 0, size - 1, 0] + overhead[place, 0, size - 1]
             elif sized:
-                largest = request_sizes[head : head + size].max()
+                largest = (
+                    request_sizes[head : head + size].max() if lines is None else request_sizes[order[head : head + size]].max()
+                )
                 response = _padded(sizes, levels, seconds, overhead, place, size, level, largest)
             else:
                 response = _response(levels, seconds, overhead, place, 0, size, level)
@@ -242,6 +293,54 @@ def run(
     counts[:] = (head, tail, rule, swap, n_ends)
     wake[0] = wake_at
     return n_batches
+
+
+@compiled
+def line_up(classes: Indices, slacks: Array) -> Lines:
+    """The lines of arrivals of these ``classes`` (n_arrivals,)."""
+    n = len(classes)
+    patient, following, heads = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64), np.full(len(slacks), n)
+    for i in range(n):
+        patient[i + 1] = patient[i] + (slacks[classes[i]] > 0)
+    for i in range(n - 1, -1, -1):
+        following[i] = heads[classes[i]]
+        heads[classes[i]] = i
+    return Lines(slacks, patient, following, heads, np.empty(n, dtype=np.int64))
+
+
+@inlined
+def _most_urgent(arrivals: Array, slacks: Array, heads: Indices, tail: int) -> int:
+    """The line whose first request has the next turn, of all arrivals before ``tail``: that whose hold begins first.
+
+    Of equals it is one without a slack, and of these the one that came first.
+    """
+    line, earliest = -1, np.inf
+    for other in range(len(heads)):
+        if heads[other] < tail:
+            begins = arrivals[heads[other]] + slacks[other]
+            sooner = line < 0 or begins < earliest
+            if not sooner and begins == earliest:
+                alike = (slacks[other] == 0) == (slacks[line] == 0)
+                sooner = heads[other] < heads[line] if alike else slacks[other] == 0
+            if sooner:
+                line, earliest = other, begins
+    return line
+
+
+@inlined
+def _take_first(slacks: Array, following: Indices, heads: Indices, order: Indices, line: int, turn: int) -> int:
+    """The first of a line has its turn; 1 where it is patient, else 0."""
+    order[turn] = heads[line]
+    heads[line] = following[heads[line]]
+    return 1 if slacks[line] > 0 else 0
+
+
+@inlined
+def _row(rows: int, columns: int, waiting: int, patient: int) -> int:
+    """The row of a table that speaks for so many who wait, of whom some are patient (``Policy.row``)."""
+    if columns == 1:
+        return min(waiting, rows - 1)
+    return min(waiting - patient, rows // columns - 1) * columns + min(patient, columns - 1)
 
 
 @inlined

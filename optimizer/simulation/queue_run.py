@@ -4,22 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import Policy
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.service.by_size import MixedServiceTimes
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation import queue_loop
-from sluice.optimizer.simulation.deployment import Deployment, Environments, Serving
+from sluice.optimizer.simulation.deployment import Deployment, Environments, Serving, require_classes
 from sluice.optimizer.simulation.queue_loop import ELASTIC, Records, State
 from sluice.optimizer.simulation.schedule import rows_of
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+NONE: Indices = np.empty(0, dtype=np.int64)
+
+
+class Requests(NamedTuple):
+    """Requests, in arrays: ``times`` of arrival, s, and what else is told of them, empty where it is not.
+
+    ``sizes``; ``classes``, by their places among the deployment's; the ``places`` of the requests among those of the queue, and
+    ``among_all``, those of several queues.
+    """
+
+    times: Array
+    sizes: Array = np.empty(0)
+    classes: Indices = NONE
+    places: Indices = NONE
+    among_all: Indices = NONE
+
+    def of(self, which: Indices | NDArray[np.bool_]) -> Requests:
+        """Some of them, in this order."""
+        return Requests._make(values[which] if len(values) else values for values in self)
+
+    def after(self, first: int) -> Requests:
+        """All but the first so many, in arrays of their own."""
+        return Requests._make(np.array(values[first:]) for values in self)
+
+    def then(self, others: Requests) -> Requests:
+        """These and those."""
+        return Requests._make(np.concatenate(pair) if len(pair[0]) else pair[1] for pair in zip(self, others, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,23 +55,36 @@ class Progress:
 
     Parameters
     ----------
-    arrivals : array
-        Those that waited since the last chunk, then the new ones, s.
-    n_waited : int
-        How many the former are.
+    came : Requests
+        Those of the chunk.
+    requests : Requests
+        They and those that waited since the last chunk: who left or was dropped, in that order, then who waits, in order of
+        arrival. ``places`` are told where the former is another order than that of arrival.
     batches : Records
-        In order of dispatch; ``first`` counts within ``arrivals``. Who is between two batches, or before the first, was dropped.
+        In order of dispatch; ``first`` counts within ``requests``. Who is between two batches, or before the first, was dropped.
     n_left : int
-        How many of ``arrivals`` had left or been dropped at the end; the others wait.
-    sizes : array
-        Those of ``arrivals``; empty where requests are not sized.
+        How many of ``requests`` had left or been dropped at the end; the others wait.
     """
 
-    arrivals: Array
-    n_waited: int
+    came: Requests
+    requests: Requests
     batches: Records
     n_left: int
-    sizes: Array
+
+    def of_class(self, k: int) -> Progress:
+        """The same for the requests of one class, as if they had left in batches of their own, each with what was theirs of one."""
+        came, requests = (all_of.of(all_of.classes == k)._replace(places=NONE) for all_of in (self.came, self.requests))
+        before, batches = parts_of_batches(self.requests.classes == k, self.batches)
+        return Progress(came, requests, batches, int(before[self.n_left]))
+
+
+def parts_of_batches(mine: NDArray[np.bool_], batches: Records) -> tuple[Indices, Records]:
+    """How many are ``mine`` among the first 0, 1, ... requests, and the batches that have some, with those alone."""
+    before = np.concatenate([[0], np.cumsum(mine)])
+    first = before[batches.first]
+    sizes = before[batches.first + batches.sizes] - first
+    some = sizes > 0
+    return before, Records._make(values[some] for values in batches._replace(first=first, sizes=sizes))
 
 
 class QueueRun:
@@ -57,13 +97,14 @@ class QueueRun:
         schedule, serving = deployment.schedule, deployment.serving
         drops = bool((schedule.drop_after < np.inf).any())
         self._tables = _tables(deployment)
+        self._slacks = np.array([each.slack for each in deployment.classes], dtype=np.float64)
         self._sized = sized
         self._times = _times([side.service for side in serving], sized)
         self._environments = _environments(serving, drops)
         self._rng = rng
         self._random = not all(side.service.deterministic for side in serving)
         self._marked = len(serving) > 1 or deployment.adaptation is not None
-        self._uniforms = self._waiting = self._waiting_sizes = np.empty(0)
+        self._uniforms, self._waiting, self._n_came = np.empty(0), Requests(np.empty(0)), 0
         n = len(serving)
         servers = [int(self._tables.servers[0]), *(_servers_of(side.policy) for side in deployment.beside)]
         self._state = State(
@@ -80,15 +121,27 @@ class QueueRun:
             idle_to=np.zeros(n, dtype=np.int64),
         )
 
-    def feed(self, arrival_times: Array, last: bool, sizes: Array | None = None) -> Progress:
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait, those of the last chunk included whose moment is not over."""
+        return len(self._waiting.times)
+
+    def feed(
+        self,
+        arrival_times: Array,
+        last: bool,
+        sizes: Array | None = None,
+        classes: Indices | None = None,
+        among_all: Indices | None = None,
+    ) -> Progress:
         """Go on with the arrivals at these times, s, ascending and not before those fed already; ``last``: there are no more.
 
-        ``sizes`` are those of the arrivals, where requests are sized.
+        ``sizes`` are those of the arrivals, where requests are sized, ``classes`` theirs, where the deployment has some;
+        ``among_all`` their places among the requests of several queues.
         """
-        arrivals = np.concatenate([self._waiting, arrival_times]) if len(self._waiting) else arrival_times
-        request_sizes = self._waiting_sizes if sizes is None else np.concatenate([self._waiting_sizes, sizes])
-        self._check_sizes(request_sizes, len(arrivals))
-        n, n_waited = len(arrivals), len(self._waiting)
+        came = self._requests(arrival_times, sizes, classes, among_all)
+        requests = self._waiting.then(came)
+        n = len(requests.times)
         if self._random and n > len(self._uniforms):
             self._uniforms = np.concatenate([self._uniforms, self._rng.random(n - len(self._uniforms))])
         state = self._state = self._with_room(n)
@@ -96,22 +149,37 @@ class QueueRun:
         records = Records(
             np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n), np.empty(n), np.empty(n, dtype=np.uint8)
         )
-        given = (self._tables, self._times, self._environments)
-        n_batches = queue_loop.run(arrivals, last, *given, self._uniforms, request_sizes, state, records)
+        lines = queue_loop.line_up(requests.classes, self._slacks) if len(self._slacks) else None
+        given = (self._tables, self._times, self._environments, self._uniforms, requests.sizes, state, records, lines)
+        n_batches = queue_loop.run(requests.times, last, *given)
         head = int(state.counts[0])
         state.counts[:2] -= head
-        self._waiting, self._waiting_sizes = np.array(arrivals[head:]), np.array(request_sizes[head:])
+        if lines is not None:
+            waits = np.ones(n, dtype=np.bool_)
+            waits[lines.order[:head]] = False
+            lines.order[head:] = np.flatnonzero(waits)
+            requests = requests.of(lines.order)
+        self._waiting = requests.after(head)
         self._uniforms = self._uniforms[n_batches:]
-        first, members, dispatched, responses, marks = records
-        batches = Records(first[:n_batches], members[:n_batches], dispatched[:n_batches], responses[:n_batches], marks[:n_batches])
-        return Progress(arrivals, n_waited, batches, head, request_sizes)
+        return Progress(came, requests, Records._make(values[:n_batches] for values in records), head)
 
-    def _check_sizes(self, sizes: Array, n: int) -> None:
-        require(len(sizes) == n * self._sized, "sizes", len(sizes), "one for each arrival, or none")
+    def _requests(self, times: Array, sizes: Array | None, classes: Indices | None, among_all: Indices | None) -> Requests:
+        """Checked; numbered where they need not leave in order of arrival."""
+        n, n_classes = len(times), len(self._slacks)
+        told = [NONE if places is None else places for places in (classes, among_all)]
+        requests = Requests(times, np.empty(0) if sizes is None else sizes, told[0], NONE, told[1])
+        require(len(requests.sizes) == n * self._sized, "sizes", len(requests.sizes), "one for each arrival, or none")
         if self._sized:
             end = float(self._times.sizes.max(axis=1, where=self._times.sizes < np.inf, initial=0.0).min())
-            largest = float(sizes.max(initial=0.0))
+            largest = float(requests.sizes.max(initial=0.0))
             require(0 <= largest <= end, "size", largest, f"at most {end:g}, the largest that the service times speak of")
+        if n_classes == 0:
+            require(len(requests.classes) == 0, "classes", len(requests.classes), "none, as the deployment has none")
+            return requests
+        require(len(requests.classes) == n, "classes", len(requests.classes), f"one for each of {n} arrivals")
+        require_classes(requests.classes, n_classes)
+        self._n_came += n
+        return requests._replace(places=np.arange(self._n_came - n, self._n_came))
 
     def _with_room(self, n: int) -> State:
         """The state in arrays that ``n`` more batches fit into."""
@@ -142,6 +210,8 @@ def _tables(deployment: Deployment) -> queue_loop.Tables:
     unchanged = np.empty(0, dtype=np.int64)
     return queue_loop.Tables(
         *rows_of(tables),
+        np.array([len(table.hold) for table in tables]),
+        np.array([table.columns for table in tables]),
         schedule.drop_after,
         schedule.swap_times,
         schedule.swap_to,

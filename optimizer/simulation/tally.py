@@ -65,8 +65,8 @@ def upper_edges() -> Array:
 
 @compiled
 def count(
+    came: Array,
     arrivals: Array,
-    n_waited: int,
     batches: Records,
     places: Indices,
     counted_from: int,
@@ -75,11 +75,14 @@ def count(
     edges: Array,
     tally: Tally,
 ) -> float:
-    """Add a chunk, ``places`` being those of its arrivals among all; the time of the last answer."""
+    """Add what a chunk led to, and who ``came`` in it; the time of the last answer.
+
+    ``places`` are those of the ``arrivals`` among all.
+    """
     n_bins = len(edges) - 1
     if n_bins > 0:
-        for i in range(n_waited, len(arrivals)):
-            tally.arrivals_at[_bin(arrivals[i], edges)] += 1
+        for time in came:
+            tally.arrivals_at[_bin(time, edges)] += 1
     ended = -np.inf
     for k in range(len(batches.first)):
         start, size = batches.first[k], batches.sizes[k]

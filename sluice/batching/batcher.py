@@ -61,6 +61,7 @@ class Batcher(Generic[Member]):
         self._waiting: deque[tuple[float, Member]] = deque()  # when each came
         self._with_slack: list[tuple[float, Any]] = []  # when the hold of each begins, ascending
         self._lined_up: set[Member] = set()  # who these are
+        self._patient = 0  # of these, with a slack above 0
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._with_slack)
@@ -103,7 +104,7 @@ class Batcher(Generic[Member]):
         tables: list[int] = []
         while True:
             ended = {place for place, most in at_most if tables.count(place) >= most}
-            decision = decide(self.policy, len(self), self._oldest(now), now, *self.busy(), ended=ended)
+            decision = decide(self.policy, len(self), self._oldest(now), now, *self.busy(), ended=ended, patient=self._patient)
             if decision.drop:
                 dropped.append(self._next()[1])
             elif decision.take:
@@ -142,12 +143,14 @@ class Batcher(Generic[Member]):
         if not self._with_slack or (self._waiting and self._waiting[0][0] <= self._with_slack[0][0]):
             return self._waiting.popleft()
         self._lined_up.remove(self._with_slack[0][1])
+        self._patient -= self._slack(self._with_slack[0][1]) > 0
         return self._with_slack.pop(0)
 
     def _line_up(self, begins: float, member: Member) -> None:
         """A member with a slack takes its place; who is there already stays."""
         if member not in self._lined_up:
             self._lined_up.add(member)
+            self._patient += self._slack(member) > 0
             insort(self._with_slack, (begins, member))
 
     def accept(self, now: float, arrivals: Iterable[Member] = (), completed: int = 0, table: int = 0) -> None:
@@ -167,6 +170,7 @@ class Batcher(Generic[Member]):
         self._waiting = deque(entry for entry in self._waiting if not leaves(entry[1]))
         self._with_slack = [entry for entry in self._with_slack if not leaves(entry[1])]
         self._lined_up = {member for _, member in self._with_slack}
+        self._patient = sum(self._slack(member) > 0 for member in self._lined_up)
 
     def take_back(self, batches: int, members: Iterable[tuple[float, Member]], table: int = 0) -> None:
         """``batches`` in flight, of ``table``, are lost; those of their ``members`` to be served again return to the head.

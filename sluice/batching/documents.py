@@ -285,7 +285,7 @@ def model_of(function: str) -> str:
 
 
 class PolicyDocument(_Part, frozen=True):
-    """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf.
+    """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf, and ``columns`` are left out where there is one.
 
     It has ``MAX_ROWS`` rows at most, finite holds of ``MAX_HOLD`` seconds, ``MAX_SERVERS`` servers (``policy.py``).
     """
@@ -296,8 +296,11 @@ class PolicyDocument(_Part, frozen=True):
     drop_after: float | None = None
     kind: str = "table"
     parameters: dict[str, Parameter] = {}
+    columns: int | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
+        if self.columns == 1:
+            msgspec.structs.force_setattr(self, "columns", msgspec.UNSET)
         require(len(self.hold) <= MAX_ROWS, "hold", len(self.hold), f"at most {MAX_ROWS} rows")
         longest = max((h for h in self.hold if h is not None), default=0.0)
         if longest > MAX_HOLD:
@@ -310,12 +313,14 @@ class PolicyDocument(_Part, frozen=True):
         """The document of a policy; raises ``InvalidInput`` for one with tables beside it, each of which is a ``Beside``."""
         require(not policy.beside, "beside", len(policy.beside), "no tables: they are no part of this document")
         hold = [None if h == INF else h for h in policy.hold]
-        return cls(hold, list(policy.take), policy.servers, policy.drop_after, policy.kind, dict(policy.parameters))
+        parameters = dict(policy.parameters)
+        return cls(hold, list(policy.take), policy.servers, policy.drop_after, policy.kind, parameters, policy.columns)
 
     def policy(self) -> Policy:
         """The policy itself."""
         hold = [INF if h is None else h for h in self.hold]
-        return Policy(hold, self.take, self.servers, self.drop_after, self.kind, self.parameters)
+        columns = 1 if self.columns is msgspec.UNSET else self.columns
+        return Policy(hold, self.take, self.servers, self.drop_after, self.kind, self.parameters, columns=columns)
 
 
 class Prediction(_Part, frozen=True):
@@ -393,22 +398,26 @@ class RequestSize(_Part, frozen=True):
             require(not self.name, "size.name", self.name, "none beside bytes: it is the length of the body")
 
 
-class RequestClass(_Part, frozen=True):
+class RequestClass(_Part, frozen=True, omit_defaults=True):
     """Requests with a promise of their own in the queue of a plan.
 
-    ``slack`` is how many seconds longer one of them may wait than the plan's tables say, or less, below 0 (``policy.py``). Where it
-    is not given it is what ``slo`` has beyond the plan's own. ``slo`` is what the buffer reports of the class; a class without one
-    has a slack and no promise: it fills batches that leave for others.
+    ``slack`` is how many seconds longer one of them may wait than the tables of its queue say, or less, below 0 (``policy.py``).
+    Where it is not given it is what ``slo`` has beyond the promise that these tables are made for (``Plan.promised``). ``slo`` is
+    what the buffer reports of the class; a class without one has a slack and no promise: it fills batches that leave for others.
+    ``route`` is the name of the plan's route that its requests take, ``""`` where classes choose no routes.
     """
 
     name: str
     slo: Slo | None = None
     slack: float | None = None
+    route: str = ""
 
 
 _UNSAID: dict[str, object] = {"beside": [], "up_to": None}
 """What a route has in its later fields where nothing is said: left out of the digest, so that a plan keeps its identity when the
 format grows."""
+_CLASS = ("name", "slo", "slack")
+"""What a class always has in the digest, in this order."""
 _Content = tuple[str, list[Route], Slo | None, list[Slo], int | None, RequestSize | None, list[RequestClass]]
 
 
@@ -416,15 +425,16 @@ class Plan(Document, frozen=True, kw_only=True):
     """What the buffer is to do for one model.
 
     A plain plan has a ``function`` and a ``policy``; a routed one has ``routes`` instead, whose shares sum to 1 (within 1e-6).
-    ``size`` says how the size of a request is read: a request then takes the first of the routes whose ``up_to`` is at least its
-    size, and the last one where it is larger than all or not told; of a plain plan the sizes are recorded. Without ``size``,
-    requests are dealt by the shares. ``function`` is a Lambda function (name, ``name:alias`` or ARN), the ``http://`` address of a
-    worker, or those of several identical workers with commas between, or a real-time endpoint of SageMaker
-    (``sagemaker://ENDPOINT``). Functions ``beside`` it serve what its table leaves waiting, each by a table of its own
-    (``policy.py`` has the rule). ``slo`` is what the buffer reports on, ``other_slos`` are kept beside it. Of the ``classes`` of
-    requests one that names none is of the first. ``digest`` is the
-    identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is
-    computed where it is not given, and must agree where it is.
+    ``size`` says how the size of a request is read: a request then takes the first of the routes whose ``up_to`` is at least
+    its size, and the last one where it is larger than all or not told; of a plain plan the sizes are recorded. Without
+    ``size``, requests are dealt by the shares. Where one of the ``classes`` names a ``route`` all do, and each route is named:
+    a request then takes that of its class, and the shares are what is expected. ``function`` is a Lambda function (name,
+    ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several identical workers with commas between, or a
+    real-time endpoint of SageMaker (``sagemaker://ENDPOINT``). Functions ``beside`` it serve what its table leaves waiting,
+    each by a table of its own (``policy.py`` has the rule). ``slo`` is what the buffer reports on, ``other_slos`` are kept
+    beside it. Of the ``classes`` of requests one that names none is of the first. ``digest`` is the identity of what the buffer
+    is to do: equal for plans that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is computed where it is not
+    given, and must agree where it is.
     """
 
     model: str
@@ -455,7 +465,8 @@ class Plan(Document, frozen=True, kw_only=True):
             _require_function("function", self.function)
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
             _check_beside("", self.function, self.beside)
-        msgspec.structs.force_setattr(self, "classes", self._checked_classes())
+        self._check_classes()
+        msgspec.structs.force_setattr(self, "classes", [self._with_slack(i, each) for i, each in enumerate(self.classes)])
         digest = self._identity()
         require(self.digest in ("", digest), "digest", self.digest, f"{digest}, that of the plan as it stands, or none")
         msgspec.structs.force_setattr(self, "digest", digest)
@@ -469,6 +480,7 @@ class Plan(Document, frozen=True, kw_only=True):
             table.parameters.update(numbers)
         model, routes, *rest, size, classes = msgspec.to_builtins(content, order="deterministic")
         routes = [{name: value for name, value in route.items() if value != _UNSAID.get(name, ...)} for route in routes]
+        classes = [dict.fromkeys(_CLASS) | each for each in classes]
         said = (model, routes, *rest, *([] if size is None else [size]), *([{"classes": classes}] if classes else []))
         return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:DIGEST_LENGTH]
 
@@ -498,26 +510,55 @@ class Plan(Document, frozen=True, kw_only=True):
         total = math.fsum(route.share for route in self.routes)
         require(abs(total - 1) <= 1e-6, "routes: sum of share", total, "1, within 1e-6")
 
-    def _checked_classes(self) -> list[RequestClass]:
-        """The classes, each with its slack."""
+    @property
+    def routed_by_class(self) -> bool:
+        """Whether the class of a request chooses its route."""
+        return bool(self.classes and self.classes[0].route)
+
+    def promised(self, route: str) -> float | None:
+        """Seconds of the promise that a route's tables are made for, ``None`` where there is none.
+
+        The plan's; where classes choose the routes, the strictest that a class of this route has, if one has any.
+        """
+        own = [each.slo for each in self.classes if each.slo is not None and each.route == route] if self.routed_by_class else []
+        promises = own or ([self.slo] if self.slo is not None else [])
+        return min((slo.latency for slo in promises), default=None)
+
+    def _check_classes(self) -> None:
         require(len(self.classes) <= MAX_CLASSES, "classes", len(self.classes), f"at most {MAX_CLASSES}")
         names: set[str] = set()
-        checked = []
         for i, each in enumerate(self.classes):
             field = f"classes[{i}]"
             _require_name(f"{field}.name", each.name)
             require(each.name not in names, f"{field}.name", each.name, "each name once")
             names.add(each.name)
-            slack = each.slack
-            if slack is None:
-                allowed = "a number of seconds, or else an slo of the class and one of the plan, between which it lies"
-                require(each.slo is not None and self.slo is not None, f"{field}.slack", slack, allowed)
-                assert each.slo is not None and self.slo is not None
-                slack = each.slo.latency - self.slo.latency
-            allowed = f"a number of seconds from {-MAX_SLACK:g} to {MAX_SLACK:g}"
-            require(abs(slack) <= MAX_SLACK, f"{field}.slack", slack, allowed)
-            checked.append(msgspec.structs.replace(each, slack=slack))
-        return checked
+            self._check_route_of(f"{field}.route", each.route)
+        if self.routed_by_class:
+            require(self.size is None, "size", self.size, "none beside classes that choose their routes")
+            chosen = {each.route for each in self.classes}
+            for i, route in enumerate(self.routes):
+                require(route.name in chosen, f"routes[{i}].name", route.name, "the route of a class, as classes choose the routes")
+
+    def _check_route_of(self, field: str, route: str) -> None:
+        """Whether a class may name this route, or none."""
+        if not route:
+            require(not self.routed_by_class, field, route, "a route of the plan, as other classes name one")
+            return
+        routes = ", ".join(each.name for each in self.routes) or "none, as the plan has no routes"
+        require(any(route == each.name for each in self.routes), field, route, f"a route of the plan: {routes}")
+        require(self.routed_by_class, field, route, "none, as other classes name none")
+
+    def _with_slack(self, i: int, each: RequestClass) -> RequestClass:
+        """The class with its slack."""
+        slack, promised = each.slack, self.promised(each.route)
+        if slack is None:
+            allowed = "a number of seconds, or else an slo of the class and one of the plan, between which it lies"
+            require(each.slo is not None and promised is not None, f"classes[{i}].slack", slack, allowed)
+            assert each.slo is not None and promised is not None
+            slack = each.slo.latency - promised
+        allowed = f"a number of seconds from {-MAX_SLACK:g} to {MAX_SLACK:g}"
+        require(abs(slack) <= MAX_SLACK, f"classes[{i}].slack", slack, allowed)
+        return msgspec.structs.replace(each, slack=slack)
 
     def _check_sizes(self) -> None:
         """Whether routes chosen by size are ascending and end without a bound, and the others have none."""

@@ -28,6 +28,18 @@ over for everybody: the batch is full, or the server free. In the rule the oldes
 moment, and it is first in a batch: earliest deadline first. Who has a long slack fills batches that leave for others.
 ``drop_after`` runs from the same moment.
 
+A table may have ``columns``: it then reads how many wait in a hurry and how many are patient, whose slack is above 0. With C > 1
+columns, ``u`` waiting whose slack is at most 0 and ``p`` patient ones, the row is ``min(u, U) * C + min(p, C - 1)``, where the
+table has ``(U + 1) * C`` rows:
+
+    row             0        1     ...  C - 1      C     C + 1  ...   (U + 1) * C - 1
+    u, p          0, 0     0, 1        0, C - 1   1, 0   1, 1         U, C - 1
+
+Such a row takes ``u + p`` at most, and where it speaks for longer queues, with U or C - 1, its hold is finite. Nothing else
+differs: the row says how many leave and after which wait, and who they are is settled by the order above. So a patient one that has
+outwaited its slack still counts as patient, and may leave before one in a hurry. One column counts all who wait, and is all that
+requests without a slack need.
+
 Ties: what happens at the very moment a hold ends is served by it (``>=``), and a request is dropped only strictly after
 ``drop_after``. The comparison is written with the sum, never with the age, so that the wake time it announces satisfies it in
 floating point too. Three bodies interpret the table: ``batching.Batcher``, the simulator, and ``buffer_service/lua/advance.lua``.
@@ -72,6 +84,9 @@ class Policy:
         Where the table comes from; nothing interprets them.
     beside : sequence of Policy, at most ``MAX_BESIDE``
         Tables that are read, in order, whenever those before release nothing; none has a ``drop_after`` or tables beside it.
+    columns : int
+        C: ``hold`` and ``take`` are a grid, of a row for each number of requests in a hurry and a column for each number of
+        patient ones. An entry takes no more than wait at least; those of the last row and column have finite holds.
 
     Raises
     ------
@@ -87,6 +102,7 @@ class Policy:
     kind: str = "table"
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     beside: Sequence[Policy] = ()
+    columns: int = 1
 
     def __post_init__(self) -> None:
         # Frozen: normalise once, so that equal tables compare equal whatever sequence they came in.
@@ -98,17 +114,20 @@ class Policy:
             raise InvalidInput("take", len(self.take), f"as many rows as hold has ({len(self.hold)})")
         if len(self.hold) < 2:
             raise InvalidInput("hold", len(self.hold), "at least 2 rows: the empty queue and one request waiting")
+        self._check_columns()
         if self.hold[0] != INF or self.take[0] != 0:
             raise InvalidInput("hold[0], take[0]", (self.hold[0], self.take[0]), "inf and 0: an empty queue holds")
-        for q, (hold, take) in enumerate(zip(self.hold, self.take, strict=True)):
+        last = len(self.hold) // self.columns - 1
+        for row, (hold, take) in enumerate(zip(self.hold, self.take, strict=True)):
+            urgent, patient = divmod(row, self.columns)
             if math.isnan(hold) or hold < 0:
-                raise InvalidInput(f"hold[{q}]", hold, "a number of seconds >= 0 or inf: the moment it names is already past")
-            if not isinstance(take, int) or isinstance(take, bool) or not 0 <= take <= q:
-                raise InvalidInput(f"take[{q}]", take, f"an integer from 0 to {q}")
+                raise InvalidInput(f"hold[{row}]", hold, "a number of seconds >= 0 or inf: the moment it names is already past")
+            if not isinstance(take, int) or isinstance(take, bool) or not 0 <= take <= urgent + patient:
+                raise InvalidInput(f"take[{row}]", take, f"an integer from 0 to {urgent + patient}")
             if hold < INF and take == 0:
-                raise InvalidInput(f"take[{q}]", take, "at least 1, as hold is finite: it would wake for a moment already past")
-        if self.hold[-1] == INF:
-            raise InvalidInput(f"hold[{len(self.hold) - 1}]", INF, "finite: the last row speaks for every longer queue")
+                raise InvalidInput(f"take[{row}]", take, "at least 1, as hold is finite: it would wake for a moment already past")
+            if hold == INF and (urgent == last or 0 < patient == self.columns - 1):
+                raise InvalidInput(f"hold[{row}]", INF, "finite: this row speaks for every longer queue")
         if self.servers is not None and (not isinstance(self.servers, int) or self.servers < 1):
             raise InvalidInput("servers", self.servers, "an integer >= 1, or null for elastic")
         if self.drop_after is not None and not (0 <= self.drop_after < INF):
@@ -121,6 +140,13 @@ class Policy:
             if table.beside:
                 raise InvalidInput(f"beside[{i}].beside", len(table.beside), "no tables: it is beside another itself")
 
+    def _check_columns(self) -> None:
+        if not isinstance(self.columns, int) or isinstance(self.columns, bool) or self.columns < 1:
+            raise InvalidInput("columns", self.columns, "an integer >= 1")
+        if self.columns > 1 and (len(self.hold) % self.columns or len(self.hold) < 2 * self.columns):
+            allowed = f"a multiple of the {self.columns} columns, at least {2 * self.columns}"
+            raise InvalidInput("hold", len(self.hold), f"{allowed}: nobody in a hurry waits, or one does")
+
     @property
     def tables(self) -> tuple[Policy, ...]:
         """The tables in the order in which they are read: this one, then those beside it."""
@@ -131,9 +157,11 @@ class Policy:
         """Whether a table releases however many batches are in flight."""
         return any(table.servers is None for table in self.tables)
 
-    def row(self, queue_length: int) -> int:
-        """The row that speaks for a queue of this length."""
-        return min(queue_length, len(self.hold) - 1)
+    def row(self, urgent: int, patient: int = 0) -> int:
+        """The row that speaks for a queue of so many whose slack is at most 0, and so many whose slack is above."""
+        if self.columns == 1:
+            return min(urgent + patient, len(self.hold) - 1)
+        return min(urgent, len(self.hold) // self.columns - 1) * self.columns + min(patient, self.columns - 1)
 
     @property
     def max_batch_size(self) -> int:
@@ -154,7 +182,13 @@ class Decision(NamedTuple):
 
 
 def decide(
-    policy: Policy, queue_length: int, oldest_arrival: float, now: float, *in_flight: int, ended: Collection[int] = ()
+    policy: Policy,
+    queue_length: int,
+    oldest_arrival: float,
+    now: float,
+    *in_flight: int,
+    ended: Collection[int] = (),
+    patient: int = 0,
 ) -> Decision:
     """One turn of the rule; call again with the queue that is left until it neither drops nor takes.
 
@@ -168,18 +202,20 @@ def decide(
         Batches released and not yet completed: by the policy's own table, then by each of those beside it.
     ended : collection of int
         Places of tables that are not read at a length of the queue at which another has a finite hold.
+    patient : int
+        How many of those who wait have a slack above 0; only a table with columns reads it.
     """
     if queue_length == 0:
         return Decision(False, 0, None)
     if policy.drop_after is not None and now > oldest_arrival + policy.drop_after:
         return Decision(True, 0, None)
-    wake_at = INF
-    if ended and all(table.hold[table.row(queue_length)] == INF for place, table in enumerate(policy.tables) if place not in ended):
+    wake_at, waiting = INF, (queue_length - patient, patient)
+    if ended and all(table.hold[table.row(*waiting)] == INF for place, table in enumerate(policy.tables) if place not in ended):
         ended = ()
     for place, (table, busy) in enumerate(zip(policy.tables, in_flight, strict=True)):
         if place in ended or (table.servers is not None and busy >= table.servers):
             continue
-        row = table.row(queue_length)
+        row = table.row(*waiting)
         ends = oldest_arrival + table.hold[row]
         if now >= ends or table.hold[row] == 0:
             return Decision(False, table.take[row], None, place)

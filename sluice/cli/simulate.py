@@ -26,7 +26,7 @@ from sluice.optimizer.simulation import (
     Estimate,
     RunStatistics,
     ServingStatistics,
-    SizedDeployment,
+    SeveralQueues,
     cheapest_kept,
     cheapest_perhaps_kept,
     simulate_deployments,
@@ -136,8 +136,8 @@ def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator
         yield f"Might keep it: {perhaps}, {per_million(run.cost.per_request)} USD; {shares}; more requests would tell."
 
 
-def _with_energy(deployment: Deployment | SizedDeployment, joules: Array) -> Deployment | SizedDeployment:
-    return deployment.with_energy(joules) if isinstance(deployment, SizedDeployment) else replace(deployment, energy=joules)
+def _with_energy(deployment: Deployment | SeveralQueues, joules: Array) -> Deployment | SeveralQueues:
+    return replace(deployment, energy=joules) if isinstance(deployment, Deployment) else deployment.with_energy(joules)
 
 
 def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -> Table:
@@ -152,7 +152,8 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
         table.add_column(column, justify="right", no_wrap=True)
     best = cheapest_kept(runs, slos)
     for name, run in runs.items():
-        each = [(name, run), *zip(_class_names(run), run.classes, strict=True)]
+        names = [] if isinstance(run.deployment, Deployment) else run.deployment.names
+        each = [(name, run), *((f"  {called}", queue) for called, queue in zip(names, run.queues, strict=True))]
         for of, seen in each:
             if not seen.estimates:
                 table.add_row(f"{of}, {seen.n_requests} requests", style="dim")
@@ -181,13 +182,6 @@ def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list
         cells.append(f"{side.requests / side.batches:.2f}" if side.batches else "-")
         cells.append("-" if side.utilisation is None else f"{100 * side.utilisation:.0f} %")
         yield [name, *[""] * n_of_all, *cells, *_cold(side)]
-
-
-def _class_names(run: RunStatistics) -> list[str]:
-    """Of the queues of size classes, where it has some."""
-    if not isinstance(run.deployment, SizedDeployment):
-        return []
-    return [f"  up to {up_to:g}" if isfinite(up_to) else "  larger" for up_to in run.deployment.ends]
 
 
 def _interval(estimate: Estimate) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sluice.batching import Batcher, Policy
 from sluice.batching import policy as constructors
 from sluice.batching.errors import InvalidInput
-from tests.batching.strategies import policies, policies_with_tables_beside, stimuli
+from tests.batching.strategies import grids, policies, policies_with_tables_beside, row_in_words, stimuli, ticks
 
 INF = math.inf
 
@@ -95,7 +95,7 @@ def test_while_a_server_is_free_no_request_waits_past_its_hold(policy, events):
         waiting = [(arrived, m) for arrived, m in waiting if m not in gone]
         free = policy.servers is None or batcher.in_flight < policy.servers
         if free and waiting:
-            ends = waiting[0][0] + policy.hold[min(len(waiting), len(policy.hold) - 1)]
+            ends = waiting[0][0] + policy.hold[row_in_words(policy, len(waiting))]
             assert now < ends
             assert step.wake_at == (ends if ends < INF else None)
         else:
@@ -134,7 +134,7 @@ def test_a_table_releases_what_those_before_it_do_not_and_nobody_waits_past_a_ho
             while policy.drop_after is not None and now > times[0] + policy.drop_after:
                 times, dropped = times[1:], dropped - 1
             assert place == next(i for i, table in enumerate(policy.tables) if _ends(table, busy[i], times) <= now)
-            assert len(batch) == policy.tables[place].take[min(len(times), len(policy.tables[place].hold) - 1)]
+            assert len(batch) == policy.tables[place].take[row_in_words(policy.tables[place], len(times))]
             times, busy[place] = times[len(batch) :], busy[place] + 1
         times = times[dropped:]
         ends = min((_ends(table, busy[i], times) for i, table in enumerate(policy.tables)), default=INF)
@@ -145,7 +145,43 @@ def _ends(table, in_flight, times):
     """When the hold of a table ends, ``inf`` where it has no free server or nobody waits."""
     if not times or (table.servers is not None and in_flight >= table.servers):
         return INF
-    return times[0] + table.hold[min(len(times), len(table.hold) - 1)]
+    return times[0] + table.hold[row_in_words(table, len(times))]
+
+
+@given(grids(), st.lists(st.tuples(ticks, st.lists(ticks.map(lambda slack: 4 * slack - 1), max_size=6)), max_size=20))
+def test_of_a_grid_the_row_is_that_of_those_in_a_hurry_and_of_the_patient_who_wait(policy, events):
+    batcher = Batcher(replace(policy, servers=None, drop_after=None), lambda member: member[1])
+    now, count, waiting = 1000.0, 0, []  # of each the moment from which its hold runs, whether it has a slack, and who it is
+    for gap, slacks in events:
+        now += gap
+        members = [(count + i, slack) for i, slack in enumerate(slacks)]
+        waiting = sorted([*waiting, *((now + slack, slack != 0, (number, slack)) for number, slack in members)])
+        count += len(slacks)
+        step = batcher.advance(now, members)
+        for batch in step.batches:
+            row = row_in_words(policy, *_counted(waiting))
+            assert now >= waiting[0][0] + policy.hold[row] or policy.hold[row] == 0
+            assert [member for _, _, member in waiting[: policy.take[row]]] == list(batch)
+            waiting = waiting[len(batch) :]
+        ends = waiting[0][0] + policy.hold[row_in_words(policy, *_counted(waiting))] if waiting else INF
+        assert step.wake_at == (ends if ends < INF else None) and now < ends
+
+
+def _counted(waiting):
+    """How many wait whose slack is at most 0, and how many whose slack is above."""
+    patient = sum(slack > 0 for *_, (_, slack) in waiting)
+    return len(waiting) - patient, patient
+
+
+def test_a_patient_request_that_has_outwaited_its_slack_leaves_before_one_in_a_hurry_and_counts_as_patient_until_then():
+    policy = Policy((INF, 9.0, INF, 0.5, 0.0, 0.0), (0, 1, 0, 1, 2, 1), columns=2)
+    batcher = Batcher(policy, lambda member: 1.0 if member.isupper() else 0.0)
+    assert batcher.arrive(0.0, "P").wake_at == 10.0
+    step = batcher.arrive(2.0, "a")  # one of either kind wait, and the patient one should have left at 1.5
+    assert (step.batches, step.wake_at) == ((("P",),), None)
+    assert batcher.arrive(2.25, "Q").wake_at == 2.5
+    step = batcher.tick(2.5)
+    assert (step.batches, step.wake_at) == ((("a",),), 12.25)
 
 
 def test_the_function_beside_takes_what_would_be_late_and_gives_no_server_back():

@@ -29,7 +29,7 @@ from sluice.batching.documents import (
     write,
 )
 from sluice.batching.errors import InvalidInput
-from tests.batching.strategies import policies
+from tests.batching.strategies import grids, policies
 
 POLICY = PolicyDocument.of(constructors.size_or_timeout(2, 0.1))
 ARRIVALS = ArrivalDocument(model="mmpp", arrival_rate=2.0, D0=[[-4.0, 1.0], [1.0, -2.0]], D1=[[3.0, 0.0], [0.0, 1.0]])
@@ -94,7 +94,7 @@ def test_a_document_survives_the_round_trip(document):
     assert read(type(document), write(document)) == document
 
 
-@given(policies())
+@given(policies() | grids())
 def test_every_policy_survives_the_round_trip_through_a_plan(policy):
     plan = Plan(model="m", function="f", policy=PolicyDocument.of(policy))
     assert read(Plan, write(plan)).policy.policy() == policy
@@ -124,7 +124,7 @@ def routed_plans(draw):
         Route(
             name,
             draw(functions),
-            PolicyDocument.of(draw(policies())),
+            PolicyDocument.of(draw(policies() | grids())),
             weight / total,
             draw(st.one_of(st.just(""), names)),
             draw(st.one_of(st.none(), st.floats(0, 100))),
@@ -220,6 +220,30 @@ def test_a_plan_keeps_its_digest_where_another_program_writes_its_whole_numbers_
 )
 def test_a_plan_that_has_the_buffer_do_anything_else_has_another_digest(change):
     assert structs.replace(PLAN, **change, digest="").digest != PLAN.digest
+
+
+def test_one_column_is_left_out_of_a_plan_and_of_its_digest_and_several_are_in_both():
+    grid = PolicyDocument(hold=[None, 0.5, 0.25, 0.0], take=[0, 1, 1, 2], columns=2)
+    plan = structs.replace(PLAN, policy=grid, digest="")
+    assert b"columns" not in write(PLAN) and write(plan).count(b'"columns": 2') == 1
+    assert read(Plan, write(plan)) == plan and plan.policy.policy().columns == 2
+    flat = structs.replace(plan, policy=PolicyDocument(grid.hold, grid.take), digest="")
+    assert len({PLAN.digest, plan.digest, flat.digest}) == 3
+    said = write(PLAN).replace(b'"take":', b'"columns": 1, "take":')
+    assert read(Plan, said) == PLAN and b"columns" not in write(read(Plan, said))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (b"0", "columns: 0 .* an integer >= 1"),
+        (b"3", "hold: 4 .* a multiple of the 3 columns, at least 6"),
+        (b'"2"', "columns: '2'"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused_with_their_field(columns, message):
+    with pytest.raises(InvalidInput, match=message):
+        read(PolicyDocument, b'{"hold": [null, 0, 0, 0], "take": [0, 1, 1, 1], "columns": %s}' % columns)
 
 
 def test_plans_without_sizes_keep_the_identity_that_they_had_before_there_were_sizes():

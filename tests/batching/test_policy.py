@@ -68,6 +68,14 @@ def test_aimd_adds_one_within_the_slo_and_backs_off_beyond_it_but_not_below_one(
             dict(hold=[INF, 0], take=[0, 1], beside=[Policy([INF, 0], [0, 1], beside=[policies.greedy(1)])]),
             r"beside\[0\].beside: 1 .* no tables",
         ),
+        (dict(hold=[INF, 0], take=[0, 1], columns=0), "columns: 0 .* an integer >= 1"),
+        (dict(hold=[INF, 0], take=[0, 1], columns=True), "columns: True"),
+        (dict(hold=[INF, 0], take=[0, 1], columns=2.0), "columns: 2.0"),
+        (dict(hold=[INF, 0], take=[0, 1], columns=2), "hold: 2 .* a multiple of the 2 columns, at least 4"),
+        (dict(hold=[INF, *[0] * 8], take=[0, *[1] * 8], columns=4), "hold: 9 .* a multiple of the 4 columns"),
+        (dict(hold=[INF, 0, 0, 0], take=[0, 1, 2, 1], columns=2), r"take\[2\]: 2 .* from 0 to 1"),
+        (dict(hold=[INF, INF, 0, 0], take=[0, 0, 1, 1], columns=2), r"hold\[1\]: inf .* every longer queue"),
+        (dict(hold=[INF, 0, INF, 0], take=[0, 1, 0, 1], columns=2), r"hold\[2\]: inf .* every longer queue"),
     ],
 )
 def test_a_table_that_cannot_be_followed_is_refused_by_field_and_value(arguments, message):
@@ -113,6 +121,33 @@ def test_no_batch_leaves_while_every_server_is_busy(q, in_flight, age):
 
 def test_a_queue_longer_than_the_table_is_ruled_by_its_last_row():
     assert decide(policies.static(3), 100, 0.0, 0.0, 0).take == 3
+
+
+GRID = Policy((INF, INF, 0.5, INF, 0.25, 0.0, 0.125, 0.0, 0.0), (0, 0, 2, 0, 2, 3, 2, 3, 4), columns=3)
+
+
+@pytest.mark.parametrize(
+    ("urgent", "patient", "row"),
+    [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 9, 2), (1, 0, 3), (1, 1, 4), (1, 9, 5), (2, 0, 6), (9, 0, 6), (9, 1, 7), (9, 9, 8)],
+)
+def test_the_row_of_a_grid_is_that_of_those_in_a_hurry_and_of_the_patient_each_up_to_its_last(urgent, patient, row):
+    assert GRID.row(urgent, patient) == row
+    decision = decide(GRID, urgent + patient, 1.0, 1.0, 0, patient=patient)
+    ends = 1.0 + GRID.hold[row]
+    assert decision == (False, GRID.take[row] if ends == 1.0 else 0, ends if 1.0 < ends < INF else None, 0)
+
+
+def test_a_table_of_one_column_counts_all_who_wait():
+    table = policies.size_or_timeout(3, 0.5)
+    assert [table.row(*waiting) for waiting in ((0, 0), (2, 0), (1, 1), (0, 2), (9, 0), (0, 9))] == [0, 2, 2, 2, 3, 3]
+    assert decide(table, 3, 1.0, 1.0, 0, patient=3).take == 3
+
+
+def test_a_table_beside_has_columns_of_its_own_or_none():
+    policy = replace(GRID, servers=1, beside=[policies.size_or_timeout(4, 0.3)])
+    assert decide(policy, 2, 1.0, 1.25, 0, 0, patient=1) == (False, 2, None, 0)
+    assert decide(policy, 2, 1.0, 1.25, 1, 0, patient=1) == (False, 0, 1.3, 0)
+    assert decide(policy, 1, 1.0, 1.0, 0, 0, patient=1, ended={1}) == (False, 0, 1.3, 0)  # where only it ends the wait
 
 
 def test_of_two_tables_that_may_release_the_first_does_and_the_first_hold_to_end_wakes():

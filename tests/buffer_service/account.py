@@ -14,7 +14,8 @@ What must hold (``Account.wrong`` has what does not):
 6.  In the end nobody waits, nothing is in flight, no lease is held, and every process closes in time. Who leaves takes batches
     while a caller of his is in the queue, and none after that.
 7.  Arrivals are recorded with the time when they came and the size that was told, which moves with them; by size, a request takes
-    the first route that is for requests as large; nobody waits beyond his deadline, nor is refused for it before.
+    the first route that is for requests as large, and where classes choose, that of its class, also when it moves; nobody waits
+    beyond his deadline, nor is refused for it before.
 8.  Nothing waits for a sweep that could be done at once: who was told when a batch is due comes then, a batch whose answers are
     there is soon reported complete, the queue soon hears of who came, and a plan's tables are soon installed; but where the store
     failed, or the process was stopped.
@@ -49,7 +50,7 @@ from sluice.buffer_service.members import member_id, member_size
 from sluice.buffer_service.store import Events, Limits, Outcome, queue_name, table_of
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers
-from tests.buffer_service.queue_in_words import QueueInWords, TakenBack, slack
+from tests.buffer_service.queue_in_words import QueueInWords, TakenBack, class_name, slack
 from tests.buffer_service.virtual_time import VirtualLoop
 
 MODEL = "m"
@@ -144,6 +145,7 @@ class Account:
         self.never_told: set[str] = set()  # requests that were given up in an answer that got lost
         self.given_up_by: dict[str, str] = {}  # which process is to tell them
         self.adopted_by: dict[str, str] = {}
+        self.moves_to: dict[tuple[str, str], str | None] = {}  # by process and request: where its class has it
         self.calls: list[CallMade] = []
         self.wrong: list[str] = []
         self.told: list[str] = []
@@ -247,7 +249,7 @@ class Account:
             self._check_taken_back(name, taken)
         if events.serving is not None:
             self.heard_at[name, process.name] = now
-        self._check_sizes(name, events)
+        self._check_sizes(process, route, events)
         if events.recorded:
             for request in map(member_id, events.arrivals[: outcome.accepted]):
                 self.adopted_by[request] = process.name
@@ -362,22 +364,39 @@ class Account:
             enough = [way.name for way in ways if way.up_to is None or (wanted is not None and wanted <= way.up_to)]
             if queue != queue_name(MODEL, enough[0]):
                 self.blame(f"{queue}: a request of size {wanted} comes here, where {enough[0]!r} is for it")
+        route = self._route_of_class(plan, request.says or (plan.classes[0].name if plan.classes else ""))
+        if route is not None and queue != queue_name(MODEL, route):
+            self.blame(f"{queue}: a request of class {request.says!r} comes here, where {route!r} is for it")
         if request.told.size != wanted:
             self.blame(f"{queue}: {request.id} has the size {wanted}, and {request.told.size} is read")
         slacks = [each.slack for each in plan.classes if each.name == (request.says or plan.classes[0].name)]
         if [request.told.slack] != (slacks or [0.0]):
             self.blame(f"{queue}: {request.id} has the slack {slacks}, and {request.told.slack} is read")
 
-    def _check_sizes(self, name: str, events: Events) -> None:
-        """A size and a slack go with their request wherever that goes, and the size is recorded."""
+    def _route_of_class(self, plan: Plan, name: str) -> str | None:
+        """The route that a plan has for a class, and for one that it has not; ``None`` where classes choose none."""
+        routes = {each.name: each.route for each in plan.classes if each.route}
+        return routes.get(name, plan.classes[0].route) if routes else None
+
+    def moving(self, process: Process, members: Sequence[bytes]) -> None:
+        """A process is about to move these to the routes of the plan that it follows."""
+        for request in filter(None, map(self.by_id.get, map(member_id, members))):
+            self.moves_to[process.name, request.id] = self._route_of_class(process.model.plan, request.told.name)
+
+    def _check_sizes(self, process: Process, route: str, events: Events) -> None:
+        """A size, a slack and a class go with their request wherever that goes, which is where they say; the size is recorded."""
+        name = queue_name(MODEL, route)
         known = {member: self.by_id[member_id(member)].told for member in events.arrivals if member_id(member) in self.by_id}
         for member, told in known.items():
-            if (member_size(member), slack(member)) != (told.size, told.slack):
-                self.blame(f"{name}: {member_id(member)} told {told}, and comes with {member_size(member)} and {slack(member)}")
-        wanted = [known.get(member, NOTHING_TOLD).size for member in events.arrivals]
-        recorded = [None if math.isnan(size) else size for size in events.sizes] or [None] * len(wanted)
-        if not events.recorded and recorded != wanted:
-            self.blame(f"{name}: sizes {wanted} are recorded as {recorded}")
+            comes_with = member_size(member), slack(member), class_name(member)
+            if comes_with != (told.size, told.slack, told.name):
+                self.blame(f"{name}: {member_id(member)} told {told}, and comes with {comes_with}")
+            if events.recorded and (wanted := self.moves_to[process.name, member_id(member)]) not in (None, route):
+                self.blame(f"{name}: {member_id(member)} of class {told.name!r} is moved here instead of to {wanted!r}")
+        sizes = [known.get(member, NOTHING_TOLD).size for member in events.arrivals]
+        recorded = [None if math.isnan(size) else size for size in events.sizes] or [None] * len(sizes)
+        if not events.recorded and recorded != sizes:
+            self.blame(f"{name}: sizes {sizes} are recorded as {recorded}")
 
     def _check_ages(self, name: str, process: Process, events: Events, outcome: Outcome, now: float) -> None:
         for member, age in zip(events.arrivals[: outcome.accepted], events.ages, strict=False):

@@ -8,13 +8,22 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+import msgspec
+
 from sluice.batching import Policy
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome
+from tests.batching.strategies import row_in_words
 
 
 def slack(member: bytes) -> float:
     """Of a member of version 3, the number behind it; of all others 0."""
     return float(struct.unpack(">d", member[18:26])[0]) if member[16:18] == b"\x03\xcb" else 0.0
+
+
+def class_name(member: bytes) -> str:
+    """The fourth entry of the array behind the numbers of a member, where it has one."""
+    rest = msgspec.msgpack.decode(member[{2: 26, 3: 35}.get(member[16], 16) :])
+    return str(rest[3]) if len(rest) > 3 else ""
 
 
 @dataclass(slots=True)
@@ -137,7 +146,7 @@ class QueueInWords:
             if not due:
                 break
             place, table = due[0], policy.tables[due[0]]
-            take = table.take[min(len(self.waiting), len(table.hold) - 1)]
+            take = table.take[self.row(table)]
             batch = released.pop(0) if released else None
             members = self._take_out(self.waiting[:take])
             expect("batch", batch and batch.members, [member for _, member in members])
@@ -184,9 +193,14 @@ class QueueInWords:
             return None
         return self.waiting[0][0] + hold - now
 
+    def row(self, table: Policy) -> int:
+        """The row of a table that speaks for who waits."""
+        patient = sum(slack(member) > 0 for member in self.with_slack)
+        return row_in_words(table, len(self.without_slack) + len(self.with_slack) - patient, patient)
+
     def held_for_ever(self) -> bool:
         """Whether no table has an end to the wait of the oldest at this length of the queue."""
-        return all(table.hold[min(len(self.waiting), len(table.hold) - 1)] == float("inf") for table in self.policy.tables)
+        return all(table.hold[self.row(table)] == float("inf") for table in self.policy.tables)
 
     def busy(self, place: int) -> int:
         """Batches in flight of a table; those of tables that the policy has not are the first's."""
@@ -195,7 +209,7 @@ class QueueInWords:
 
     def holds(self) -> dict[int, float]:
         """How long (s) the oldest waits at this length of the queue, by the place of each table that has a free server."""
-        holds = {i: table.hold[min(len(self.waiting), len(table.hold) - 1)] for i, table in enumerate(self.policy.tables)}
+        holds = {i: table.hold[self.row(table)] for i, table in enumerate(self.policy.tables)}
         on = {i: hold for i, hold in holds.items() if self.left.get(i, 1) > 0}
         if min(on.values(), default=float("inf")) < float("inf"):
             holds = on  # else who waits would wait for tables that have released what they may

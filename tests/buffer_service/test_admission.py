@@ -1,12 +1,14 @@
 """Who may wait: the bound of the wait from what is measured, and when more comes than is served."""
 
 import math
+from bisect import insort
 
 import pytest
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import Overloaded
 from sluice.buffer_service.admission import OF_PATIENCE, STANDING, THROTTLE, Admission
+from sluice.buffer_service.slack_line import SlackLine
 
 BATCH, TIME = 8, 0.1  # a server takes 8 in 0.1 s
 RATE = BATCH / TIME
@@ -55,7 +57,7 @@ def test_overload_is_seen_in_a_few_batches_and_the_wait_is_bounded_from_then_on(
     served.batches(5, BATCH // 2)
     refused = served.refused
     served.batches(20, BATCH // 2)
-    assert served.refused == refused and not served.admission._overload
+    assert served.refused == refused and not served.admission._urgent.overload
 
 
 def test_a_burst_that_ends_and_a_queue_that_only_fluctuates_are_let_in():
@@ -126,9 +128,9 @@ def test_before_an_elastic_function_that_refuses_nothing_and_before_anything_is_
 def test_a_queue_that_begins_anew_and_another_table_are_measured_anew():
     served = Served()
     served.batches(40, 3 * BATCH)
-    assert served.admission._overload
+    assert served.admission._urgent.overload
     served.admission.lost()
-    assert not served.admission._overload
+    assert not served.admission._urgent.overload
     served.admission.heard(served.now, 0, 0, 1)
     served.admission.follow(constructors.greedy(2 * BATCH), PATIENCE, None)
     assert served.admission.refuses(served.now, 10**4, "m") is None
@@ -142,7 +144,7 @@ def test_after_a_hang_who_waits_no_longer_than_his_patience_is_let_in_again():
         served.now += TIME
         served.admission.heard(served.now, served.waiting, served.taken, 1)
     served.batches(4, 0)
-    assert served.admission.refuses(served.now, 50 * BATCH, "m") is None or served.admission._overload
+    assert served.admission.refuses(served.now, 50 * BATCH, "m") is None or served.admission._urgent.overload
     assert served.admission._rate() == pytest.approx(RATE, rel=0.6)
 
 
@@ -157,12 +159,12 @@ def test_callers_who_left_long_ago_or_alone_say_nothing_of_the_others():
     admission = Admission(constructors.greedy(BATCH), PATIENCE, None)
     for now in range(4):
         admission.left(float(now), 0.001)
-    assert admission._stay == math.inf
+    assert admission._urgent.stay == math.inf
     for now in range(10):
         admission.left(now / 10, 2.0)
-    assert admission._stay == 2.0
+    assert admission._urgent.stay == 2.0
     admission.heard(30.0, 0, 0, 1)
-    assert admission._stay == math.inf
+    assert admission._urgent.stay == math.inf
 
 
 @pytest.mark.parametrize("largest", [32, 128, 256, 512])
@@ -215,7 +217,7 @@ def test_batches_that_another_version_took_uncounted_leave_nothing_behind():
     served.batches(20, BATCH // 2)  # the older one has gone
     refused = served.refused
     served.batches(20, BATCH // 2)
-    assert served.refused == refused and not served.admission._overload
+    assert served.refused == refused and not served.admission._urgent.overload
     served.batches(20, BATCH)
     assert served.refused == refused and served.admission._rate() == pytest.approx(RATE, rel=0.1)
 
@@ -312,3 +314,94 @@ def test_nobody_is_let_in_for_more_places_of_a_function_than_it_is_known_to_have
     assert not admission.has_room(4, 0)  # whether it takes more is found out by what waits
     admission.took(5)
     assert admission.has_room(4, 0) and not admission.has_room(5, 0)
+
+
+# --- those with a slack above 0
+
+
+class Shared(Served):
+    """The same queue with two kinds in it: so many urgent come in the time of a batch, and so many with this slack."""
+
+    def __init__(self, slack, **more):
+        super().__init__(**more)
+        self.slack, self.line, self.begins, self.waits = slack, SlackLine(10_000), [], {0.0: [], slack: []}
+        self.turned_away = {0.0: 0, slack: 0}
+
+    def flood(self, n, urgent, patient, stay=math.inf):
+        for _ in range(n):
+            self.now += self.time
+            for i, slack in enumerate([0.0] * urgent + [self.slack] * patient):
+                came = self.now + 1e-4 * i  # nobody came at the same moment
+                behind = sum(begins >= came + slack for begins, _ in self.begins)
+                before, part = len(self.begins) - behind, self.line.part(slack)
+                if self.admission.refuses(self.now, before, "m", slack, part) is None:
+                    insort(self.begins, (came + slack, slack))
+                else:
+                    self.turned_away[slack] += 1
+            for begins, slack in [entry for entry in self.begins if self.now - entry[0] + entry[1] > stay]:
+                self.admission.left(self.now, self.now - begins + slack, slack)
+                self.begins.remove((begins, slack))
+            batch, self.begins = self.begins[:BATCH], self.begins[BATCH:]
+            self.taken += len(batch)
+            for begins, slack in batch:
+                self.waits[slack].append(self.now - (begins - slack))
+                self.line.answered(self.now, begins - slack, slack)
+            self.admission.worked(self.time)
+            behind = sum(begins >= self.now for begins, _ in self.begins)
+            self.admission.heard(self.now, len(self.begins), self.taken, 1, behind)
+
+
+@pytest.mark.parametrize("multiple", [3, 10])
+@pytest.mark.parametrize("slack", [1.0, 8.0])
+def test_who_has_a_slack_waits_as_long_as_that_allows_and_whoever_is_urgent_waits_no_longer_for_it(slack, multiple):
+    shared = Shared(slack)
+    shared.flood(1, BATCH // 4, 0)
+    shared.flood(30, BATCH // 4, multiple * BATCH)
+    assert max(shared.waits[0.0]) <= max(STANDING, 3 * TIME) + 1.01 * TIME  # it is not known yet what is left to the others
+    for waits in shared.waits.values():
+        waits.clear()
+    shared.flood(170, BATCH // 4, multiple * BATCH)
+    assert shared.turned_away[0.0] == 0 and max(shared.waits[0.0]) <= 1.01 * TIME
+    assert slack / 1.25 - 1.01 * TIME <= max(shared.waits[slack][100:]) <= slack
+    assert shared.taken >= 199 * BATCH
+
+
+def test_where_those_who_are_urgent_take_the_servers_no_more_than_a_batch_of_others_waits():
+    shared = Shared(8.0)
+    shared.flood(20, 2 * BATCH, 2 * BATCH)
+    refused = shared.turned_away[8.0]
+    shared.flood(300, 2 * BATCH, 2 * BATCH)
+    assert shared.turned_away[8.0] == refused + 300 * 2 * BATCH
+
+
+def test_a_queue_of_patient_ones_is_no_overload_to_who_stands_before_them():
+    shared = Shared(8.0)
+    shared.flood(50, 2, 3 * BATCH)
+    assert shared.admission._patient.overload and not shared.admission._urgent.overload
+    shared.flood(1, 4 * BATCH, 0)  # as a burst is let in where nobody else waits
+    assert shared.turned_away[0.0] == 0
+    while shared.begins:
+        shared.flood(1, 0, 0)
+        if len(shared.begins) > 4 * BATCH:
+            assert shared.admission._patient.overload  # as long as they are too many
+    shared.flood(10, 0, 0)
+    assert not shared.admission._patient.overload
+
+
+def test_who_is_patient_waits_no_longer_than_callers_do_or_those_like_him_stay():
+    shared = Shared(PATIENCE)  # as long as the time of callers
+    shared.flood(300, 0, 3 * BATCH)
+    assert 0.7 * PATIENCE < max(shared.waits[PATIENCE]) <= PATIENCE - TIME
+    leaving = Shared(8.0)
+    leaving.flood(300, 0, 3 * BATCH, stay=2.0)
+    assert leaving.admission._patient.stay == pytest.approx(2.0, abs=0.2) and leaving.admission._urgent.stay == math.inf
+    assert len(leaving.begins) <= 2.0 * RATE
+
+
+def test_a_drop_after_bounds_who_has_a_slack_by_that_where_it_is_longer():
+    shared = Shared(4.0, drop_after=1.0)
+    shared.flood(200, BATCH // 4, 3 * BATCH)
+    assert shared.turned_away[0.0] == 0 and 2.8 <= max(shared.waits[4.0]) <= 4.0
+    near = Shared(0.5, drop_after=1.0)
+    near.flood(200, 0, 3 * BATCH)
+    assert max(near.waits[0.5]) == pytest.approx(1.0, abs=0.15)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import tracemalloc
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -304,5 +305,42 @@ def test_a_flood_of_best_effort_is_refused_and_leaves_the_strict_class_as_it_was
         assert np.quantile(took["fast", True], 0.95) <= 2 * SERVICE_TIME + 0.01
         assert np.quantile(took["fast", False], 0.95) <= 2 * SERVICE_TIME
         assert statuses.count(429) > 0.8 * len(statuses) and statuses.count(200) >= 0.6 * CAPACITY * 2
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("multiple", "processes"), [(3, 1), pytest.param(10, 1, marks=pytest.mark.full), pytest.param(10, 2, marks=pytest.mark.full)]
+)
+def test_patient_requests_wait_as_long_as_their_promise_allows_and_those_in_between_are_not_refused_for_them(multiple, processes):
+    @in_virtual_time
+    async def run():
+        loop = asyncio.get_running_loop()
+        backend, worker, table = memory(), Worker(), constructors.greedy(BATCH)
+        promised = {"fast": 0.25, "calm": 1.25, "patient": 10.25}
+        plans = Plans(plan(*(RequestClass(name, Slo(slo)) for name, slo in promised.items()), slo=Slo(0.25), table=table))
+        asked = Counter()
+        in_time = Counter()
+
+        async def one(buffer, name):
+            came = loop.time()
+            status, _, _ = await buffer.post("/models/m", b"1", **{"sluice-class": name})
+            asked[name] += 1
+            in_time[name] += status == 200 and loop.time() - came <= promised[name]
+
+        async with contextlib.AsyncExitStack() as stack:
+            stores = [MemoryStore(backend, f"process{i}") for i in range(processes)]
+            buffers = [await stack.enter_async_context(serving(worker, table, store, plans)) for store in stores]
+            rng, under = np.random.default_rng(3), 4.0
+            loads = {"fast": 1 / 3, "calm": 0.1, "patient": multiple}
+            came = [(t, name) for name, load in loads.items() for t in rng.uniform(0, under, int(load * CAPACITY * under))]
+            tasks = []
+            for when, name in sorted(came):
+                await asyncio.sleep(max(0.0, when - loop.time()))
+                tasks.append(asyncio.create_task(one(buffers[len(tasks) % processes], name)))
+            await asyncio.gather(*tasks)
+        assert in_time["fast"] == asked["fast"] and in_time["calm"] == asked["calm"]
+        # 0.57 of the capacity in the flood; and behind it four fifths of the 10 s that are theirs, less what comes meanwhile.
+        assert in_time["patient"] >= 1.4 * CAPACITY * under
 
     run()

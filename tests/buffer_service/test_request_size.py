@@ -115,7 +115,7 @@ eighths = st.integers(0, 100).map(lambda n: n / 8)
 def test_a_size_takes_the_first_route_that_is_for_as_large_and_else_the_last(bounds, size):
     routes = classes(*bounds).routes
     wanted = next((r for r in routes if size is not None and r.up_to is not None and size <= r.up_to), routes[-1])
-    assert SizeClasses(routes).next(size) == wanted.name
+    assert SizeClasses(routes).next(Told(size)) == wanted.name
 
 
 # --- members

@@ -86,6 +86,7 @@ STATES = [
     "route_functions",
     "route_admission",
     "told",
+    "slack_line",
     "route_instructions",
     "route_life",
 ]
@@ -634,7 +635,7 @@ def before(bench, slack, monkeypatch):
     """How many a request of this slack has before it who came since the queue was heard of."""
     counted = []
     with monkeypatch.context() as patch:
-        patch.setattr(bench.state._admission, "refuses", lambda now, waiting, coming, at_most: counted.append(coming))
+        patch.setattr(bench.state._admission, "refuses", lambda now, waiting, coming, *_: counted.append(coming))
         assert bench.state.refuses(1.0, slack) is None
     return counted[0]
 

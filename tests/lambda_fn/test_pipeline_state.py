@@ -176,6 +176,7 @@ def test_what_cannot_be_a_stage_is_refused_with_what_may() -> None:
         (dict(wait=0.1), "wait: 0.1 is not allowed; allowed: 0 without batch_size"),
         (dict(batch_size=2, policy=policy.greedy(2)), "allowed: one of policy and batch_size"),
         (dict(policy=replace(policy.greedy(2), beside=[policy.greedy(2)])), "allowed: a table without others beside it"),
+        (dict(policy=policy.Policy((policy.INF, 0, 0, 0), (0, 1, 1, 1), columns=2)), "allowed: a table of one column"),
         (dict(policy="greedy"), "policy: 'greedy' is not allowed; allowed: a table of sluice.batching.policy, or None"),
         (dict(timeout=1, processes=False), "None where workers are threads"),
         (dict(cpus=[999]), "cpus: 999 is not allowed; allowed: one of 0"),

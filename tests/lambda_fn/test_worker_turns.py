@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.batching.errors import InvalidInput
-from sluice.batching.policy import early_drop, greedy, size_or_timeout
+from sluice.batching.policy import INF, Policy, early_drop, greedy, size_or_timeout
 from sluice.lambda_fn.contract import Item
 from sluice.lambda_fn.worker.turns import Turns, Work
 
@@ -111,6 +111,11 @@ def test_every_request_leaves_once_and_no_more_run_or_wait_than_may(events: list
 def test_tables_beside_another_are_refused() -> None:
     with pytest.raises(InvalidInput, match="policy.beside: 1 is not allowed; allowed: no tables: the executions serve one"):
         Turns(replace(greedy(2), beside=[greedy(2)]), executions=1, limit=100)
+
+
+def test_a_table_of_columns_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="policy.columns: 2 is not allowed; allowed: 1: no request of a worker has a slack"):
+        Turns(Policy((INF, 0, 0, 0), (0, 1, 1, 1), columns=2), executions=1, limit=100)
 
 
 def test_what_an_execution_had_that_was_lost_goes_again_before_all_others_and_each_alone() -> None:

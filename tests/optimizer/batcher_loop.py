@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from sluice.batching import Batcher, Policy
+from sluice.batching.batcher import no_slack
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.schedule import Schedule
@@ -23,14 +24,15 @@ def run_batcher(
     rng: np.random.Generator,
     beside: Sequence[Policy] = (),
     by_table: list[int] | None = None,
+    slacks: Sequence[float] = (),
 ) -> list[tuple[float, float, list[int]]]:
     """(dispatch time, response time, members) of every batch, in order of dispatch; tables are swapped by ``Batcher.swap``.
 
-    Tables ``beside`` serve as fast; the place of each batch's table is put into ``by_table``.
+    Tables ``beside`` serve as fast; the place of each batch's table is put into ``by_table``. ``slacks`` are those of the requests.
     """
     schedule = policy if isinstance(policy, Schedule) else Schedule.of(policy)
     tables = [replace(table, beside=beside) for table in schedule.tables]
-    batcher: Batcher[int] = Batcher(tables[schedule.first])
+    batcher: Batcher[int] = Batcher(tables[schedule.first], slacks.__getitem__ if len(slacks) else no_slack)
     completions: list[tuple[float, int]] = []
     batches = []
     arrivals, swaps = [*arrival_times.tolist(), INF], [*schedule.swap_times.tolist(), INF]

@@ -7,6 +7,8 @@ busy servers is.
 from __future__ import annotations
 
 import heapq
+from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -52,8 +54,11 @@ class Platform:
         return False, False, now + (1 - self.tokens) / self.told.scaling_rate
 
 
-def run_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.Generator) -> list[Served]:
+def run_deployment(
+    deployment: Deployment, arrival_times: Array, rng: np.random.Generator, classes: Sequence[int] = ()
+) -> list[Served]:
     """(dispatch time, response time, members, place of the table, whether cold) of every batch, in order of dispatch."""
+    slacks = [deployment.classes[k].slack or 0.0 for k in classes] or [0.0] * len(arrival_times)
     schedule, serving = deployment.schedule, deployment.serving
     beside = [side.policy for side in deployment.beside]
     platforms = [Platform(side.environments) for side in serving]
@@ -73,7 +78,7 @@ def run_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.
             if deployment.adaptation is not None and place == 0:
                 rule = int((deployment.adaptation.down if late else deployment.adaptation.up)[rule])
         while arrivals[request] <= now:
-            waiting.append(request)
+            insort(waiting, request, key=lambda r: (arrivals[r] + slacks[r], slacks[r] != 0, r))
             request += 1
         while swaps[swap] <= now:
             rule = rule if schedule.swap_to[swap] == KEEP else int(schedule.swap_to[swap])
@@ -87,7 +92,9 @@ def run_deployment(deployment: Deployment, arrival_times: Array, rng: np.random.
         while waiting:
             first, *others = [_busy(table) if place in passed_over else table for place, table in enumerate([own, *beside])]
             in_flight = [1 if place in passed_over else platform.running for place, platform in enumerate(platforms)]
-            decision = decide(replace(first, beside=others), len(waiting), arrivals[waiting[0]], now, *in_flight)
+            begins = arrivals[waiting[0]] + slacks[waiting[0]]
+            patient = sum(slacks[member] > 0 for member in waiting)
+            decision = decide(replace(first, beside=others), len(waiting), begins, now, *in_flight, patient=patient)
             if decision.drop:
                 waiting.pop(0)
                 continue

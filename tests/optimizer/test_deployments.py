@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sluice.batching import Policy
 from sluice.batching import policy as policies
 from sluice.batching.errors import InvalidInput
-from sluice.batching.policy import MAX_BESIDE
+from sluice.batching.policy import INF, MAX_BESIDE
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
@@ -22,56 +22,19 @@ from sluice.optimizer.simulation.batch_means import estimate_mean, estimate_quan
 from sluice.optimizer.simulation.chunks import SampledArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment, Environments
 from sluice.optimizer.simulation.event_loop import simulate
-from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
 from sluice.optimizer.simulation.streaming import simulate_deployments
 from tests.batching import strategies
 from tests.optimizer.batcher_loop import run_batcher
-from tests.optimizer.deployment_loop import Served, run_deployment
+from tests.optimizer.deployment_loop import run_deployment
+from tests.optimizer.queue_stimuli import environments, gaps, rng, run_in_chunks, service, splits
 
 
 def deterministic(*seconds: float) -> ServiceTimes:
     return ServiceTimes(1024, np.array(seconds)[:, None], np.zeros(len(seconds)), np.array(seconds))
 
 
-def rng() -> np.random.Generator:
-    return np.random.default_rng(4)
-
-
-def run_in_chunks(deployment: Deployment, times: Array, sizes: list[int]) -> list[Served]:
-    run = QueueRun(deployment, rng())
-    ends = np.clip(np.cumsum(sizes), 0, len(times)).tolist()
-    batches: list[Served] = []
-    seen = 0
-    for start, end in zip([0, *ends], [*ends, len(times)], strict=True):
-        if end == start and end < len(times):
-            continue
-        progress = run.feed(times[start:end], last=end == len(times))
-        for first, size, leaves, response, mark in zip(*progress.batches, strict=True):
-            members = list(range(seen + first, seen + first + size))
-            batches.append((float(leaves), float(response), members, int(mark) // 2, bool(mark % 2)))
-        seen += progress.n_left
-        if end == len(times):
-            break
-    return batches
-
-
 # --- the same deployment, the same stimuli
-
-gaps = st.lists(strategies.ticks | st.just(0.0), min_size=1, max_size=60)
-service = st.lists(strategies.ticks, min_size=1, max_size=4).map(
-    lambda quantiles: ServiceTimes(1024, np.tile(sorted(quantiles), (8, 1)), np.full(8, 1 / 64), np.ones(8))
-)
-# rates are powers of two, so that tokens are exact
-environments = st.builds(
-    Environments,
-    strategies.ticks,
-    strategies.ticks | st.just(math.inf),
-    st.none() | st.integers(1, 4),
-    st.sampled_from([0.25, 1.0, 4.0, 64.0]),
-    st.integers(1, 3),
-)
-splits = st.lists(st.integers(0, 9), max_size=12)
 
 
 @pytest.mark.full
@@ -107,6 +70,7 @@ def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
     assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
 
 
+of_one_column = strategies.policies_with_tables_beside(strategies.policies())
 serving = st.tuples(strategies.policies(), st.none() | environments, service)
 
 
@@ -130,7 +94,7 @@ def test_tables_beside_one_another_serve_as_specified_each_with_its_own(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(strategies.policies_with_tables_beside(), min_size=1, max_size=3), st.data(), gaps, service, splits)
+@given(st.lists(of_one_column, min_size=1, max_size=3), st.data(), gaps, service, splits)
 def test_tables_beside_one_another_release_the_batches_that_a_batcher_does(
     tables: list[Policy], data: st.DataObject, gaps: list[float], service: ServiceTimes, sizes: list[int]
 ) -> None:
@@ -398,6 +362,8 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
         Beside(Schedule.of(policies.no_batching()), one)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"tables\[0\].beside: 1 .* no tables: a deployment has those beside"):
         Beside(replace(policies.no_batching(), beside=[policies.no_batching()]), one)
+    with pytest.raises(InvalidInput, match="columns: 2 .* 1 where there are no classes"):
+        Deployment(Policy((INF, 0, 0, 0), (0, 1, 1, 1), columns=2), one)
     with pytest.raises(InvalidInput, match="beside: 8 .* at most 7 tables"):
         Deployment(policies.no_batching(), one, beside=[Beside(policies.no_batching(), one)] * 8)
     with pytest.raises(InvalidInput, match=r"adaptation.up: \(2,\) .* a table for each of the 1"):
