@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.buffer_throughput import cpu, wait_for
-from sluice.batching.documents import Plan, PolicyDocument, write
-from sluice.batching.policy import greedy
+from sluice.batching.documents import Plan, PolicyDocument, Slo, write
+from sluice.batching.policy import Policy, greedy
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, replay, run
 
@@ -52,7 +52,8 @@ def main() -> None:
         for patience in map(float, options.patience.split(",")):
             with ExitStack() as stack:
                 url = stack.enter_context(RedisServer()).url if options.redis else "memory://"
-                server = stack.enter_context(serving(url, options.slo))
+                slo = Slo(options.slo) if options.slo is not None else None
+                server = stack.enter_context(serving(url, sleeper_plan(greedy(BATCH_SIZE, servers=1), slo=slo)))
                 url = f"http://127.0.0.1:{PORT}/models/sleeper"
                 capacity = closed_loop(url, 3 * BATCH_SIZE)  # two batches more than are at work
                 times = arrivals(capacity, multiple, options.seconds)
@@ -106,15 +107,17 @@ def each_second(result: Replay, capacity: float) -> str:
     return "answers of each second over the capacity: " + " ".join(f"{count / capacity:.2f}" for count in counts)
 
 
+def sleeper_plan(policy: Policy, **fields: Any) -> Plan:
+    """What the buffer is to do for the worker."""
+    return Plan(model="sleeper", function=f"http://127.0.0.1:{WORKER_PORT}/", policy=PolicyDocument.of(policy), **fields)
+
+
 @contextmanager
-def serving(url: str, slo: float | None) -> Iterator[subprocess.Popen[bytes]]:
+def serving(url: str, plan: Plan) -> Iterator[subprocess.Popen[bytes]]:
     """The worker and the buffer."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        policy = PolicyDocument.of(greedy(BATCH_SIZE, servers=1))
-        plan: dict[str, Any] = {} if slo is None else {"slo": {"latency": slo}}
-        document = Plan(model="sleeper", function=f"http://127.0.0.1:{WORKER_PORT}/", policy=policy, **plan)
-        (directory / "plan.json").write_bytes(write(document))
+        (directory / "plan.json").write_bytes(write(plan))
         model = {"SLUICE_MODEL_NAME": "sleeper", "SLUICE_SLEEPER_INTERCEPT": str(INTERCEPT), "SLUICE_SLEEPER_SLOPE": str(SLOPE)}
         worker = [sys.executable, "-m", "sluice.lambda_fn.worker", "--port", str(WORKER_PORT)]
         stack.enter_context(child(worker, model))

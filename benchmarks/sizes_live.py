@@ -27,7 +27,7 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import Plan, PolicyDocument, RequestSize, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, RequestSize, ServiceProfile, ServiceTime, Slo
 from sluice.batching.policy import Policy
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, replay, run
@@ -192,26 +192,36 @@ def plan_of(policy: Policy) -> Plan:
 
 def profile_of(cloud: LambdaProcess, buffer: BufferProcess, body: BodyOf) -> tuple[ServiceProfile, float]:
     """Service times by batch and size, whose overhead has the way through the buffer; and that way, s."""
-    os.environ.update(AWS_ENVIRONMENT)
     samples = tuple(Sample(body(size), size=size) for size in SIZES)
+    profile = swept(cloud, samples, MODEL, BATCHES)
+    buffer.apply(plan_of(policies.no_batching()))
+    one = next(point for point in profile.points if (point.batch_size, point.size) == (1, SIZES[0]))
+    way = way_beyond(one, lambda times: send(buffer, body, times, np.full(len(times), float(SIZES[0]))))
+    return profile.behind(way), way
+
+
+def swept(cloud: LambdaProcess, samples: tuple[Sample, ...], model: str, batch_sizes: tuple[int, ...]) -> ServiceProfile:
+    """Service times of the model's function."""
+    os.environ.update(AWS_ENVIRONMENT)
     sweep = Sweep(
-        function=f"{MODEL}-{{memory_mb}}:live",
+        function=f"{model}-{{memory_mb}}:live",
         memory_sizes=(MEMORY,),
-        batch_sizes=BATCHES,
+        batch_sizes=batch_sizes,
         samples=samples,
-        model=MODEL,
+        model=model,
         precision=0.02,
         n_min=RUNS[0],
         n_max=RUNS[1],
         max_seconds=PROFILE_SECONDS,
     )
-    profile = measure_service_times(sweep, LambdaInvocations(cloud.url), np.random.default_rng(SEED)).profile
-    buffer.apply(plan_of(policies.no_batching()))
-    send(buffer, body, np.zeros(WARM), np.full(WARM, float(SIZES[0])))
-    alone = send(buffer, body, np.linspace(0.0, GAP * (ALONE - 1), ALONE), np.full(ALONE, float(SIZES[0])))
-    one = next(point for point in profile.points if (point.batch_size, point.size) == (1, SIZES[0]))
-    way = max(0.0, float(np.median(alone.latency[SETTLING:])) - one.service_time.mean - one.overhead)
-    return profile.behind(way), way
+    return measure_service_times(sweep, LambdaInvocations(cloud.url), np.random.default_rng(SEED)).profile
+
+
+def way_beyond(one: ProfilePoint, ask: Callable[[Array], Replay]) -> float:
+    """Seconds that one request after the other takes through a buffer that does not batch, beyond a batch of ``one``."""
+    ask(np.zeros(WARM))
+    alone = ask(np.linspace(0.0, GAP * (ALONE - 1), ALONE))
+    return max(0.0, float(np.median(alone.latency[SETTLING:])) - one.service_time.mean - one.overhead)
 
 
 def measured(plan: Plan, buffer: BufferProcess, cloud: LambdaProcess, body: BodyOf, times: Array, sizes: Array) -> Measured:

@@ -33,7 +33,7 @@ from redis.crc import key_slot
 from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching import Policy
-from sluice.batching.errors import StoreUnavailable, require
+from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
 from sluice.buffer_service.breaker import Breaker
 from sluice.buffer_service.redis_servers import Away, Command, Servers
@@ -77,15 +77,15 @@ _log = logging.getLogger(__name__)
 
 
 def pack_policy(policy: Policy) -> bytes:
-    """The tables as ``lua/advance.lua`` reads them: of each a header, then one row of fixed size for each length of the queue."""
+    """The tables as ``lua/advance.lua`` reads them: of each a header, then rows of fixed size; of several columns these first."""
     return b"".join(map(_pack_table, policy.tables))
 
 
 def _pack_table(policy: Policy) -> bytes:
-    require(policy.columns == 1, "columns", policy.columns, "1 in a queue of Redis")
     servers = -1 if policy.servers is None else policy.servers
     drop_after = -1.0 if policy.drop_after is None else policy.drop_after
-    header = struct.pack("<iid", len(policy.hold), servers, drop_after)
+    header = struct.pack("<i12x", -policy.columns) if policy.columns > 1 else b""
+    header += struct.pack("<iid", len(policy.hold), servers, drop_after)
     return header + b"".join(struct.pack("<di", hold, take) for hold, take in zip(policy.hold, policy.take, strict=True))
 
 
@@ -105,7 +105,7 @@ class RedisStore:
         prefix = f"{self._namespace}:{{{tag}}}:" + (f"{route}:" if route and not spread else "")
         shapes = {prefix + name: shape for name, shape in SHAPES.items()}
         shapes |= {stream_key(model, self._namespace, spread): "stream", prefix + "taken": "integer", prefix + "beside": "integers"}
-        shapes |= {prefix + "with_slack": "zset"}
+        shapes |= {prefix + "with_slack": "zset", prefix + "hurried": "integer"}
         announce = None
         if spread:
             routes = routes_key(model, self._namespace)
@@ -217,7 +217,7 @@ class RedisQueue:
         self._process = process
         self._serial = 0
         self.keys = list(shapes)
-        self._set_aside = _set_aside(shapes, begins_anew=(self.keys[1], self.keys[2], self.keys[7], self.keys[11]))
+        self._set_aside = _set_aside(shapes, begins_anew=(self.keys[1], self.keys[2], self.keys[7], *self.keys[11:]))
         self._announce = announce
         self._refused: StoreUnavailable | None = None
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
@@ -226,7 +226,8 @@ class RedisQueue:
     async def install(self, policy: Policy) -> None:
         if self._announce is not None:
             await self._announce()
-        await self._call(("SET", self.keys[7], secrets.token_hex(8), "NX"), ("SET", self.keys[0], pack_policy(policy)))
+        begin = ("SET", self.keys[7], secrets.token_hex(8), "NX")
+        await self._call(begin, ("SET", self.keys[0], pack_policy(policy)), ("DEL", self.keys[12]))
 
     async def check(self) -> None:
         await self._gate.check()

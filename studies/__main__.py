@@ -12,6 +12,7 @@ STUDIES = (
     "batch_figures",
     "cpu_or_gpu",
     "every_load",
+    "harmonybatch",
     "latency_models",
     "modulated_arrivals",
     "policy_zoo",

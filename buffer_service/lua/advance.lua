@@ -2,7 +2,8 @@
 -- It interprets the policy table exactly as batching.decide does (sluice/batching/policy.py has the rule and its ties).
 --
 -- KEYS  1 policy     string: '<i4 i4 d' rows, servers (-1: elastic), drop_after (-1: never); then '<d i4' hold, take for each row;
---                  then the same for each table beside it, whose drop_after is not read
+--                  then the same for each table beside it, whose drop_after is not read. A table of several columns has 16 bytes
+--                  in front: '<i4' the columns below 0, and 12 that are not read
 --       2 arrived    list: arrival times of the waiting members without a slack, oldest first, seconds as %.17g
 --       3 members    list: these members, in the same order; a member's first 16 bytes are its id
 --       4 in_flight  hash: batch id -> cmsgpack {arrival times, members}; a batch id is PROCESS:SERIAL:NUMBER, and :PLACE
@@ -20,6 +21,8 @@
 --                  a version that does not know of it takes batches out of in_flight all the same
 --       12 with_slack zset: waiting members with a slack -> when their hold begins: when they arrived, and their slack. A member has
 --                  one where the byte behind its id is 3; it is a double of the second byte behind that
+--       13 hurried string: how many of these have a slack below 0. It is kept while a table has columns: who installs a policy
+--                  deletes it, and the first call under one with columns counts
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
@@ -30,6 +33,7 @@
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
+-- What a table of one column costs is what it costs without there being others: nothing below is read or written for columns alone.
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
 --           batches in flight of tables that are not elastic, how many wait behind who comes now without a slack }
 
@@ -45,16 +49,22 @@ local header = redis.call('GETRANGE', KEYS[1], 0, 15)
 if #header == 0 or redis.call('EXISTS', KEYS[8]) == 0 then
   return redis.error_reply('NOPOLICY no policy is installed for this queue')
 end
-local tables, drop_after, bounded = {}, nil, 0
+local tables, drop_after, bounded, has_columns = {}, nil, 0, false
 local start = 0
 repeat
+  local columns = 1
   local rows, servers, given_up_after = struct.unpack('<i4i4d', header)
+  if rows < 0 then
+    columns, start, has_columns = -rows, start + 16, true
+    rows, servers, given_up_after = struct.unpack('<i4i4d', redis.call('GETRANGE', KEYS[1], start, start + 15))
+    if rows < 2 * columns or rows % columns ~= 0 then return redis.error_reply('ERR the policy is no table') end
+  end
   local rest = rows > 0 and redis.call('GETRANGE', KEYS[1], start + 4 + 12 * rows, start + 31 + 12 * rows) or ''
   if #tables == 8 or (#rest ~= 12 and #rest ~= 28) then -- the last row, and behind it nothing or the header of another table
     return redis.error_reply('ERR the policy is no table')
   end
   drop_after = drop_after or given_up_after
-  tables[#tables + 1] = { rows = rows, servers = servers, first_row = start + 16 }
+  tables[#tables + 1] = { rows = rows, columns = columns, servers = servers, first_row = start + 16 }
   if servers >= 0 then bounded = bounded + 1 end
   start, header = start + 16 + 12 * rows, string.sub(rest, 13)
 until header == ''
@@ -95,6 +105,25 @@ local function slack_of(member)
   return math.abs(slack) <= 86400 and slack or 0
 end
 
+-- How many of those with a slack have one below 0; of a policy without columns nobody asks.
+local hurried, counted
+local function count_hurried()
+  counted = tonumber(redis.call('GET', KEYS[13]) or '')
+  hurried = counted or 0
+  local last = counted and 0 or redis.call('ZCARD', KEYS[12])
+  for first = 0, last - 1, CHUNK do
+    for _, member in ipairs(redis.call('ZRANGE', KEYS[12], first, first + CHUNK - 1)) do
+      if slack_of(member) < 0 then hurried = hurried + 1 end
+    end
+  end
+end
+if has_columns then count_hurried() end
+
+-- One with a slack has come (1), or left (-1).
+local function note(member, came)
+  if has_columns and slack_of(member) < 0 then hurried = hurried + came end
+end
+
 -- Of a user who may not do all that members with a slack need none is taken: the next call would fail too, and all after it.
 local function may_line_up()
   redis.call('ZCARD', KEYS[12])
@@ -106,7 +135,7 @@ end
 
 -- A member takes its place among those with a slack; who is there already stays.
 local function line_up(begins, member)
-  redis.call('ZADD', KEYS[12], 'NX', string.format('%.17g', begins), member)
+  if redis.call('ZADD', KEYS[12], 'NX', string.format('%.17g', begins), member) == 1 then note(member, 1) end
 end
 
 -- The times of so many members, who came now.
@@ -131,6 +160,7 @@ local function pop(count)
     local begins = with_slack[j + 1]
     if begins and (not arrived[i] or tonumber(begins) < tonumber(arrived[i])) then
       times[k], taken[k] = begins, with_slack[j]
+      note(taken[k], -1)
       j = j + 2
     else
       times[k], taken[k] = arrived[i], members[i]
@@ -179,6 +209,7 @@ if n_serving >= 0 then
   local heard = redis.call('ZSCORE', KEYS[5], process)
   -- else the server may have been away, and all are late; or its clock was set back, and nobody knows how late he is
   local judges = heard and tonumber(heard) <= now and now <= tonumber(heard) + tonumber(ARGV[5])
+  local set_back = heard and tonumber(heard) > now
   redis.call('ZADD', KEYS[5], stamp, process)
   local lost = {}
   local alive = {}
@@ -188,7 +219,7 @@ if n_serving >= 0 then
     if alive[owner] == nil then
       local seen = tonumber(redis.call('ZSCORE', KEYS[5], owner) or '')
       if seen and seen > now then
-        seen = now
+        seen, set_back = now, true
         redis.call('ZADD', KEYS[5], stamp, owner)
       end
       alive[owner] = seen and now <= seen + tonumber(ARGV[5]) or false
@@ -230,6 +261,13 @@ if n_serving >= 0 then
       redis.call('LPUSH', KEYS[3], entry[2])
     end
   end
+  if set_back and redis.call('EXISTS', KEYS[12]) == 1 then -- behind a head that came long ago some may be dated after now
+    local line = redis.call('ZRANGE', KEYS[12], 0, -1, 'WITHSCORES')
+    for i = 1, #line, 2 do
+      local latest = now + slack_of(line[i])
+      if tonumber(line[i + 1]) > latest then redis.call('ZADD', KEYS[12], string.format('%.17g', latest), line[i]) end
+    end
+  end
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))
 end
 
@@ -247,7 +285,10 @@ for _ = 1, tonumber(ARGV[12]) do
   local index
   if slack_of(ARGV[argument]) ~= 0 then
     index = redis.call('ZREM', KEYS[12], ARGV[argument]) == 1
-    n_with_slack = n_with_slack - (index and 1 or 0)
+    if index then
+      n_with_slack = n_with_slack - 1
+      note(ARGV[argument], -1)
+    end
   else
     index = redis.call('LPOS', KEYS[3], ARGV[argument])
     if index then
@@ -325,7 +366,12 @@ local function has_free_server(place)
   return tables[place].servers < 0 or in_flight[place] < tables[place].servers
 end
 local function row_of(table_)
-  local offset = table_.first_row + 12 * math.min(waiting, table_.rows - 1)
+  local row, columns = math.min(waiting, table_.rows - 1), table_.columns
+  if columns > 1 then
+    local patient = n_with_slack - math.max(0, math.min(hurried, n_with_slack)) -- whatever somebody else did to 12 or 13
+    row = math.min(waiting - patient, table_.rows / columns - 1) * columns + math.min(patient, columns - 1)
+  end
+  local offset = table_.first_row + 12 * row
   return struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
 end
 while waiting > 0 and not leaving do
@@ -388,6 +434,10 @@ while waiting > 0 and not leaving do
     waiting = waiting - take
     taken = taken + take
   end
+end
+if has_columns then
+  hurried = math.max(0, math.min(hurried, n_with_slack))
+  if hurried ~= counted then redis.call('SET', KEYS[13], hurried) end
 end
 if taken > 0 then
   taken = redis.call('INCRBY', KEYS[10], taken)

@@ -21,6 +21,13 @@ local function fits(key, kind, shape)
     repeat
       if #header < 16 or tables == 8 then return false end
       local rows = struct.unpack('<i4', header)
+      if rows < 0 then -- the columns of a table
+        local columns = -rows
+        start, header = start + 16, redis.call('GETRANGE', key, start + 16, start + 31)
+        if #header < 16 then return false end
+        rows = struct.unpack('<i4', header)
+        if rows < 2 * columns or rows % columns ~= 0 then return false end
+      end
       local rest = rows > 0 and redis.call('GETRANGE', key, start + 4 + 12 * rows, start + 31 + 12 * rows) or ''
       if #rest < 12 then return false end
       start, header, tables = start + 16 + 12 * rows, string.sub(rest, 13), tables + 1

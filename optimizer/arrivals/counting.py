@@ -48,6 +48,8 @@ class CountingProcess:
         Phases to start from; by default all. Few are enough when an interval starts with an arrival, which few phases follow.
     room : float
         Numbers that the uniformized chain may have, which is also what the work of all that is asked goes with.
+    allowed : array, shape (n_phases, n_phases), optional
+        Rates (1/s), of those in ``D1``, of the arrivals that are counted; probabilities are then that no other comes.
 
     Raises
     ------
@@ -62,8 +64,10 @@ class CountingProcess:
         horizon: float,
         rows: NDArray[np.intp] | None = None,
         room: float = LARGEST,
+        allowed: Array | None = None,
     ) -> None:
         self.arrivals = arrivals
+        self.allowed = arrivals.D1 if allowed is None else allowed
         self.n_counts = n_counts
         self.rows = np.arange(arrivals.n_phases) if rows is None else rows
         self.rate = float(-arrivals.D0.diagonal().min())
@@ -80,7 +84,7 @@ class CountingProcess:
     def _uniformize(self, most: float) -> tuple[Array, Array]:
         """``U_m`` from ``rows``, (terms, n_counts * len(rows) * n_phases), and summed over the end phase from every phase."""
         n = self.arrivals.n_phases
-        P0, P1 = np.eye(n) + self.arrivals.D0 / self.rate, self.arrivals.D1 / self.rate
+        P0, P1 = np.eye(n) + self.arrivals.D0 / self.rate, self.allowed / self.rate
         room = int(most) // (self.n_counts * n * max(1, len(self.rows)))  # terms
         chain, ends, terms = _uniformized(P0, P1, self.rows, self.n_counts, min(self._n_terms, room) + 1)
         if terms > room:
@@ -111,7 +115,7 @@ class CountingProcess:
         flow = np.broadcast_to(np.eye(self.arrivals.n_phases)[self.rows], matrices[:, 0].shape)
         for k in range(self.n_counts):
             result[:, k] = np.clip((flow - matrices[:, k]) @ inverse, 0.0, None)
-            flow = result[:, k] @ self.arrivals.D1
+            flow = result[:, k] @ self.allowed
         return result
 
 

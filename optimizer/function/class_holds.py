@@ -1,4 +1,4 @@
-"""Which law of batching is taken where classes with slacks share a table whose holds fall (docs/model.md, 2.9)."""
+"""Which law of batching is taken where classes with slacks share a table whose holds fall (docs/model.md, 2.9 and 2.10)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import numpy as np
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.counting import TooManyJumps
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.function.batching_law import PREDICTION, Effort
+from sluice.optimizer.function.phased_classes import PhasedClasses
 from sluice.optimizer.function.poisson_classes import PoissonClasses
 from sluice.optimizer.function.sampled_classes import ClassSample, SampledClasses
 
 
 def shared_holds_law(
     classes: Sequence[ArrivalProcess], slacks: Sequence[float], holds: Array, effort: Effort = PREDICTION
-) -> PoissonClasses | SampledClasses:
+) -> PoissonClasses | PhasedClasses | SampledClasses:
     """The law of batch sizes, and of each class's latency, under an elastic table whose holds do not rise with the number waiting.
 
-    It is exact for Poisson classes, else that of drawn arrivals, the method of the latencies being ``simulated``.
+    It is exact, but where the phases of all processes together are too many, or jump too often: then it is that of drawn arrivals,
+    and the method of the latencies is ``simulated``.
 
     Parameters
     ----------
@@ -30,7 +33,7 @@ def shared_holds_law(
     holds : array, shape (max_batch_size - 1,)
         ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
     effort : Effort
-        How much is drawn.
+        What is too many, and how much is drawn then; for Poisson classes nothing is.
 
     Raises
     ------
@@ -45,4 +48,7 @@ def shared_holds_law(
     require(bool(falling), "holds", held.tolist(), "seconds >= 0 that do not rise with the number waiting")
     if all(arrivals.n_phases == 1 for arrivals in classes):
         return PoissonClasses(np.array([arrivals.arrival_rate for arrivals in classes]), may_wait, held)
-    return SampledClasses(ClassSample(classes, len(held) + 1, effort.draw), may_wait, held)
+    try:
+        return PhasedClasses(classes, may_wait, held, effort.room)
+    except TooManyJumps:
+        return SampledClasses(ClassSample(classes, len(held) + 1, effort.draw), may_wait, held)

@@ -12,16 +12,15 @@ opener may still wait ``A_n(t)`` and the mean number of those who came late enou
 
 The expected number, per batch, of requests of class ``c`` that still wait, with ``n - 1`` others, ``w`` after they came is
 ``l_c/L`` times ``V_n(w) = L integral_w^inf v_n(t) dt`` for w < w_{c,n}: the batch opened with it, or at any moment before, and from
-a request Poisson arrivals look as from any other moment. It leaves when one comes who makes them ``n`` and finds his or another's
-time over, or by the first hold to end; adding both, all but this cancels in the number of those in batches of ``n`` that wait at
-most ``w``, over ``l_c/L``:
+a request Poisson arrivals look as from any other moment. Those in batches of ``n`` that wait at most ``w`` are who was one of ``n``
+by then, having come as the last or before, less who became one of ``n + 1`` and who still waits. Over ``l_c/L`` they are
 
-    M_{n,c}(w) = L integral_0^min(w, w_{c,n-1}) V_{n-1} - L integral_0^min(w, w_{c,n}) (V_n - v_n)
-                 + [V_n(w_{c,n}) where w >= w_{c,n}] + [P(N >= n) - (V_n - v_n)(0) where n > 1]                              (2.14)
+    M_{n,c}(w) = P(N >= n) + L integral_0^min(w, w_{c,n-1}) V_{n-1} - L integral_0^min(w, w_{c,n}) V_n - [V_n(w) where w < w_{c,n}]
+                                                                                                                           (2.14)
 
-the last two who leaves by his own hold, and who makes them ``n`` and waits not at all; ``V_0 = V_B = v_B = 0`` with B the largest
-batch. All that depends on the class is where the integrals end, and the latency follows as in 2.4. Between the ends of windows
-``m_n`` is linear: panels on which ``v_n`` varies little are summed by Gauss-Legendre, or kept as Chebyshev series, to rounding.
+with ``V_0 = V_B = 0``, B being the largest batch. All that depends on the class is where the windows end, and the latency
+follows as in 2.4. Between the ends of windows ``m_n`` is linear: panels on which ``v_n`` varies little are summed by Gauss-
+Legendre, or kept as Chebyshev series, to rounding.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _DEGREE = 16  # of a series over a panel
 _NOTHING = -45.0  # the logarithm of what is no longer felt
 _LEAST = 1e-12  # of P(N >= n): no batch is larger
 _FALL = 4.0  # by which the logarithm of v_n falls in a panel at most
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _FEW_NODES, _FEW_WEIGHTS = np.polynomial.legendre.leggauss(5)
 _NARROW = 0.3  # of the deviation of v_n: a panel for which few nodes are enough
 
@@ -157,7 +156,7 @@ class _Rows(NamedTuple):
     start, end : array, shape (n_panels,)
         Seconds.
     to_next, to_full : array, shape (n_panels, n_terms)
-        Series of ``L integral V_n`` and ``-L integral (V_n - v_n)`` from the start.
+        Series of ``L integral V_n`` and ``V_n(start) - V_n - L integral V_n`` from the start.
     left : array, shape (n_panels,)
         ``V_n`` at the end.
     made : array, shape (n_holds,)

@@ -1,4 +1,4 @@
-"""Batch sizes, and the latency of every class, from drawn arrivals of classes that share a table (docs/model.md, 2.7 and 2.9).
+"""Batch sizes, and the latency of every class, from drawn arrivals of classes that share a table (docs/model.md, 2.7 and 2.10).
 
 A batch takes all who wait, so that how many one that opens with the ``i``-th request would hold follows from the arrivals alone, as
 it does for one class: no more come once the first of its members must leave. All of ``sampled_batches`` holds with that moment in

@@ -28,7 +28,7 @@ from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_q
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
 from sluice.optimizer.simulation.function import Function
-from sluice.optimizer.simulation.statistics import surely_keeps
+from sluice.optimizer.simulation.latency_statistics import surely_keeps
 
 N_SIMULATED = 1 << 17  # requests at each load
 CONFIDENCE = 0.95

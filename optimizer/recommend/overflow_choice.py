@@ -32,7 +32,7 @@ from sluice.optimizer.recommend.worker_trials import WorkerTrials
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Beside
 from sluice.optimizer.simulation.event_loop import simulate_deployment
-from sluice.optimizer.simulation.statistics import surely_keeps
+from sluice.optimizer.simulation.latency_statistics import surely_keeps
 
 MOST_SIMULATED = 1 << 25  # requests in all, some seconds
 SEARCHED = 1 << 17  # requests of a run

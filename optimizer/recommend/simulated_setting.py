@@ -20,7 +20,7 @@ from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.event_loop import SimulationResult
-from sluice.optimizer.simulation.statistics import surely_keeps
+from sluice.optimizer.simulation.latency_statistics import surely_keeps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -23,7 +23,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon, load_of
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.simulation.event_loop import simulate
-from sluice.optimizer.simulation.statistics import surely_keeps
+from sluice.optimizer.simulation.latency_statistics import surely_keeps
 
 HOLDS = 9  # timeouts tried
 

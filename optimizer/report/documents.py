@@ -19,6 +19,8 @@ from sluice.optimizer.recommend.candidate import prediction_of, shown_percentile
 from sluice.optimizer.report import wording
 from sluice.optimizer.simulation.batch_means import Estimate
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.latency_statistics import ClassStatistics
+from sluice.optimizer.simulation.several_queues import SeveralQueues
 from sluice.optimizer.simulation.sized_deployment import SizedDeployment
 from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics
 
@@ -152,7 +154,9 @@ def prediction_document(prediction: LatencyPrediction, latency: Mapping[str, flo
 def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
     """What a deployment did, under SLOs whose latencies were asked for; with its series, if it has one."""
     percentiles = sorted({*RUN_PERCENTILES, *(slo.percentile for slo in slos)})
-    document: Document = _classes_document(run, slos) if isinstance(run.deployment, SizedDeployment) else _table(run.deployment)
+    document = _table(run.deployment) if isinstance(run.deployment, Deployment) else _queues(run, slos)
+    if run.classes:
+        document["classes"] = [_class(of) for of in run.classes]
     document |= {
         "latency": {percentile_name(p): estimate_document(run.percentile(p)) for p in percentiles},
         "mean_latency": estimate_document(run.mean_latency),
@@ -201,15 +205,38 @@ def _table(deployment: Deployment) -> Document:
     }
 
 
-def _classes_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
-    """What the queue of each size class did; of a class of too few requests for estimates only how many they are."""
-    assert isinstance(run.deployment, SizedDeployment)
-    each = []
-    for up_to, of in zip(run.deployment.ends, run.classes, strict=True):
-        seen = run_document(of, slos) if of.estimates else {}
-        each.append({"up_to": up_to if isfinite(up_to) else None, "n_requests": of.n_requests, **seen})
+def _queues(run: RunStatistics, slos: Sequence[Slo]) -> Document:
+    """What each of several queues did; of one of too few requests for estimates only how many they are."""
+    assert isinstance(run.deployment, SeveralQueues)
     memory = set(run.deployment.memory_sizes)
-    return {"memory_mb": memory.pop() if len(memory) == 1 else None, "classes": each}
+    each = [{"n_requests": of.n_requests, **(run_document(of, slos) if of.estimates else {})} for of in run.queues]
+    document: Document = {"memory_mb": memory.pop() if len(memory) == 1 else None}
+    if isinstance(run.deployment, SizedDeployment):
+        ends = [up_to if isfinite(up_to) else None for up_to in run.deployment.ends]
+        return document | {"classes": [{"up_to": up_to, **of} for up_to, of in zip(ends, each, strict=True)]}
+    return document | {"routes": [{"name": name, **of} for name, of in zip(run.deployment.names, each, strict=True)]}
+
+
+def _class(of: ClassStatistics) -> Document:
+    """What the requests of a class met; of too few for estimates how many they are and how many were late."""
+    document: Document = {"name": of.request_class.name, "slack": of.request_class.slack, "slo": of.request_class.slo}
+    document |= {"n_requests": of.n_requests, "dropped": of.dropped, "unanswered": of.unanswered}
+    if of.estimates:
+        document["latency"] = {percentile_name(p): estimate_document(of.percentile(p)) for p in shown_class_percentiles(of)}
+        document["mean_latency"] = estimate_document(of.mean_latency)
+    if of.slos:
+        document |= {
+            "violations": estimate_document(of.violations()) if of.estimates else None,
+            "violation_ratio": of.violation_ratio(),
+            "keeps_slo": of.keeps(of.slos),
+            "surely_keeps_slo": of.kept,
+        }
+    return document
+
+
+def shown_class_percentiles(of: ClassStatistics) -> list[float]:
+    """The percentiles (0-100) that are told of a class: that of its promise among them."""
+    return sorted({*RUN_PERCENTILES, *(slo.percentile for slo in of.slos)})
 
 
 def _series(series: Series) -> Document:

@@ -172,7 +172,7 @@ def _run_document(answer: SizedAnswer, run: RunStatistics) -> Document:
 
 def _of_class(run: RunStatistics, k: int, percentile: float) -> float | None:
     """Percentile of the latency of a class, s; ``None`` where too few of it came."""
-    return run.classes[k].percentile(percentile).value if run.classes[k].estimates else None
+    return run.queues[k].percentile(percentile).value if run.queues[k].estimates else None
 
 
 def _setting(setting: FunctionSetting) -> str:

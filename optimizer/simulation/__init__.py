@@ -12,11 +12,13 @@ from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.service import ServiceTimes, service_times
 from sluice.optimizer.simulation.batch_means import Estimate
-from sluice.optimizer.simulation.chunks import Arrivals, SampledArrivals, TraceArrivals
+from sluice.optimizer.simulation.chunks import Arrivals, MergedArrivals, SampledArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment, Environments, Serving
 from sluice.optimizer.simulation.event_loop import ClassResult, SimulationResult, simulate, simulate_deployment, simulate_schedule
 from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.simulation.latency_statistics import ClassStatistics
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
+from sluice.optimizer.simulation.several_queues import RoutedDeployment, SeveralQueues
 from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
 from sluice.optimizer.simulation.sized_run import SizedRun, simulate_sizes
 from sluice.optimizer.simulation.statistics import RunStatistics, Series, ServingStatistics, cheapest_kept, cheapest_perhaps_kept
@@ -30,11 +32,14 @@ __all__ = [
     "Beside",
     "Billing",
     "ClassResult",
+    "ClassStatistics",
     "Deployment",
     "Environments",
     "Estimate",
     "Function",
+    "MergedArrivals",
     "RequestClass",
+    "RoutedDeployment",
     "RunStatistics",
     "SampledArrivals",
     "Schedule",
@@ -42,6 +47,7 @@ __all__ = [
     "ServiceTimes",
     "Serving",
     "ServingStatistics",
+    "SeveralQueues",
     "SimulationResult",
     "SizedDeployment",
     "SizedQueue",

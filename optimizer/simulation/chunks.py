@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sluice.batching.errors import require
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.service.mix import SizeMix, checked_sizes
-from sluice.optimizer.simulation.queue_run import checked_times
+from sluice.optimizer.simulation.queue_run import Scalar, checked_times
 
 CHUNK = 1 << 18  # arrivals
 
@@ -32,6 +34,9 @@ class Arrivals(Protocol):
     def size_chunks(self) -> Iterator[Array] | None:
         """The sizes of the requests, in pieces as long as those of ``chunks``; ``None`` where they are not told apart."""
 
+    def class_chunks(self) -> Iterator[Indices] | None:
+        """The classes of the requests in the same way, each by its place among those that a deployment has."""
+
 
 class TraceArrivals:
     """Recorded arrivals.
@@ -42,13 +47,16 @@ class TraceArrivals:
         Ascending, s.
     sizes : array, shape (n_requests,), optional
         Of the requests.
+    classes : array of int, shape (n_requests,), optional
+        Of the requests.
     """
 
-    def __init__(self, times: Array, sizes: Array | None = None) -> None:
+    def __init__(self, times: Array, sizes: Array | None = None, classes: Indices | None = None) -> None:
         self.times, self.sizes = checked_times(times), None if sizes is None else checked_sizes(sizes)
-        require(
-            sizes is None or len(sizes) == len(times), "sizes", 0 if sizes is None else len(sizes), f"one for each of {len(times)}"
-        )
+        self.classes = None if classes is None else np.asarray(classes, dtype=np.int64)
+        for name, values in (("sizes", sizes), ("classes", classes)):
+            n = len(times) if values is None else len(values)
+            require(n == len(times), name, n, f"one for each of {len(times)}")
 
     @property
     def n_requests(self) -> int:
@@ -63,6 +71,9 @@ class TraceArrivals:
 
     def size_chunks(self) -> Iterator[Array] | None:
         return None if self.sizes is None else _pieces(self.sizes)
+
+    def class_chunks(self) -> Iterator[Indices] | None:
+        return None if self.classes is None else _pieces(self.classes)
 
 
 class SampledArrivals:
@@ -105,6 +116,78 @@ class SampledArrivals:
     def size_chunks(self) -> Iterator[Array] | None:
         return None if self._mix is None else _drawn(self._mix, self._n_requests, self._rng(2))
 
+    def class_chunks(self) -> Iterator[Indices] | None:
+        return None
+
+
+class MergedArrivals:
+    """Arrivals of several processes, each of a class, that know nothing of each other and start just after an arrival each.
+
+    Parameters
+    ----------
+    processes : sequence of ArrivalProcess
+        By class.
+    n_requests : int
+        Of all of them.
+    seed : int
+        Of the generators that draw them.
+    """
+
+    def __init__(self, processes: Sequence[ArrivalProcess], n_requests: int, seed: int) -> None:
+        require(len(processes) >= 1, "processes", len(processes), "at least one")
+        require(n_requests >= 1, "n_requests", n_requests, "an integer >= 1")
+        require(seed >= 0, "seed", seed, "an integer >= 0")
+        self._processes, self._n_requests, self._seed = tuple(processes), n_requests, seed
+
+    @property
+    def n_requests(self) -> int:
+        return self._n_requests
+
+    @property
+    def span(self) -> float:
+        return self._n_requests / self._rate
+
+    @property
+    def _rate(self) -> float:
+        return sum(process.arrival_rate for process in self._processes)
+
+    def chunks(self) -> Iterator[Array]:
+        return (times for times, _ in self._merged())
+
+    def size_chunks(self) -> Iterator[Array] | None:
+        return None
+
+    def class_chunks(self) -> Iterator[Indices] | None:
+        return (classes for _, classes in self._merged())
+
+    def _merged(self) -> Iterator[tuple[Array, Indices]]:
+        """All that came up to the moment up to which every process is drawn, again and again."""
+        drawn = [self._times(k) for k in range(len(self._processes))]
+        known = [next(times) for times in drawn]
+        left = self._n_requests
+        while left > 0:
+            until = min(times[-1] for times in known)
+            ready = [times[: np.searchsorted(times, until, side="right")] for times in known]
+            times, classes = np.concatenate(ready), np.repeat(np.arange(len(ready)), list(map(len, ready)))
+            order = np.argsort(times, kind="stable")[:left]
+            yield times[order], classes[order]
+            left -= len(order)
+            for k, gone in enumerate(ready):
+                known[k] = known[k][len(gone) :]
+                if len(known[k]) == 0:
+                    known[k] = next(drawn[k])
+
+    def _times(self, k: int) -> Iterator[Array]:
+        """Those of one process, without an end."""
+        process = self._processes[k]
+        rng = np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(4, k)))
+        size = ceil(CHUNK * process.arrival_rate / self._rate)
+        now = 0.0
+        for gaps in process.sample_chunks(self._n_requests + size, size, rng):
+            times = now + np.cumsum(gaps)
+            now = float(times[-1])
+            yield times
+
 
 def _drawn(mix: SizeMix, n_requests: int, rng: np.random.Generator) -> Iterator[Array]:
     """Independent sizes of requests, piece by piece."""
@@ -112,6 +195,6 @@ def _drawn(mix: SizeMix, n_requests: int, rng: np.random.Generator) -> Iterator[
         yield mix.draw(min(CHUNK, n_requests - start), rng)
 
 
-def _pieces(values: Array) -> Iterator[Array]:
+def _pieces(values: NDArray[Scalar]) -> Iterator[NDArray[Scalar]]:
     for start in range(0, len(values), CHUNK):
         yield values[start : start + CHUNK]

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sluice.batching.documents import MAX_CLASSES, RequestClass
-from sluice.batching.errors import require
+from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import INF, MAX_BESIDE, MAX_SLACK, Policy, next_aimd_limit
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.service.times import ServiceTimes
@@ -175,7 +175,7 @@ class Deployment(Serving):
     ------
     InvalidInput
         Environments without a function, an adaptation without workers, an automaton of other tables, too many beside; a class
-        without a slack, columns without classes.
+        without a slack.
     """
 
     _: KW_ONLY
@@ -200,8 +200,6 @@ class Deployment(Serving):
                 each.slack,
                 f"a number of seconds from {-MAX_SLACK:g} to {MAX_SLACK:g}",
             )
-        for columns in (table.columns for side in self.serving for table in side.schedule.tables if not self.classes):
-            require(columns == 1, "columns", columns, "1 where there are no classes, as nobody has a slack")
         require(not self.elastic or self.adaptation is None, "adaptation", "given", "none, as a function serves the table")
         largest = self.max_batch_size
         if self.energy is not None:
@@ -229,3 +227,9 @@ class Deployment(Serving):
     def max_batch_size(self) -> int:
         """Size of the largest batch of any table."""
         return max(side.schedule.max_batch_size for side in self.serving)
+
+
+def require_classes(classes: Indices, n_classes: int) -> None:
+    """Raise ``InvalidInput`` unless each of the ``classes`` of requests is the place of one of so many."""
+    for k in classes[(classes < 0) | (classes >= n_classes)][:1]:
+        raise InvalidInput("class", int(k), f"an integer from 0 to {n_classes - 1}, the place of one of the deployment's")

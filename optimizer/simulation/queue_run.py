@@ -15,7 +15,7 @@ from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.service.by_size import MixedServiceTimes
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation import queue_loop
-from sluice.optimizer.simulation.deployment import Deployment, Environments, Serving
+from sluice.optimizer.simulation.deployment import Deployment, Environments, Serving, require_classes
 from sluice.optimizer.simulation.queue_loop import ELASTIC, Records, State
 from sluice.optimizer.simulation.schedule import rows_of
 
@@ -90,13 +90,16 @@ def parts_of_batches(mine: NDArray[np.bool_], batches: Records) -> tuple[Indices
 class QueueRun:
     """A deployment under way. Uniform numbers for service times are taken from ``rng``: at most one for each request.
 
-    Where the requests are ``sized`` a batch takes as long as its members' own sizes have it, and not as the mix of sizes.
+    Where the requests are ``sized`` a batch takes as long as its members' own sizes have it, and not as the mix of sizes. Tables of
+    several columns without classes are refused (``InvalidInput``).
     """
 
     def __init__(self, deployment: Deployment, rng: np.random.Generator, sized: bool = False) -> None:
         schedule, serving = deployment.schedule, deployment.serving
         drops = bool((schedule.drop_after < np.inf).any())
         self._tables = _tables(deployment)
+        for columns in (table.columns for side in serving for table in side.schedule.tables if not deployment.classes):
+            require(columns == 1, "columns", columns, "1 where there are no classes, as nobody has a slack")
         self._slacks = np.array([each.slack for each in deployment.classes], dtype=np.float64)
         self._sized = sized
         self._times = _times([side.service for side in serving], sized)
@@ -177,8 +180,7 @@ class QueueRun:
             require(len(requests.classes) == 0, "classes", len(requests.classes), "none, as the deployment has none")
             return requests
         require(len(requests.classes) == n, "classes", len(requests.classes), f"one for each of {n} arrivals")
-        for k in requests.classes[(requests.classes < 0) | (requests.classes >= n_classes)][:1]:
-            raise InvalidInput("class", int(k), f"an integer from 0 to {n_classes - 1}, the place of one of the deployment's")
+        require_classes(requests.classes, n_classes)
         self._n_came += n
         return requests._replace(places=np.arange(self._n_came - n, self._n_came))
 

@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from sluice.batching.errors import require
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.several_queues import SeveralQueues
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class SizedQueue:
 
 
 @dataclass(frozen=True, eq=False)
-class SizedDeployment:
+class SizedDeployment(SeveralQueues):
     """Queues of requests by their size.
 
     Parameters
@@ -33,7 +34,7 @@ class SizedDeployment:
     Raises
     ------
     InvalidInput
-        Queues out of order.
+        Queues out of order, or with classes, which are not told apart here.
     """
 
     queues: Sequence[SizedQueue]
@@ -42,6 +43,8 @@ class SizedDeployment:
         ends = self.ends
         rising = bool(ends) and ends[-1] == np.inf and all(smaller < larger for smaller, larger in pairwise(ends))
         require(rising, "queues", ends, "sizes, ascending, the last inf")
+        for deployment in self.deployments:
+            require(not deployment.classes, "classes", len(deployment.classes), "none, as the queues are chosen by size")
 
     @property
     def ends(self) -> list[float]:
@@ -49,36 +52,21 @@ class SizedDeployment:
         return [queue.up_to for queue in self.queues]
 
     @property
-    def n_tables(self) -> int:
-        """The most tables that a queue has."""
-        return max(queue.deployment.n_tables for queue in self.queues)
+    def deployments(self) -> tuple[Deployment, ...]:
+        return tuple(queue.deployment for queue in self.queues)
 
     @property
-    def max_batch_size(self) -> int:
-        """Size of the largest batch of any queue."""
-        return max(queue.deployment.max_batch_size for queue in self.queues)
-
-    @property
-    def memory_sizes(self) -> list[int | None]:
-        """MB of the function of each queue; ``None`` where there are workers alone."""
-        elastic = [[side.service.memory_mb for side in queue.deployment.serving if side.elastic] for queue in self.queues]
-        return [memory[0] if memory else None for memory in elastic]
-
-    @property
-    def note(self) -> str:
-        """What who reads the run should know of how the policies were made."""
-        return "; ".join(dict.fromkeys(queue.deployment.note for queue in self.queues if queue.deployment.note))
-
-    @property
-    def energy(self) -> Array | None:
-        """J that a batch of 1, 2, ... takes, of whatever queue."""
-        return self.queues[0].deployment.energy
+    def names(self) -> list[str]:
+        return [f"up to {up_to:g}" if up_to < np.inf else "larger" for up_to in self.ends]
 
     def with_energy(self, energy: Array) -> SizedDeployment:
-        """The same with these joules by the size of a batch."""
         each = [SizedQueue(queue.up_to, replace(queue.deployment, energy=energy)) for queue in self.queues]
         return SizedDeployment(each)
 
-    def class_of(self, sizes: Array) -> Indices:
-        """The place of the queue of requests of these sizes."""
+    def queue_of(self, sizes: Array | None, classes: Indices | None = None) -> Indices:
+        if sizes is None:
+            raise InvalidInput("sizes", NOT_GIVEN, "those of the requests, as the queues are chosen by them")
         return np.searchsorted(self.ends, sizes)
+
+    def within_queue(self, classes: Indices) -> Indices:
+        return classes

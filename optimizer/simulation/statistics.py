@@ -10,24 +10,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sluice.batching.documents import Slo, quantile_of
-from sluice.batching.errors import require
+from sluice.batching.documents import RequestClass, Slo
 from sluice.optimizer.arrays import Array, Counts, Indices
 from sluice.optimizer.billing.cost import BatchCost, predict_cost
 from sluice.optimizer.service.by_size import MixedServiceTimes
-from sluice.optimizer.simulation.batch_means import (
-    BLOCKS,
-    FEWEST_REQUESTS,
-    Estimate,
-    estimate_quantile_of_counts,
-    estimate_ratio,
-    share_of_blocks,
-)
 from sluice.optimizer.simulation.deployment import Deployment, Serving
+from sluice.optimizer.simulation.latency_statistics import ClassStatistics, LatencyCounter, LatencyStatistics
 from sluice.optimizer.simulation.queue_loop import COLD
 from sluice.optimizer.simulation.queue_run import NONE, Progress
-from sluice.optimizer.simulation.sized_deployment import SizedDeployment
-from sluice.optimizer.simulation.tally import Tally, count, largest_of, upper_edges
+from sluice.optimizer.simulation.several_queues import SeveralQueues
+from sluice.optimizer.simulation.tally import Tally, largest_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,56 +73,37 @@ class ServingStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class RunStatistics:
+class RunStatistics(LatencyStatistics):
     """What a deployment did with ``n_requests`` arrivals.
 
     Parameters
     ----------
-    deployment : Deployment or SizedDeployment
-    latencies : tuple of float
-        The latencies within which answers were counted, s.
-    dropped : int
-        Requests that grew too old.
-    unanswered : int
-        Requests that waited still when no event was left to release them.
+    deployment : Deployment or SeveralQueues
     end : float
         The last arrival or answer, s.
     cost : BatchCost
         USD per answered request.
     serving : tuple of ServingStatistics
-        By table, in their order; of a ``SizedDeployment`` its classes have them.
+        By table, in their order; of ``SeveralQueues`` these have them.
     series : Series or None
-    classes : tuple of RunStatistics
-        Of the queues of a ``SizedDeployment``, in their order, over the same span of time; else empty.
+    queues : tuple of RunStatistics
+        Of the queues of ``SeveralQueues``, in their order, over the same span of time; else empty.
+    classes : tuple of ClassStatistics
+        By class, in their order; of queues by class in that of the queues.
     """
 
-    deployment: Deployment | SizedDeployment
-    n_requests: int
-    latencies: tuple[float, ...]
-    dropped: int
-    unanswered: int
+    deployment: Deployment | SeveralQueues
     start: float
     end: float
     cost: BatchCost
-    serving: tuple[ServingStatistics, ...]
-    series: Series | None
-    _tally: Tally
-    _length: int
-    classes: tuple[RunStatistics, ...] = ()
+    serving: tuple[ServingStatistics, ...] = ()
+    series: Series | None = None
+    queues: tuple[RunStatistics, ...] = ()
+    classes: tuple[ClassStatistics, ...] = ()
 
     @property
     def _sides(self) -> tuple[ServingStatistics, ...]:
-        return self.serving or tuple(side for of in self.classes for side in of.serving)
-
-    @property
-    def estimates(self) -> bool:
-        """Whether there are enough requests for estimates with their intervals; of a class there may not be."""
-        return self.n_requests >= FEWEST_REQUESTS
-
-    @property
-    def answered(self) -> int:
-        """Requests that were answered, however late."""
-        return self.n_requests - self.dropped - self.unanswered
+        return self.serving or tuple(side for of in self.queues for side in of.serving)
 
     @property
     def n_batches(self) -> int:
@@ -177,69 +150,34 @@ class RunStatistics:
         sizes = self._tally.sizes.sum(axis=0)[1:]
         return float(sizes @ self.deployment.energy[: len(sizes)]) / max(1, self.answered)
 
-    @property
-    def mean_latency(self) -> Estimate:
-        """Mean latency of the answered requests in equilibrium, s; ``nan`` where none was."""
-        return estimate_ratio(self._tally.latency_sums[1:], self._tally.answered[1:])
-
-    def percentile(self, percentile: float) -> Estimate:
-        """Percentile (0-100) of the latency in equilibrium, s; what is not answered counts as answered never."""
-        quantile = quantile_of(percentile)
-        unanswered = self._length - self._tally.answered[1:]
-        seen = np.flatnonzero(self._tally.latencies[1:].any(axis=0))  # some hundreds of the bins
-        counts = np.column_stack([self._tally.latencies[1:, seen], unanswered])
-        return estimate_quantile_of_counts(counts, np.append(upper_edges()[seen], np.inf), quantile)
-
-    def share_within(self, latencies: Array) -> Array:
-        """Share of all arrivals that were answered within these seconds, to the width of a bin."""
-        answered = np.append(0, np.cumsum(self._tally.latencies.sum(axis=0)))
-        return np.asarray(answered[np.searchsorted(upper_edges(), latencies, side="right")] / self.n_requests)
-
-    def violations(self, k: int = 0) -> Estimate:
-        """Share of the requests that in equilibrium are not answered within ``latencies[k]``."""
-        return share_of_blocks(self._length - self._in_time(k)[1:], self._length)
-
-    def violation_ratio(self, k: int = 0) -> float:
-        """Share of all arrivals that were not answered within ``latencies[k]``."""
-        return (self.n_requests - int(self._in_time(k).sum())) / self.n_requests
-
     def keeps(self, slos: Sequence[Slo]) -> bool:
-        """Whether of all arrivals no more were late than the SLOs allow; their latencies are those asked for, in their order."""
-        return all(self.violation_ratio(k) <= slo.error_budget for k, slo in enumerate(slos))
+        """As of any requests, and whether each class kept its promise."""
+        return super().keeps(slos) and all(of.keeps(of.slos) for of in self.classes)
 
     def surely_keeps(self, slos: Sequence[Slo]) -> bool | None:
-        """Whether all SLOs are surely kept, as the intervals of the violations have it, surely not, or neither.
+        """As of any requests, and whether each class surely kept its promise."""
+        verdicts = [super().surely_keeps(slos), *(of.kept for of in self.classes)]
+        return False if False in verdicts else None if None in verdicts else True
 
-        What was not kept in the run itself, its beginning included, is not surely kept.
-        """
-        verdicts = [surely_keeps(self.violations(k), slo) for k, slo in enumerate(slos)]
-        return False if False in verdicts else None if None in verdicts or not self.keeps(slos) else True
+    @property
+    def promises(self) -> bool:
+        """Whether a class has a promise."""
+        return any(of.slos for of in self.classes)
 
     @property
     def span(self) -> float:
         """Seconds from the first arrival to the last arrival or answer."""
         return self.end - self.start
 
-    def _in_time(self, k: int) -> Counts:
-        require(0 <= k < len(self.latencies), "k", k, f"the place of one of the {len(self.latencies)} latencies")
-        return np.asarray(self._tally.in_time[k])
-
-
-def surely_keeps(violations: Estimate, slo: Slo) -> bool | None:
-    """Whether the share of violations is surely within what the SLO allows, surely beyond (``False``), or neither."""
-    if violations.high <= slo.error_budget:
-        return True
-    return False if violations.low > slo.error_budget else None
-
 
 def cheapest_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
-    """The run of least cost that surely keeps all SLOs, by name; ``None`` where none does, or there is no SLO."""
-    return _cheapest({name: run for name, run in runs.items() if slos and run.surely_keeps(slos) is True})
+    """The run of least cost that surely keeps all SLOs, by name; ``None`` where none does, or nothing is promised."""
+    return _cheapest({name: run for name, run in runs.items() if (slos or run.promises) and run.surely_keeps(slos) is True})
 
 
 def cheapest_perhaps_kept(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> str | None:
-    """The run of least cost that may keep all SLOs, as far as its intervals tell; ``None`` where none may, or there is no SLO."""
-    return _cheapest({name: run for name, run in runs.items() if slos and run.surely_keeps(slos) is not False})
+    """The run of least cost that may keep all SLOs, as its intervals tell; ``None`` where none may, or nothing is promised."""
+    return _cheapest({name: run for name, run in runs.items() if (slos or run.promises) and run.surely_keeps(slos) is not False})
 
 
 def _cheapest(runs: Mapping[str, RunStatistics]) -> str | None:
@@ -249,52 +187,39 @@ def _cheapest(runs: Mapping[str, RunStatistics]) -> str | None:
 class Statistics:
     """Collects what a queue's progress says.
 
-    ``buffered``: the requests pass the buffer also where they go one by one, as it parts them into several queues.
+    ``buffered``: the requests pass the buffer also where they go one by one, as it parts them into several queues. ``n_by_class``:
+    how many requests are of each class of the deployment, where it has some.
     """
 
     def __init__(
         self,
-        deployment: Deployment | SizedDeployment,
+        deployment: Deployment | SeveralQueues,
         n_requests: int,
         latencies: tuple[float, ...],
         edges: Array | None,
         buffered: bool = False,
+        n_by_class: Sequence[int] = (),
     ) -> None:
-        self._deployment, self._buffered = deployment, buffered
-        self._n_requests, self._latencies, self._edges = n_requests, latencies, edges
-        self._length = max(1, n_requests // (BLOCKS + 1))
-        n_bins = 0 if edges is None else len(edges) - 1
+        self._deployment, self._buffered, self._edges = deployment, buffered, edges
+        sizes = deployment.n_tables, deployment.max_batch_size
+        self._all = LatencyCounter(n_requests, latencies, *sizes, edges)
+        self._by_class: list[tuple[RequestClass, LatencyCounter]] = []
+        if isinstance(deployment, Deployment):
+            for each, n in zip(deployment.classes, n_by_class, strict=True):
+                promise = () if each.slo is None else (each.slo.latency,)
+                self._by_class.append((each, LatencyCounter(int(n), promise, *sizes)))
         self._billed = np.full(deployment.n_tables, np.nan)  # seconds by table, where requests are sized
-        self._tally = Tally.empty(deployment.n_tables, deployment.max_batch_size, len(latencies), n_bins)
-        self._fed = 0  # requests that came
-        self._seen = 0  # those of them that left or were dropped
         self._start = self._end = np.nan
 
     def add(self, progress: Progress, places: Indices = NONE) -> None:
         """What another chunk led to; ``places`` are those of its requests among all, where others came in between."""
-        came, arrivals = progress.came.times, progress.requests.times
-        most = self._n_requests - self._seen
-        require(len(arrivals) <= most, "arrivals", len(arrivals), f"at most {most}, as {self._n_requests} requests were announced")
-        if len(arrivals) == 0:
+        if len(progress.requests.times) == 0:
             return
-        if len(places) == 0:
-            places = progress.requests.places
-        edges = np.empty(0) if self._edges is None else self._edges
-        ended = count(
-            came,
-            arrivals,
-            progress.batches,
-            places if len(places) else np.arange(self._seen, self._seen + len(arrivals)),
-            self._n_requests - BLOCKS * self._length,
-            self._length,
-            np.array(self._latencies),
-            edges,
-            self._tally,
-        )
-        self._seen += progress.n_left
-        self._fed += len(came)
-        self._start = np.nanmin([self._start, *came[:1]])
-        self._end = np.nanmax([self._end, ended, *came[-1:]])
+        ended, came = self._all.add(progress, places), progress.came.times
+        for k, (_, counter) in enumerate(self._by_class):
+            counter.add(progress.of_class(k))
+        self._start = float(np.nanmin([self._start, *came[:1]]))
+        self._end = float(np.nanmax([self._end, ended, *came[-1:]]))
         if len(progress.requests.sizes) and isinstance(self._deployment, Deployment):
             self._billed = np.nan_to_num(self._billed) + _billed(self._deployment, progress)
 
@@ -305,25 +230,13 @@ class Statistics:
 
     def result(self, span: tuple[float, float] | None = None) -> RunStatistics:
         """When all is added; ``span`` (s) is that of the run, where it is longer than from the first arrival to the last answer."""
-        t = self._tally
-        require(self._fed == self._n_requests, "arrivals", self._fed, f"the {self._n_requests} requests that were announced")
-        series = None
+        counted, t, series = self._all.counted(), self._all.tally, None
         if self._edges is not None:
             mean = np.divide(t.latency_at, t.answered_at, out=np.full(len(t.latency_at), np.nan), where=t.answered_at > 0)
             series = Series(self._edges, t.arrivals_at, t.answered_at, t.in_time_at, mean)
-        run = RunStatistics(
-            self._deployment,
-            self._n_requests,
-            self._latencies,
-            self._seen - int(t.answered.sum()),
-            self._n_requests - self._seen,
-            *(self.span if span is None else span),
-            BatchCost(),
-            (),
-            series,
-            t,
-            self._length,
-        )
+        classes = tuple(ClassStatistics(each, **counter.counted()) for each, counter in self._by_class)
+        start, end = self.span if span is None else span
+        run = RunStatistics(self._deployment, start, end, BatchCost(), series=series, classes=classes, **counted)
         if not isinstance(self._deployment, Deployment):
             return run
         serving = tuple(_of_table(place, self._deployment, t, run, billed) for place, billed in enumerate(self._billed.tolist()))

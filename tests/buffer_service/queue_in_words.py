@@ -12,6 +12,7 @@ import msgspec
 
 from sluice.batching import Policy
 from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome
+from tests.batching.strategies import row_in_words
 
 
 def slack(member: bytes) -> float:
@@ -93,6 +94,8 @@ class QueueInWords:
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
         judges = 0 <= now - self.heard.get(process, float("inf")) <= limits.lease
+        asked = {process, *(batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight)}
+        set_back = any(self.heard.get(name, now) > now for name in asked)
         self.heard[process] = now
         for owner in {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}:
             if self.heard.get(owner, now) > now:  # by a clock that was set back since
@@ -123,6 +126,8 @@ class QueueInWords:
         for came, member in back:
             if slack(member):
                 self.with_slack.setdefault(member, came)
+        if set_back:  # nobody comes from the future, whoever stands before him
+            self.with_slack = {member: min(begins, now + slack(member)) for member, begins in self.with_slack.items()}
         for silent in [name for name, at in self.heard.items() if at < now - 10 * limits.lease]:
             del self.heard[silent]
         return dead
@@ -145,7 +150,7 @@ class QueueInWords:
             if not due:
                 break
             place, table = due[0], policy.tables[due[0]]
-            take = table.take[min(len(self.waiting), len(table.hold) - 1)]
+            take = table.take[self.row(table)]
             batch = released.pop(0) if released else None
             members = self._take_out(self.waiting[:take])
             expect("batch", batch and batch.members, [member for _, member in members])
@@ -192,9 +197,14 @@ class QueueInWords:
             return None
         return self.waiting[0][0] + hold - now
 
+    def row(self, table: Policy) -> int:
+        """The row of a table that speaks for who waits."""
+        patient = sum(slack(member) > 0 for member in self.with_slack)
+        return row_in_words(table, len(self.without_slack) + len(self.with_slack) - patient, patient)
+
     def held_for_ever(self) -> bool:
         """Whether no table has an end to the wait of the oldest at this length of the queue."""
-        return all(table.hold[min(len(self.waiting), len(table.hold) - 1)] == float("inf") for table in self.policy.tables)
+        return all(table.hold[self.row(table)] == float("inf") for table in self.policy.tables)
 
     def busy(self, place: int) -> int:
         """Batches in flight of a table; those of tables that the policy has not are the first's."""
@@ -203,7 +213,7 @@ class QueueInWords:
 
     def holds(self) -> dict[int, float]:
         """How long (s) the oldest waits at this length of the queue, by the place of each table that has a free server."""
-        holds = {i: table.hold[min(len(self.waiting), len(table.hold) - 1)] for i, table in enumerate(self.policy.tables)}
+        holds = {i: table.hold[self.row(table)] for i, table in enumerate(self.policy.tables)}
         on = {i: hold for i, hold in holds.items() if self.left.get(i, 1) > 0}
         if min(on.values(), default=float("inf")) < float("inf"):
             holds = on  # else who waits would wait for tables that have released what they may

@@ -18,6 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -72,6 +73,7 @@ STRANGER = "ffffffff"
 OF_WORKERS = ("workers crash on poison", "functions throttle", "functions break")
 SIZES = "plans tell sizes"
 CLASSES = "plans have classes"
+COLUMNS = "tables have columns"  # most of them, in a run whose plans have classes
 CLASS_ROUTES = "classes choose routes"
 SLACKS = {"eager": -0.02, "own": 0.0, "calm": 0.1, "patient": 0.7}
 BESIDE = "functions stand beside others"  # and in some of these runs only one kind of them is ever away, throttled or broken
@@ -100,6 +102,8 @@ class World(Account):
         drawn += (SIZES,) * (self.rng_of_sizes.random() < 0.2)
         self.rng_of_classes = random.Random(f"classes in {seed}")
         drawn += (CLASSES,) * (self.rng_of_classes.random() < 0.3)
+        self.rng_of_columns = random.Random(f"columns in {seed}")
+        drawn += (COLUMNS,) * (CLASSES in drawn and self.rng_of_columns.random() < 0.6)
         self.rng_of_class_routes = random.Random(f"class routes in {seed}")
         drawn += (CLASS_ROUTES,) * (CLASSES in drawn and self.rng_of_class_routes.random() < 0.7)
         self.rng_of_beside = random.Random(f"beside in {seed}")
@@ -471,7 +475,7 @@ class World(Account):
         return [Beside(name, PolicyDocument.of(self._draw_policy_beside(rng))) for name in names]
 
     def _draw_policy_beside(self, rng: random.Random) -> Policy:
-        return rng.choice(
+        policy = rng.choice(
             (
                 constructors.no_batching(),
                 constructors.size_or_timeout(rng.randint(1, 6), rng.choice((0.0, 0.02, 0.3))),
@@ -479,6 +483,7 @@ class World(Account):
                 Policy((float("inf"), 0.05, float("inf"), 0.0), (0, 1, 0, 2), rng.choice((1, None))),
             )
         )
+        return self._of_columns(policy)
 
     def _draw_function(self, route: str, final: bool) -> str:
         return f"last-{route}" if final else f"f{route}{self.rng.randint(0, 1)}"
@@ -496,7 +501,20 @@ class World(Account):
         )
         if "tables drop" in self.faults:
             policy = Policy(policy.hold, policy.take, policy.servers, rng.choice((0.05, 0.4)))
-        return policy
+        return self._of_columns(policy)
+
+    def _of_columns(self, policy: Policy) -> Policy:
+        """The same with a grid of holds and sizes in the place of its rows, in a run that has such."""
+        rng = self.rng_of_columns
+        if COLUMNS not in self.faults or rng.random() < 0.2:
+            return policy
+        last, columns = rng.randint(1, 3), rng.randint(2, 4)
+        hold, take = [float("inf")], [0]
+        for u, p in [(u, p) for u in range(last + 1) for p in range(columns)][1:]:
+            waits = u < last and p < columns - 1 and rng.random() < 0.3
+            hold.append(float("inf") if waits else rng.choice((0.0, 0.02, 0.1, 0.4)))
+            take.append(0 if waits else rng.randint(1, u + p))
+        return replace(policy, hold=hold, take=take, columns=columns)
 
     def _announce(self, when: float, plan: Plan) -> None:
         """Each process follows at a time of its own; functions that the plan has no more may go when all have been told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 import uuid
 from dataclasses import replace
@@ -13,6 +14,7 @@ import redis as sync_redis
 import redis.asyncio as redis
 from redis.crc import key_slot
 
+from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import read_arrivals
@@ -24,6 +26,7 @@ from tests.buffer_service.conftest import Plans, plan, serving
 from tests.buffer_service.test_redis_access import make_user
 
 POLICY = constructors.size_or_timeout(8, 0.2)
+GRID = Policy([math.inf, 0.2, 0.2, 0.2], [0, 1, 1, 2], columns=2)
 PATIENCE = 30.0  # s, less than a request may wait
 LOST = "a member that was lost"
 
@@ -52,6 +55,11 @@ FOREIGN = [
     ("policy", "string", pack_policy(replace(POLICY, beside=[POLICY]))[:-1]),
     ("policy", "string", pack_policy(replace(POLICY, beside=[POLICY])) + b"x"),
     ("policy", "string", 9 * pack_policy(POLICY)),
+    ("policy", "string", pack_policy(GRID)[:-1]),
+    ("policy", "string", pack_policy(GRID) + b"x"),
+    ("policy", "string", pack_policy(GRID)[:20]),
+    ("policy", "string", struct.pack("<i12x", -3) + pack_policy(GRID)[16:]),
+    ("policy", "string", struct.pack("<i12x", -4) + pack_policy(GRID)[16:]),
     ("taken", "string", b"%d" % (2**63 - 1)),
     ("attempts", "hash", b"x"),
 ]
@@ -94,6 +102,21 @@ async def _is_set_aside(buffer, client, model, name, kind, value):
     assert await client.type(key + ":aside") == kind.encode()
     assert 0 < await client.ttl(key + ":aside") <= ASIDE_LIFE
     return said
+
+
+@pytest.mark.parametrize("kind", ["set", "string"])
+async def test_what_somebody_else_put_where_those_in_a_hurry_are_counted_goes_out_of_the_way(redis_server, client, kind):
+    store = RedisStore(redis_server.url, "aaaaaaaa")
+    queue = store.queue(uuid.uuid4().hex, Limits())
+    await queue.install(GRID)
+    await plant(client, queue.keys[12], kind)
+    if kind == "set":
+        with pytest.raises(StoreUnavailable, match=f"Redis holds a set under the key {queue.keys[12]}"):
+            await queue.advance(Events([b"aaaaaaaa00000000"]), now=1.0)
+        await queue.install(GRID)
+    outcome = await queue.advance(Events([b"aaaaaaaa00000000"]), now=1.0)
+    assert (outcome.wake_in, await client.get(queue.keys[12])) == (pytest.approx(0.2), b"0")
+    await store.close()
 
 
 async def test_a_batch_in_flight_whose_members_are_none_is_put_aside_and_those_lost_with_it_are_sent_again(redis_server, client):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from sluice.batching import Policy
 from sluice.batching.batcher import Batcher
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service import redis_store
@@ -45,6 +46,7 @@ from tests.buffer_service.simulation import (
     CLASS_ROUTES,
     CLASSES,
     CLOCK,
+    COLUMNS,
     FAULTS,
     OF_WORKERS,
     SIZES,
@@ -89,7 +91,7 @@ def _seen(world: World) -> set[Any]:
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, CLASSES, CLASS_ROUTES, 200, 413, 429, 500, 502, 504}
+    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, CLASSES, CLASS_ROUTES, COLUMNS, 200, 413, 429, 500, 502, 504}
     wanted |= {"QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
@@ -180,6 +182,14 @@ def _believes_who_came_after_now(oldest: Any) -> Any:
 
 def _puts_who_has_a_slack_behind_all_others(next_one: Any) -> Any:
     return lambda batcher: batcher._waiting.popleft() if batcher._waiting else next_one(batcher)
+
+
+def _counts_all_as_patient(line_up: Any) -> Any:
+    def careless(batcher: Batcher[bytes], begins: float, member: bytes) -> None:
+        line_up(batcher, begins, member)
+        batcher._patient = len(batcher._with_slack)
+
+    return careless
 
 
 def _forgets_what_a_failed_call_brought(failed: Any) -> Any:
@@ -293,6 +303,16 @@ DEFECTS: dict[str, Plant] = {
         RouteState, "came", lambda f: lambda s, now, item, told: f(s, now, item, told._replace(slack=0.0))
     ),
     "puts who has a slack behind all others": _patched(Batcher, "_next", _puts_who_has_a_slack_behind_all_others),
+    "reads a table of columns as one": _patched(
+        Policy, "row", lambda _: lambda table, urgent, patient=0: min(urgent + patient, len(table.hold) - 1)
+    ),
+    "exchanges the rows and the columns of a table": _patched(
+        Policy, "row", lambda row: lambda table, urgent, patient=0: row(table, patient, urgent)
+    ),
+    "takes who is patient for one in a hurry": _patched(
+        Policy, "row", lambda row: lambda table, urgent, patient=0: row(table, urgent + patient)
+    ),
+    "takes who has a slack below 0 for patient": _patched(Batcher, "_line_up", _counts_all_as_patient),
     "gives another slack than the class has": _patched(
         Classes, "of", lambda f: lambda classes, *said: (told := f(classes, *said))._replace(slack=told.slack * 1.01)
     ),
@@ -469,6 +489,14 @@ SCRIPT_DEFECTS = {
     ),
     "keeps who has a slack and has gone": ("index = redis.call('ZREM', KEYS[12], ARGV[argument]) == 1", "index = nil"),
     "has a free server wait for a slack": ("if hold == 0 or now >=", "if now >="),
+    "reads a table of columns as one": ("if columns > 1 then", "if false then"),
+    "exchanges the rows and the columns of a table": (
+        "math.min(waiting - patient, table_.rows / columns - 1) * columns + math.min(patient, columns - 1)",
+        "math.min(patient, table_.rows / columns - 1) * columns + math.min(waiting - patient, columns - 1)",
+    ),
+    "takes who is patient for one in a hurry": ("local patient = n_with_slack - ", "local patient = 0 * "),
+    "takes who has a slack below 0 for patient": ("if has_columns and slack_of(member) < 0 then", "if false then"),
+    "counts who has left in a hurry": ("note(taken[k], -1)", ""),
     "counts nobody behind who is urgent": ("redis.call('ZCOUNT', KEYS[12], stamp, '+inf')", "0"),
     "records what is moved": ("if accepted > 0 and kept > 0 then", "kept = 100000 if accepted > 0 then"),
 }

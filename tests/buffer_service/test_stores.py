@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from sluice.batching import Batcher
+from sluice.batching import Batcher, Policy
 from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import MAX_SLACK
@@ -297,6 +297,87 @@ async def test_who_has_a_slack_and_goes_is_in_no_batch_and_one_who_comes_twice_w
     assert batch.members == [LATE, member(4), member(5)]
 
 
+# With u in a hurry and p patient a hold of 10 + u + p / 8 s: it tells both.
+TELLING = Policy([math.inf, *(10.0 + u + p / 8 for u in range(4) for p in range(4) if u + p)], [0] + [1] * 15, columns=4)
+HURRIED = [member(i, slack=-0.5) for i in range(20, 25)]
+PATIENT = [member(i, slack=0.5) for i in range(30, 35)]
+
+
+def counted(outcome, since):
+    """How many wait in a hurry, and how many are patient, by the hold of ``TELLING`` that runs ``since`` so many seconds."""
+    urgent, eighths = divmod((outcome.wake_in + since - 10.0) * 8, 8)
+    return urgent, eighths
+
+
+async def test_a_table_of_columns_counts_who_has_no_slack_or_one_below_0_apart_from_who_has_one_above(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(TELLING)
+    assert counted(await queue.advance(Events([PATIENT[0]]), now=1.0), -0.5) == (0, 1)
+    assert counted(await queue.advance(Events([member(1)]), now=1.0), 0.0) == (1, 1)
+    assert counted(await queue.advance(Events(HURRIED[:1]), now=1.0), 0.5) == (2, 1)
+    assert counted(await queue.advance(Events([PATIENT[1], HURRIED[0], PATIENT[0]]), now=1.0), 0.5) == (2, 2)  # two are there
+    assert counted(await queue.advance(Events(HURRIED[1:] + PATIENT[2:]), now=1.0), 0.5) == (3, 3)  # and more
+    assert counted(await queue.advance(Events(gone=[*HURRIED[1:], *PATIENT[1:], HURRIED[1]]), now=1.0), 0.5) == (2, 1)
+    assert counted(await queue.advance(Events(gone=[HURRIED[0], member(1)]), now=1.0), -0.5) == (0, 1)
+
+
+async def test_who_waits_is_counted_anew_where_a_table_of_columns_follows_one_of_one_column(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(TELLING)
+    await queue.advance(Events([HURRIED[0], HURRIED[1], PATIENT[0]]), now=1.0)
+    await queue.install(constructors.static(100))
+    await queue.advance(Events([HURRIED[2], *PATIENT[1:3]], gone=HURRIED[:2]), now=1.0)
+    await queue.install(TELLING)
+    assert counted(await queue.advance(Events(), now=1.0), 0.5) == (1, 3)
+    assert counted(await queue.advance(Events(gone=PATIENT[1:]), now=1.0), 0.5) == (1, 1)
+
+
+async def test_who_has_a_slack_and_was_lost_is_counted_again_as_what_he_was(open_store, model):
+    queue = open_store(A).queue(model, Limits())
+    await queue.install(Policy([math.inf, 0, 0, 0], [0, 1, 1, 1], columns=2))
+    batches = (await queue.advance(Events([*HURRIED[:2], member(1), *PATIENT[:3]], serving=[]), now=1.0)).batches
+    assert [batch.members for batch in batches] == [[one] for one in (*HURRIED[:2], member(1), *PATIENT[:3])]
+    await queue.install(TELLING)
+    assert counted(await queue.advance(Events(serving=[batches[i].batch_id for i in (0, 3, 4)]), now=1.0), 0.5) == (2, 1)
+    assert counted(await queue.advance(Events(serving=[batches[3].batch_id]), now=1.0), 0.5) == (3, 2)
+
+
+async def test_columns_cost_the_script_nothing_where_there_is_one_and_a_look_where_there_are_several(redis_server, model):
+    store, client = RedisStore(redis_server.url, A), Redis.from_url(redis_server.url)
+    calls = [
+        Events([member(1), member(2)], serving=[]),
+        Events([HURRIED[0], PATIENT[0]]),
+        Events(gone=[member(1)], serving=[]),
+        Events([PATIENT[1]], gone=[PATIENT[0]]),
+        Events(gone=[HURRIED[0]]),
+    ]
+
+    async def commands(table, route):
+        """How often the script has called each command."""
+        queue = store.queue(model, Limits(), route)
+        await queue.install(table)
+        if table.columns == 1:
+            await client.sadd(queue.keys[12], "what no script that reads it, or writes it, leaves")
+        await client.config_resetstat()
+        for call in calls:
+            await queue.advance(call, now=1.0)
+        stats = await client.info("commandstats")
+        if table.columns == 1:
+            assert await client.type(queue.keys[12]) == b"set"
+        return {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in stats.items()}
+
+    try:
+        await commands(constructors.static(100), "loads the script")
+        one, several = await commands(constructors.static(100), "one"), await commands(TELLING, "several")
+    finally:
+        await client.aclose()
+        await store.close()
+    more = {name: calls - one.get(name, 0) for name, calls in several.items() if calls != one.get(name, 0)}
+    # The table's header lies behind that of its columns; what is kept is looked for by each call, and written when it has changed:
+    # by the first call, which counts, when the one in a hurry came, and when he went.
+    assert more == {"getrange": 5, "get": 5, "zcard": 1, "set": 3}
+
+
 async def test_a_request_is_given_up_so_much_later_as_its_slack_is_long(open_store, model):
     queue = open_store(A).queue(model, Limits())
     await queue.install(constructors.Policy((math.inf, math.inf, math.inf, 0.0), (0, 0, 0, 3), drop_after=1.0))
@@ -312,6 +393,17 @@ async def test_who_has_a_slack_and_came_after_now_came_now(open_store, model):
     assert (await queue.advance(Events([LATE, SOON]), now=1000.0)).wake_in == 1.5
     assert (await queue.advance(Events(), now=999.0)).wake_in == 1.5  # and so the other
     assert [b.members for b in (await queue.advance(Events([EARLY]), now=1000.5)).batches] == [[SOON, EARLY, LATE]]
+
+
+async def test_after_a_clock_was_set_back_a_sweep_dates_who_came_after_now_behind_one_who_did_not(open_store, model):
+    queue = open_store(A).queue(model, Limits(lease=1.0))
+    await queue.install(constructors.size_or_timeout(8, 0.0078125))
+    old, young = member(1, slack=4.0), member(2, slack=8.0)
+    await queue.advance(Events([old], serving=[]), now=1000.0)
+    await queue.advance(Events([young], serving=[]), now=1003.0)
+    assert (await queue.advance(Events(), now=1001.0)).wake_in == pytest.approx(3.0078125)  # for the old one
+    assert (await queue.advance(Events(serving=[]), now=1001.0)).batches == []
+    assert (await queue.advance(Events(gone=[old]), now=1004.0)).wake_in == pytest.approx(5.0078125)  # and not 7
 
 
 async def test_what_is_no_slack_is_none(open_store, model):

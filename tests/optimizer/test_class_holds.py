@@ -12,10 +12,12 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.function.batching_law import Effort
+from sluice.optimizer.function.batching_law import PREDICTION, Effort
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.falling_holds import FallingHolds
 from sluice.optimizer.function.latency import SIMULATED
+from sluice.optimizer.function.phased_classes import PhasedClasses
+from sluice.optimizer.function.poisson_classes import PoissonClasses
 from sluice.optimizer.function.sampled_batches import Draw
 from sluice.optimizer.function.sampled_classes import ClassSample, SampledClasses
 from sluice.optimizer.service.times import ServiceTimes
@@ -95,7 +97,10 @@ CASES = [
 
 @pytest.mark.parametrize(("rates", "slacks", "holds"), CASES)
 def test_requests_batched_one_by_one_have_the_law_of_their_class(rates: list[float], slacks: list[float], holds: Array) -> None:
-    classes = [poisson(rate) for rate in rates]
+    assert_batched_one_by_one([poisson(rate) for rate in rates], slacks, holds)
+
+
+def assert_batched_one_by_one(classes: list[ArrivalProcess], slacks: list[float], holds: Array) -> None:
     law = shared_holds_law(classes, slacks, holds)
     which, waits, sizes = drawn(classes, slacks, holds, 200_000, 3)
     seconds = service(len(holds) + 1, 1).response[:, 0]
@@ -104,6 +109,7 @@ def test_requests_batched_one_by_one_have_the_law_of_their_class(rates: list[flo
     assert_met([of / of.sum() for of in seen], law.batch_size_pmf[-1])
     for c, slack in enumerate(slacks):
         prediction = law.latency(c, service(len(holds) + 1, 1))
+        assert prediction.method == "exact"
         times = np.linspace(0.005, slack + holds[0] + 0.02, 12)
         latencies = [waits[of][which[of] == c] + seconds[sizes[of][which[of] == c] - 1] for of in blocks]
         assert_met([(of[:, None] <= times + 1e-9).mean(axis=0) for of in latencies], prediction.cdf(times))
@@ -114,13 +120,14 @@ def assert_met(blocks: list[Array], expected: Array) -> None:
     assert (np.abs(np.mean(blocks, axis=0) - expected) <= 4.5 * error + 2e-4).all()
 
 
-def test_the_law_under_fewer_is_that_of_the_table_with_fewer_rows() -> None:
-    classes, slacks = [poisson(40), poisson(20)], [0.0, 0.3]
+@pytest.mark.parametrize("arrivals", [poisson(40), mmpp2(120, 10, 12, 8)])
+def test_the_law_under_fewer_is_that_of_the_table_with_fewer_rows(arrivals: ArrivalProcess) -> None:
+    classes, slacks = [arrivals, poisson(20)], [0.0, 0.3]
     whole = shared_holds_law(classes, slacks, FALLING)
     for largest in (1, 2, 5):
         fewer = shared_holds_law(classes, slacks, FALLING[: largest - 1])
-        assert fewer.batch_size_pmf[-1] == pytest.approx(whole.batch_size_pmf[largest - 1, :largest], abs=1e-14)
-        assert fewer.mean_batch_size[-1] == pytest.approx(whole.mean_batch_size[largest - 1], rel=1e-14)
+        assert fewer.batch_size_pmf[-1] == pytest.approx(whole.batch_size_pmf[largest - 1, :largest], abs=1e-12)
+        assert fewer.mean_batch_size[-1] == pytest.approx(whole.mean_batch_size[largest - 1], rel=1e-12)
 
 
 positive = st.floats(1e-3, 1e3)
@@ -157,6 +164,15 @@ def test_who_has_a_slack_waits_longer_for_all_others_the_batches_are_the_same() 
     assert law.mean_batch_size[-1] > alone.mean_batch_size[-1]
 
 
+@pytest.mark.parametrize("effort", [PREDICTION, Effort(1, Draw(4, 256))])
+@pytest.mark.parametrize("arrivals", [poisson(5), mmpp2(9, 1, 1, 1)])
+def test_where_the_table_holds_nobody_a_slack_is_no_wait(arrivals: ArrivalProcess, effort: Effort) -> None:
+    law = shared_holds_law([arrivals, poisson(3)], [0.0, 5.0], np.zeros(3), effort)
+    patient = law.latency(1, service(4, 1))
+    assert law.mean_batch_size == pytest.approx(np.ones(4)) and patient.timeout == 0
+    assert patient.percentile(50) == pytest.approx(service(1, 1).response[0, 0]) and patient.longest < 0.02
+
+
 @pytest.mark.parametrize(
     ("n_classes", "slacks", "holds", "message"),
     [
@@ -179,6 +195,48 @@ def test_a_class_has_no_latency_in_batches_beyond_those_measured() -> None:
 
 
 BURSTY = mmpp2(300, 20, 2, 0.2)
+QUICK = mmpp2(120, 10, 12, 8)
+ERLANG = ArrivalProcess(np.array([[-60.0, 60.0], [0.0, -60.0]]), np.array([[0.0, 0.0], [60.0, 0.0]]))
+
+
+@pytest.mark.parametrize(("rates", "slacks", "holds"), CASES)
+@pytest.mark.parametrize("levels", [1, 4])
+def test_counting_arrivals_span_by_span_meets_the_law_of_poisson_classes(
+    rates: list[float], slacks: list[float], holds: Array, levels: int
+) -> None:
+    known = PoissonClasses(np.array(rates), np.array(slacks), holds)
+    law = PhasedClasses([poisson(rate) for rate in rates], np.array(slacks), holds, 1e7)
+    assert law.batch_size_pmf == pytest.approx(known.batch_size_pmf, abs=1e-12)
+    of, times = service(len(holds) + 1, levels), np.linspace(0, max(slacks) + 0.3, 80)
+    for c in range(len(rates)):
+        assert law.latency(c, of).cdf(times) == pytest.approx(known.latency(c, of).cdf(times), abs=1e-11)
+
+
+@pytest.mark.parametrize("holds", [FALLING, np.append(FALLING[:4], [0, 0]), np.zeros(2), np.zeros(0)])
+@pytest.mark.parametrize("slack", [0.0, 0.2])
+def test_equal_slacks_of_any_processes_are_longer_holds_for_them_together(holds: Array, slack: float) -> None:
+    D0 = np.kron(BURSTY.D0, np.eye(2)) + np.kron(np.eye(2), ERLANG.D0)
+    D1 = np.kron(BURSTY.D1, np.eye(2)) + np.kron(np.eye(2), ERLANG.D1)
+    known = FallingHolds(ArrivalProcess(D0, D1), np.where(holds > 0, holds + slack, 0.0))
+    law = shared_holds_law([BURSTY, ERLANG], [slack, slack], holds)
+    assert law.batch_size_pmf == pytest.approx(known.batch_size_pmf, abs=1e-12)
+    of, times = service(len(holds) + 1), np.linspace(0, 0.4, 60)
+    rates = np.array([BURSTY.arrival_rate, ERLANG.arrival_rate])
+    both = rates / rates.sum() @ [law.latency(c, of).cdf(times) for c in range(2)]
+    assert both == pytest.approx(known.fraction_within(of.response, of.quantile_levels, times), abs=1e-9)
+
+
+MARKOVIAN = [
+    ([QUICK, poisson(20), ERLANG], [0.0, 0.2, 0.05], FALLING),
+    ([ERLANG, QUICK], [0.02, 0.6], np.append(FALLING[:4], [0.0, 0.0])),
+]
+
+
+@pytest.mark.parametrize(("classes", "slacks", "holds"), MARKOVIAN)
+def test_requests_of_any_processes_have_the_law_of_their_class(
+    classes: list[ArrivalProcess], slacks: list[float], holds: Array
+) -> None:
+    assert_batched_one_by_one(classes, slacks, holds)
 
 
 def test_drawn_classes_meet_the_exact_law_within_their_interval() -> None:
@@ -197,12 +255,16 @@ def test_drawn_classes_meet_the_exact_law_within_their_interval() -> None:
         assert low - 1e-3 <= there.quantile(0.9) <= high + 1e-3
 
 
-def test_bursty_classes_are_drawn_and_batched_as_one_by_one() -> None:
+def test_where_there_is_no_room_bursty_classes_are_drawn_and_meet_the_exact_law() -> None:
     classes, slacks = [BURSTY, poisson(40), mmpp2(50, 2, 1, 1)], [0.0, 0.2, 1.0]
-    law = shared_holds_law(classes, slacks, FALLING, Effort(1, Draw(64, 4096)))
-    _, _, sizes = drawn(classes, slacks, FALLING, 200_000, 5)
-    assert law.mean_batch_size[-1] == pytest.approx(1 / np.mean(1 / sizes), rel=0.03)
-    assert law.latency(2, service(8)).method == SIMULATED
+    seen = shared_holds_law(classes, slacks, FALLING, Effort(1, Draw(64, 4096)))
+    exact = shared_holds_law(classes, slacks, FALLING)
+    assert seen.mean_batch_size == pytest.approx(exact.mean_batch_size, rel=0.03)
+    for c, slack in enumerate(slacks):
+        times = np.linspace(0.012, slack + 0.1, 12)
+        found, known = seen.latency(c, service(8)), exact.latency(c, service(8))
+        assert found.method == SIMULATED and known.method == "exact" and found.half is not None
+        assert (np.abs(found.cdf(times) - known.cdf(times)) <= 1.5 * found.half(times) + 1e-3).all()
 
 
 def test_drawn_batches_are_those_put_together_one_by_one() -> None:

@@ -13,14 +13,22 @@ from hypothesis import strategies as st
 
 from sluice.batching import Policy
 from sluice.batching import policy as policies
-from sluice.batching.documents import RequestClass
+from sluice.batching.documents import RequestClass, Slo
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function import shared_holds_law
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation import queue_loop, queue_run
+from sluice.optimizer.simulation import chunks, queue_loop, queue_run
+from sluice.optimizer.simulation.chunks import MergedArrivals, SampledArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment, Environments
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
+from sluice.optimizer.simulation.several_queues import RoutedDeployment
+from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
+from sluice.optimizer.simulation.statistics import RunStatistics, cheapest_kept
+from sluice.optimizer.simulation.streaming import simulate_deployments
 from tests.batching import strategies
 from tests.optimizer.batcher_loop import run_batcher
 from tests.optimizer.deployment_loop import run_deployment
@@ -231,6 +239,7 @@ def test_each_class_has_percentiles_and_violations_of_its_own() -> None:
     assert run.of_class(1).estimate_violations(0.001).value == 1.0 and run.of_class(0).estimate_violations(0.006).value == 0.0
 
 
+ROUTED = [RequestClass("a", slack=0.0, route="r")]
 CLASSED = Deployment(policies.no_batching(), deterministic(0.5), classes=with_slacks(0.0, 1.0))
 
 
@@ -252,3 +261,160 @@ CLASSED = Deployment(policies.no_batching(), deterministic(0.5), classes=with_sl
 def test_classes_that_cannot_be_are_refused(run: Callable[[], object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         run()
+
+
+# --- what is counted of a long run
+
+SEVERAL = [poisson(200), mmpp2(100, 10, 0.5, 0.5), poisson(2)]
+PROMISED = [
+    RequestClass("interactive", Slo(0.1), 0.0),
+    RequestClass("report", Slo(0.5, 99), 0.4),
+    RequestClass("nightly", slack=5.0),
+]
+HELD = Policy([math.inf, *[0.08] * 3, 0.0], [0, 1, 2, 3, 4], servers=3, drop_after=0.09)
+DEPLOYMENT = Deployment(HELD, deterministic(0.025, 0.026, 0.027, 0.05), classes=PROMISED)
+
+
+def test_processes_are_merged_in_the_order_of_their_times() -> None:
+    arrivals = MergedArrivals(SEVERAL, 20_000, seed=3)
+    times, class_of = (np.concatenate(list(pieces)) for pieces in (arrivals.chunks(), arrivals.class_chunks()))
+    assert len(times) == len(class_of) == 20_000 and (np.diff(times) >= 0).all()
+    for k, process in enumerate(SEVERAL):
+        rng = np.random.default_rng(np.random.SeedSequence(3, spawn_key=(4, k)))
+        alone = np.cumsum(process.sample(20_000, rng))
+        assert times[class_of == k] == pytest.approx(alone[: (class_of == k).sum()])
+        n = int((class_of == k).sum())
+        assert alone[n] > times[-1]  # all of it that came by then is there
+
+
+def test_merged_arrivals_do_not_depend_on_their_pieces_but_by_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = np.concatenate(list(MergedArrivals([poisson(5), poisson(1)], 3000, seed=1).chunks()))
+    monkeypatch.setattr(chunks, "CHUNK", 100)
+    pieces = list(MergedArrivals([poisson(5), poisson(1)], 3000, seed=1).chunks())
+    assert len(pieces) > 10 and np.concatenate(pieces) == pytest.approx(whole)
+
+
+def test_the_statistics_of_each_class_are_those_of_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 777)
+    arrivals = MergedArrivals(SEVERAL, 30_000, seed=5)
+    times, class_of = (np.concatenate(list(pieces)) for pieces in (arrivals.chunks(), arrivals.class_chunks()))
+    whole = simulate_deployment(DEPLOYMENT, times, np.random.default_rng(7), classes=class_of)
+    run = simulate_deployments({"it": DEPLOYMENT}, arrivals, [0.1], seed=7)["it"]
+    assert run.n_batches == whole.n_batches and run.answered == int(whole.answered.sum()) < 30_000
+    assert run.violations() == pytest.approx(whole.estimate_violations(0.1))
+    for k, of in enumerate(run.classes):
+        alone = whole.of_class(k)
+        assert of.n_requests == (class_of == k).sum() and of.answered == int((~np.isnan(alone.latency)).sum())
+        if of.estimates:
+            assert of.percentile(95).value == pytest.approx(alone.percentile(95).value, rel=1e-3)
+        for slo in of.slos:
+            assert of.violations() == pytest.approx(alone.estimate_violations(slo.latency))
+    assert [of.estimates for of in run.classes] == [True, True, True] and [len(of.slos) for of in run.classes] == [1, 1, 0]
+
+
+def test_a_run_keeps_its_promises_where_each_class_does() -> None:
+    times = np.arange(4000) * 0.05
+    arrivals = TraceArrivals(times, classes=np.arange(4000) % 2)
+    table = policies.size_or_timeout(2, 0.05)
+
+    def run(*slos: Slo | None) -> RunStatistics:
+        classes = [RequestClass(f"c{k}", slo, 0.0) for k, slo in enumerate(slos)]
+        return simulate_deployments({"it": Deployment(table, deterministic(0.01, 0.01), classes=classes)}, arrivals)["it"]
+
+    slow, quick, none = Slo(1.0), Slo(0.02), None
+    assert run(slow, slow).surely_keeps([]) is True and run(slow, slow).keeps([])
+    assert run(quick, slow).surely_keeps([]) is False and not run(quick, slow).keeps([])  # the first of two waits for the second
+    assert [of.kept for of in run(slow, none).classes] == [True, True] and run(none, none).promises is False
+    assert cheapest_kept({"a": run(slow, slow)}, []) == "a" and cheapest_kept({"a": run(none, none)}, []) is None
+
+
+def test_a_class_of_few_requests_tells_how_many_and_keeps_nothing_surely() -> None:
+    arrivals = TraceArrivals(np.arange(200.0), classes=(np.arange(200) == 7).astype(int))
+    classes = [RequestClass("most", Slo(1.0), 0.0), RequestClass("few", Slo(1.0), 0.0), RequestClass("none", Slo(1.0), 0.0)]
+    run = simulate_deployments({"it": Deployment(policies.no_batching(), deterministic(0.5), classes=classes)}, arrivals)["it"]
+    assert [(of.n_requests, of.estimates, of.kept) for of in run.classes] == [(199, True, True), (1, False, None), (0, False, None)]
+    assert run.surely_keeps([]) is None and run.keeps([])
+
+
+def test_classes_that_choose_their_route_are_served_as_each_queue_alone_serves_its_own() -> None:
+    classes = [
+        RequestClass("report", Slo(0.5), 0.4, route="slow"),
+        RequestClass("interactive", Slo(0.1), 0.0, route="fast"),
+        RequestClass("page", Slo(0.3), 0.2, route="fast"),
+    ]
+    fast = Deployment(policies.size_or_timeout(4, 0.08), deterministic(0.015, 0.016, 0.017, 0.018))
+    slow = Deployment(policies.size_or_timeout(8, 0.4), deterministic(*[0.05] * 8))
+    arrivals = MergedArrivals(SEVERAL, 20_000, seed=5)
+    times, class_of = (np.concatenate(list(pieces)) for pieces in (arrivals.chunks(), arrivals.class_chunks()))
+    routed = RoutedDeployment(classes, {"fast": fast, "slow": slow})
+    run = simulate_deployments({"it": routed}, arrivals, [0.5])["it"]
+    quick = np.flatnonzero(class_of != 0)
+    alone = simulate_deployment(routed.deployments[0], times[quick], rng(), classes=class_of[quick] - 1)
+    assert [of.n_requests for of in run.queues] == [len(quick), 20_000 - len(quick)]
+    assert [of.request_class.name for of in run.classes] == ["interactive", "page", "report"]
+    for k, of in enumerate(run.queues[0].classes):
+        assert of.violations() == pytest.approx(alone.of_class(k).estimate_violations(of.slos[0].latency))
+    assert run.queues[0].mean_batch_size == pytest.approx(alone.mean_batch_size)
+    assert run.n_batches == sum(of.n_batches for of in run.queues) and run.answered == 20_000
+    assert run.cost.per_request == pytest.approx(sum(of.answered * of.cost.per_request for of in run.queues) / 20_000, rel=1e-6)
+    assert routed.with_energy(np.ones(8)).energy is not None and routed.names == ["fast", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (
+            lambda: simulate_deployments({"a": DEPLOYMENT}, SampledArrivals(poisson(1), 100, 0)),
+            "classes: none was given; .* has some",
+        ),
+        (
+            lambda: simulate_deployments({"a": DEPLOYMENT}, TraceArrivals(np.arange(100.0), classes=np.full(100, 3))),
+            "class: 3 .* from 0 to 2, the place",
+        ),
+        (lambda: TraceArrivals(np.arange(100.0), classes=np.zeros(3)), "classes: 3 .* one for each of 100"),
+        (
+            lambda: simulate_deployments({"a": RoutedDeployment(ROUTED, {"r": DEPLOYMENT})}, SampledArrivals(poisson(1), 100, 0)),
+            "classes: none was given; .* the queues are chosen by them",
+        ),
+        (
+            lambda: simulate_deployments(
+                {"a": RoutedDeployment(ROUTED, {"r": DEPLOYMENT})}, TraceArrivals(np.arange(100.0), classes=np.full(100, -1))
+            ),
+            "class: -1 .* from 0 to 0, the place",
+        ),
+        (lambda: RoutedDeployment(ROUTED, {"s": DEPLOYMENT}), "route of a: 'r' .* one of: s"),
+        (lambda: RoutedDeployment(ROUTED, {"r": DEPLOYMENT, "s": DEPLOYMENT}), "classes of s: 0 .* at least one"),
+        (lambda: SizedDeployment([SizedQueue(math.inf, DEPLOYMENT)]), "classes: 3 .* none, as the queues are chosen by size"),
+        (lambda: MergedArrivals([], 10, 0), "processes: 0 .* at least one"),
+        (lambda: MergedArrivals(SEVERAL, 0, 0), "n_requests: 0 .* integer >= 1"),
+        (lambda: MergedArrivals(SEVERAL, 10, -1), "seed: -1 .* integer >= 0"),
+    ],
+)
+def test_runs_of_classes_that_cannot_be_are_refused(run: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        run()
+
+
+# --- the exact law of classes that share a table
+
+
+def test_classes_wait_as_their_exact_law_says() -> None:
+    """Shares of each class within four latencies, and the mean batch, within 4 standard errors of 12 runs."""
+    table, slacks = Policy([math.inf, 0.12, 0.1, 0.06, 0.0], [0, 1, 2, 3, 4]), [0.0, 0.1, 3.0]
+    processes, seconds = [poisson(12), mmpp2(30, 2, 1.0, 0.5), poisson(3)], deterministic(0.011, 0.012, 0.013, 0.014)
+    law = shared_holds_law(processes, slacks, np.array(table.hold[1:-1]))
+    deployment = Deployment(table, seconds, classes=with_slacks(*slacks))
+    runs = []
+    for seed in range(12):
+        arrivals = MergedArrivals(processes, 6000, seed)
+        times, class_of = (np.concatenate(list(pieces)) for pieces in (arrivals.chunks(), arrivals.class_chunks()))
+        runs.append(simulate_deployment(deployment, times, rng(), classes=class_of))
+    seen = [(law.mean_batch_size[-1], [run.mean_batch_size for run in runs])]
+    for k in range(3):
+        latency = law.latency(k, seconds)
+        for within in (0.03, 0.08, 0.13, 0.2):
+            seen.append(
+                (latency.cdf(np.array([within])).item(), [float((run.of_class(k).latency <= within).mean()) for run in runs])
+            )
+    for exact, values in seen:
+        assert abs(np.mean(values) - exact) < 4 * np.std(values, ddof=1) / math.sqrt(len(values)) + 1e-9, (exact, np.mean(values))

@@ -62,7 +62,7 @@ def test_a_run_in_chunks_is_that_of_all_requests_at_once(monkeypatch: pytest.Mon
     assert run.violation_ratio() == (kept.latency > SLO.latency).mean()
     for percentile in (50, 95):
         assert run.percentile(percentile) == pytest.approx(kept.percentile(percentile), rel=2e-3)
-    for k, of in enumerate(run.classes):
+    for k, of in enumerate(run.queues):
         here = kept.latency[kept.class_of == k]
         assert (of.n_requests, of.violation_ratio()) == (len(here), (here > SLO.latency).mean())
     assert run.share_within(np.array([0.0, 0.1, 9.0])) == pytest.approx([0, (kept.latency <= 0.1).mean(), 1], abs=2e-3)
@@ -73,7 +73,7 @@ def test_what_a_class_costs_is_what_its_batches_do_by_their_largest_member() -> 
     deployment, billing = classes(), Billing()
     run, dollars = ran(deployment, times, sizes), 0.0
     for k in range(len(deployment.queues)):
-        here = deployment.class_of(sizes) == k
+        here = deployment.queue_of(sizes) == k
         by_size = service_by_size(sized_profile(), 1769, 8)
         left, member = times[here], sizes[here]
         while len(left):
@@ -115,7 +115,7 @@ def test_drawn_sizes_are_those_of_the_mix_and_the_same_at_every_pass() -> None:
     assert SampledArrivals(poisson(50.0), 5000, 3).size_chunks() is None
     runs = simulate_deployments({"a": classes(), "b": classes()}, arrivals)
     assert runs["a"].cost.per_request == runs["b"].cost.per_request
-    assert sum(of.n_requests for of in runs["a"].classes) == 5000
+    assert sum(of.n_requests for of in runs["a"].queues) == 5000
 
 
 def test_workers_of_a_class_are_paid_for_the_whole_run() -> None:
@@ -147,11 +147,11 @@ def test_a_class_of_too_few_requests_is_counted_and_nothing_is_estimated_of_it()
     times, sizes = requests(500)
     sizes = np.where(np.arange(500) % 100 == 50, 400.0, np.minimum(sizes, 256.0))
     run = ran(classes(bound=256.0), times, sizes)
-    _, few = run.classes
+    _, few = run.queues
     assert few.n_requests == 5 and not few.estimates and run.estimates
     assert run_document(run, [SLO])["classes"][1] == {"up_to": None, "n_requests": 5}
     nobody = ran(classes(bound=512.0), times, sizes)
-    assert nobody.classes[1].n_requests == 0 and nobody.cost.per_request > 0
+    assert nobody.queues[1].n_requests == 0 and nobody.cost.per_request > 0
 
 
 def test_a_class_is_run_with_batches_that_only_its_own_sizes_were_measured_in() -> None:
@@ -161,7 +161,7 @@ def test_a_class_is_run_with_batches_that_only_its_own_sizes_were_measured_in() 
     function = Function(profile, 1769, mix=MIX)
     large = function.between(128.0, np.inf).under(policies.no_batching())
     deployment = SizedDeployment([SizedQueue(128.0, function.between(-1.0, 128.0).under(TABLE)), SizedQueue(np.inf, large)])
-    assert ran(deployment, *requests(500)).classes[1].mean_batch_size == 1
+    assert ran(deployment, *requests(500)).queues[1].mean_batch_size == 1
     with pytest.raises(InvalidInput, match="batch_size"):
         function.under(TABLE)
 
