@@ -1,8 +1,8 @@
 """Policy iteration over the lengths of two queues (docs/model.md, section 4.8).
 
 Evaluate the table (``class_queue``), take in every state the action of least value, and go on until none is better by more than
-rounding. The grid is doubled on both sides until that neither changes the gain nor finds a table that is better than the one before,
-by more than a part of 1e-7: states that are next to never seen may have another action.
+rounding. The grid is doubled on both sides until that neither changes the gain nor finds a table that is better than the one
+before, by more than a part of 1e-6: states that are next to never seen may have another action.
 
 Reference: Howard, Dynamic Programming and Markov Processes (1960), for semi-Markov processes Puterman, section 11.4.
 """
@@ -27,7 +27,9 @@ _MOST_ITERATIONS = 100
 MOST_STATES = 257
 """Of a side of the grid."""
 _ROUNDING = 1e-9
-_SETTLED = 1e-7  # part of the gain by which a grid twice as large changes it
+_SAME = 1e-9  # part of the gain by which tables differ that are as good
+_SETTLED_FOR = 3  # iterations
+_SETTLED = 1e-6  # part of the gain by which a grid twice as large changes it
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class ClassSolution:
 
     @property
     def switching_curve(self) -> list[int | None]:
-        """By number of patient requests waiting, the fewest urgent ones with which a batch leaves; ``None``: with none on the grid."""
+        """By number of patient requests waiting, the fewest urgent ones with which a batch leaves; ``None``: none on the grid."""
         serves = self.actions > 0
         return [int(column.argmax()) if column.any() else None for column in serves.T]
 
@@ -186,7 +188,7 @@ def urgent_first(problem: ClassProblem, actions: Actions) -> Actions:
 
 @dataclass(frozen=True, eq=False)
 class _OnGrid:
-    """A table on one grid; ``began`` is the gain of the table begun with, ``values`` are e with the gain in the place of the first."""
+    """A table on one grid; ``began`` is the gain of the first, ``values`` are e with the gain in the place of the first."""
 
     actions: Actions
     gain: float
@@ -202,7 +204,8 @@ def _on_grid(problem: ClassProblem, table: Actions, values: Array | None, second
     urgent, patient = (each_second * each.weight for each in problem.classes)
     weights = ClassWeights(urgent, patient, one.power_weight * one.energy)
     queue = ClassQueue(problem, (table.shape[0], table.shape[1]))
-    saved = began = 0.0
+    saved = began = before = 0.0
+    settled = 0
     for iteration in range(1, _MOST_ITERATIONS + 1):
         gain, rest = queue.evaluate(table, weights, values)
         values = rest.copy()
@@ -215,7 +218,9 @@ def _on_grid(problem: ClassProblem, table: Actions, values: Array | None, second
             better = np.where(value < best, action, better)
             best = np.minimum(best, value)
         improved = rest - best > _ROUNDING * (np.abs(best) + gain * one.service.mean[-1])
-        if not improved.any():
+        settled = settled + 1 if abs(gain - before) <= _SAME * gain else 0
+        before = gain
+        if not improved.any() or settled > _SETTLED_FOR:
             return _OnGrid(table, gain, began, values, iteration, None)
         if seconds_left() <= 0:
             return _OnGrid(table, gain, began, values, iteration, gain - saved)

@@ -37,9 +37,10 @@ from sluice.optimizer.smdp.solution import Actions
 
 _NEGLIGIBLE = 1e-14  # probability of so many arrivals, or more
 _MOST_COUNTS = 2**14
-_ACCURACY = 1e-12  # of the linear system, over its right side
-_RESTART = 200
-_RESTARTS = 10
+_ACCURACY = 1e-12  # of the linear system wanted, over its right side
+_ENOUGH = 1e-8  # where rounding lets it come no nearer
+_RESTART = 100
+_RESTARTS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,10 @@ class ClassQueue:
         self.joint = _joint_counts(problem)
         self.reach = np.array([[_reach(law, axis) for axis in (1, 0)] for law in self.joint])
         self._urgent, self._patient = np.indices(shape)
-        self._size = next_fast_len(shape[0] + self.joint.shape[1], real=True), next_fast_len(shape[1] + self.joint.shape[2], real=True)
+        self._size = (
+            next_fast_len(shape[0] + self.joint.shape[1], real=True),
+            next_fast_len(shape[1] + self.joint.shape[2], real=True),
+        )
         self._full = np.conj(rfft2(self.joint[-1], self._size))
 
     def evaluate(self, actions: Actions, weights: ClassWeights, start: Array | None = None) -> tuple[float, Array]:
@@ -96,8 +100,8 @@ class ClassQueue:
             begin[0, 0] *= largest
             begin = begin.ravel()
         solved, ended = gmres(operator, sides.ravel(), begin, rtol=_ACCURACY, restart=_RESTART, maxiter=_RESTARTS)
-        if ended != 0:
-            missed = float(np.linalg.norm(times(solved) - sides.ravel()) / np.linalg.norm(sides))
+        missed = float(np.linalg.norm(times(solved) - sides.ravel()) / np.linalg.norm(sides)) if ended else 0.0
+        if missed > _ENOUGH:
             raise NotConverged("the values of a table over two classes", None, missed)
         rest = solved.reshape(self.shape)
         gain = float(rest[0, 0]) / largest
@@ -108,7 +112,9 @@ class ClassQueue:
         """Each action and what it comes to followed by the table evaluated, less f; infinite where it is not allowed."""
         spectrum = self._spectrum(self._padded(rest))
         waits = np.zeros(self.shape, dtype=np.int64)
-        yield 0, self._sides(waits, weights) - gain / self.rate + self._averaged(rest, waits)
+        waiting = self._sides(waits, weights) - gain / self.rate + self._averaged(rest, waits)
+        waiting[-1], waiting[:, -1] = np.inf, np.inf  # they speak for all beyond, where somebody must be served
+        yield 0, waiting
         for a in range(self.problem.together.min_batch_size, len(self.mean) + 1):
             allowed = self._urgent + self._patient >= a
             x1, x2 = np.where(allowed, self._left(a), 0)
@@ -130,7 +136,9 @@ class ClassQueue:
         x1, x2 = self._left(actions)
         variance = np.where(waits, 0.0, self.variance[row])
         for (before, behind, rate), factor in zip(
-            ((self._urgent + self._patient, x1 + x2, self.rate), (self._urgent, x1, self.rates[0])), self._growth(weights), strict=True
+            ((self._urgent + self._patient, x1 + x2, self.rate), (self._urgent, x1, self.rates[0])),
+            self._growth(weights),
+            strict=True,
         ):
             came = rate * time
             second = np.where(waits, came, came + came**2 + rate**2 * variance)  # mean square of the arrivals
@@ -180,7 +188,9 @@ def _joint_counts(problem: ClassProblem) -> Array:
     k = np.arange(n)
     total = k[:, None] + k
     shares = np.array(problem.shares)
-    split = np.exp(gammaln(total + 1) - gammaln(k + 1)[:, None] - gammaln(k + 1) + xlogy(k, shares[0])[:, None] + xlogy(k, shares[1]))
+    split = np.exp(
+        gammaln(total + 1) - gammaln(k + 1)[:, None] - gammaln(k + 1) + xlogy(k, shares[0])[:, None] + xlogy(k, shares[1])
+    )
     split[total >= n] = 0.0
     joint = counts[:, np.minimum(total, n - 1)] * split
     largest = joint.max(axis=0)
