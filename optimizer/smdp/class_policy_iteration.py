@@ -223,7 +223,7 @@ def _on_grid(problem: ClassProblem, table: Actions, values: Array | None, second
         if not improved.any() or settled > _SETTLED_FOR:
             return _OnGrid(table, gain, began, values, iteration, None)
         if seconds_left() <= 0:
-            return _OnGrid(table, gain, began, values, iteration, gain - saved)
+            return _OnGrid(table, gain, began, values, iteration, float(gain - saved))
         table = np.where(improved, better, table)
     raise NotConverged("policy iteration over two classes", table.tolist(), saved)
 

@@ -83,7 +83,7 @@ class ClassQueue:
         NotConverged
             The linear system.
         """
-        largest = self.mean[-1]
+        largest = float(self.mean[-1])
         duration = np.append(1 / self.rate, self.mean)[actions] / largest
         sides = self._sides(actions, weights)
 
