@@ -25,9 +25,10 @@ the one whose batch left first.
 
 The clock may be set back, or a replica whose clock is behind may take over. Nobody arrived after now and nobody was heard of after
 now: as soon as the head of the queue is dated after now, all that wait are dated now; an owner of batches in flight whom a sweep
-finds heard of after now was heard of now. So nothing lasts longer by as much as the clock was set back: a hold, the age at which a
-member is dropped, and a lease begin anew. Where the clock is set forward, they end. Who was not heard of for ``FORGOTTEN_AFTER``
-leases counts as never heard of.
+finds heard of after now was heard of now. A sweep that finds him or its own process so dates those with a slack too who are dated
+after now, whoever is at the head of their line: that is not the order in which they came. So nothing lasts longer by as much as the
+clock was set back: a hold, the age at which a member is dropped, and a lease begin anew. Where the clock is set forward, they end.
+Who was not heard of for ``FORGOTTEN_AFTER`` leases counts as never heard of.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class QueueState:
     def _sweep(self, batcher: Batcher[bytes], process: str, serving: Sequence[str], limits: Limits, now: float) -> list[bytes]:
         """Renew the lease of ``process``; put what nobody serves back to the head; return what was lost too often."""
         judges = process in self.seen and self.seen[process] <= now <= self.seen[process] + limits.lease
-        self._date_owners(now)
+        set_back = self._date_owners(now) or self.seen.get(process, now) > now
         self.seen[process] = now
         held = set(serving)
         batches = [
@@ -171,14 +172,18 @@ class QueueState:
         for table, n_lost in Counter(map(table_of, batches)).items():
             batcher.take_back(n_lost, (), table)
         batcher.take_back(0, lost)
+        if set_back:
+            batcher.set_back(now)
         self.dead.extend(dead)
         self.seen = {name: at for name, at in self.seen.items() if at >= now - FORGOTTEN_AFTER * limits.lease}
         return dead
 
-    def _date_owners(self, now: float) -> None:
-        """Nobody whose batches are in flight was heard of after now."""
-        for owner in {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}.intersection(self.seen):
-            self.seen[owner] = min(self.seen[owner], now)
+    def _date_owners(self, now: float) -> bool:
+        """Nobody whose batches are in flight was heard of after now; whether somebody had been."""
+        owners = {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}
+        later = [owner for owner in owners if self.seen.get(owner, now) > now]
+        self.seen.update(dict.fromkeys(later, now))
+        return bool(later)
 
     def _leased(self, batch_id: str, process: str, held: set[str], lease: float, now: float) -> bool:
         owner = batch_id[:PROCESS_LENGTH]

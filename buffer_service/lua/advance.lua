@@ -209,6 +209,7 @@ if n_serving >= 0 then
   local heard = redis.call('ZSCORE', KEYS[5], process)
   -- else the server may have been away, and all are late; or its clock was set back, and nobody knows how late he is
   local judges = heard and tonumber(heard) <= now and now <= tonumber(heard) + tonumber(ARGV[5])
+  local set_back = heard and tonumber(heard) > now
   redis.call('ZADD', KEYS[5], stamp, process)
   local lost = {}
   local alive = {}
@@ -218,7 +219,7 @@ if n_serving >= 0 then
     if alive[owner] == nil then
       local seen = tonumber(redis.call('ZSCORE', KEYS[5], owner) or '')
       if seen and seen > now then
-        seen = now
+        seen, set_back = now, true
         redis.call('ZADD', KEYS[5], stamp, owner)
       end
       alive[owner] = seen and now <= seen + tonumber(ARGV[5]) or false
@@ -258,6 +259,13 @@ if n_serving >= 0 then
     else
       redis.call('LPUSH', KEYS[2], entry[1])
       redis.call('LPUSH', KEYS[3], entry[2])
+    end
+  end
+  if set_back and redis.call('EXISTS', KEYS[12]) == 1 then -- behind a head that came long ago some may be dated after now
+    local line = redis.call('ZRANGE', KEYS[12], 0, -1, 'WITHSCORES')
+    for i = 1, #line, 2 do
+      local latest = now + slack_of(line[i])
+      if tonumber(line[i + 1]) > latest then redis.call('ZADD', KEYS[12], string.format('%.17g', latest), line[i]) end
     end
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sluice.batching.documents import Plan, Route
+from sluice.batching.documents import Plan, RequestClass, Route
 from sluice.batching.errors import Infeasible, InvalidInput, NotConverged, SluiceError, require
 from sluice.batching.policy import INF
 from sluice.optimizer.baselines.autoscaling import SAFETY, TargetTracking, autoscaled
@@ -29,9 +29,10 @@ from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
 from sluice.optimizer.baselines.situation import Situation
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
 from sluice.optimizer.recommend import WorkerOffer
+from sluice.optimizer.simulation.chunks import MergedArrivals
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
-from sluice.optimizer.simulation.several_queues import SeveralQueues
+from sluice.optimizer.simulation.several_queues import RoutedDeployment, SeveralQueues
 from sluice.optimizer.simulation.sized_deployment import SizedDeployment, SizedQueue
 from sluice.optimizer.smdp import PhaseTables
 
@@ -163,7 +164,7 @@ def named(text: str, of: Situation) -> Deployment:
 
 
 def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> Deployment | SeveralQueues:
-    """What a plan does, of one queue or of one for each size class; or tables by phase, which swap as the phase is guessed.
+    """What a plan does, of one queue or of several by size or by class; or tables by phase, which swap as the phase is guessed.
 
     Functions beside one another are those that the plan names; a function alone is the one given, if none is called so. The phase
     is guessed from the arrivals of the run.
@@ -171,23 +172,47 @@ def written(plan: Plan | PhaseTables, of: Situation, source: str = "plan") -> De
     Raises
     ------
     InvalidInput
-        Routes by shares; queues by size and no sizes of the requests; a function beside another that is none of those given.
+        Routes by shares; queues by size and no sizes of the requests, classes and none of the requests; a function beside another
+        that is none of those given.
     """
     if isinstance(plan, PhaseTables):
         return of.offer.under(plan.schedule(of.times))
-    allowed = "none: a plan of one queue, or of queues by size; fleets are `sluice fleet`'s"
-    require(plan.policy is not None or plan.size is not None, f"{source}: routes", len(plan.routes), allowed)
-    allowed = "none: each request is simulated with the one promise of the plan; without its classes the plan can be"
-    require(not plan.classes, f"{source}: classes", len(plan.classes), allowed)
-    routes = plan.all_routes
-    if plan.policy is not None:
-        return _queue(routes[0], plan.memory_mb, of, source)
+    allowed = "none: a plan of one queue, or of queues by size or by class; fleets are `sluice fleet`'s"
+    one = plan.policy is not None
+    require(one or plan.size is not None or plan.routed_by_class, f"{source}: routes", len(plan.routes), allowed)
+    routes, classes = plan.all_routes, _classes(plan, of, source) if plan.classes else []
+    if one:
+        return replace(_queue(routes[0], plan.memory_mb, of, source), classes=classes)
+    if plan.routed_by_class:
+        taken = {each.route for each in classes}  # a trace may have no requests of some
+        queues = {
+            route.name: _queue(route, plan.memory_mb, of, f"{source}: routes.{route.name}")
+            for route in routes
+            if route.name in taken
+        }
+        return RoutedDeployment(classes, queues)
+    require(not classes, f"{source}: classes", len(classes), "none, as the routes are chosen by size")
     ends = [INF if route.up_to is None else route.up_to for route in routes]
-    queues = [
+    by_size = [
         SizedQueue(up_to, _queue(route, plan.memory_mb, of, f"{source}: routes.{route.name}", (above, up_to)))
         for route, above, up_to in zip(routes, [-1.0, *ends], ends, strict=False)
     ]
-    return SizedDeployment(queues)
+    return SizedDeployment(by_size)
+
+
+def _classes(plan: Plan, of: Situation, source: str) -> list[RequestClass]:
+    """Those of a plan in the order in which the requests of the run have them."""
+    by_name = {each.name: each for each in plan.classes}
+    names = of.workload.classes
+    if not names:
+        told = "arrivals of each: --class NAME:ARRIVALS, or --trace with --class-column"
+        raise InvalidInput(f"{source}: classes", ", ".join(by_name), told)
+    for name in names:
+        require(name in by_name, "class", name, f"one of {source}: {', '.join(by_name)}")
+    if isinstance(of.workload.run, MergedArrivals):
+        for name in by_name:
+            require(name in names, f"{source}: class", name, f"one with arrivals: --class {name}:ARRIVALS")
+    return [by_name[name] for name in names]
 
 
 def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, sizes: tuple[float, float] | None = None) -> Deployment:
@@ -254,6 +279,8 @@ def named_deployments(
 ) -> tuple[dict[str, Deployment | SeveralQueues], dict[str, str]]:
     """What is named, ``all`` among the names; and why some of all policies cannot be had.
 
+    What knows no classes serves those of the run alike; their promises are those that a plan has for them.
+
     Parameters
     ----------
     plans : mapping of str to Plan or PhaseTables
@@ -265,12 +292,17 @@ def named_deployments(
         From a policy that was named by itself, or where none of all can be had.
     """
     deployments: dict[str, Deployment | SeveralQueues] = {}
+    promised = {each.name: each.slo for plan in plans.values() if isinstance(plan, Plan) for each in plan.classes}
+    alike = [RequestClass(name, promised.get(name), 0.0) for name in of.workload.classes]
     refused: dict[str, str] = {}
     errors: list[SluiceError] = []
     _require_all_named(of, plans.values())
     for text in dict.fromkeys(text for given in texts for text in (all_names() if given == "all" else [given])):
         try:
-            deployments[text] = written(plans[text], of, text) if text in plans else named(text, of)
+            made = written(plans[text], of, text) if text in plans else named(text, of)
+            if isinstance(made, Deployment) and not made.classes:
+                made = replace(made, classes=alike)
+            deployments[text] = made
         except (Infeasible, InvalidInput, NotConverged) as error:
             if text in texts:
                 raise

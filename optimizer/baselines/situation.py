@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -13,11 +13,12 @@ from sluice.batching.documents import PLACEHOLDER, Slo
 from sluice.batching.errors import Infeasible, require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.superposition import superposed
 from sluice.optimizer.baselines.sizing import MOST_WORKERS, fewest_workers
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.recommend import Answer, Goal, Limits, Question, WorkerOffer, provisioned_offers, recommend
 from sluice.optimizer.service.mix import SizeMix
-from sluice.optimizer.simulation.chunks import Arrivals, SampledArrivals, TraceArrivals
+from sluice.optimizer.simulation.chunks import Arrivals, MergedArrivals, SampledArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import Deployment, Environments
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.traces.trace import Trace
@@ -26,11 +27,15 @@ N_PAST = 1 << 16  # requests sampled for policies that learn from the past
 
 
 class Workload(NamedTuple):
-    """Arrivals that are planned for, those that were seen before the run (s), and those of the run."""
+    """Arrivals that are planned for, those that were seen before the run (s), and those of the run.
+
+    ``classes`` are the names of those that the requests of the run are of, in their order; empty where they have none.
+    """
 
     process: ArrivalProcess
     past: Array
     run: Arrivals
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def of_trace(cls, trace: Trace, past: float, mix: SizeMix | None = None, seed: int = 0) -> Workload:
@@ -38,7 +43,7 @@ class Workload(NamedTuple):
         require(0 < past < 1, "past", past, "a part of the trace, strictly between 0 and 1")
         cut = past * trace.duration
         process = fit_arrivals(trace.between(0, cut)).arrivals
-        return cls(process, trace.times[trace.times <= cut], _recorded(trace, cut, mix, seed))
+        return cls(process, trace.times[trace.times <= cut], *_recorded(trace, cut, mix, seed))
 
     @classmethod
     def of_process(cls, process: ArrivalProcess, run: Trace | int, seed: int, mix: SizeMix | None = None) -> Workload:
@@ -48,17 +53,30 @@ class Workload(NamedTuple):
         """
         seen = np.cumsum(process.sample(N_PAST, np.random.default_rng([seed, 1])))
         if isinstance(run, Trace):
-            return cls(process, seen, _recorded(run, -np.inf, mix, seed))
+            return cls(process, seen, *_recorded(run, -np.inf, mix, seed))
         return cls(process, seen, SampledArrivals(process, run, seed, mix))
 
+    @classmethod
+    def of_classes(cls, processes: Mapping[str, ArrivalProcess], n_requests: int, seed: int) -> Workload:
+        """Processes that are known, one of each class by its name; ``n_requests`` of all of them are run."""
+        process = superposed(list(processes.values()))
+        seen = np.cumsum(process.sample(N_PAST, np.random.default_rng([seed, 1])))
+        return cls(process, seen, MergedArrivals(list(processes.values()), n_requests, seed), tuple(processes))
 
-def _recorded(trace: Trace, after: float, mix: SizeMix | None, seed: int) -> TraceArrivals:
-    """The requests of a trace after some time (s), with sizes if there are a mix or their own."""
+
+def _recorded(trace: Trace, after: float, mix: SizeMix | None, seed: int) -> tuple[TraceArrivals, tuple[str, ...]]:
+    """The requests of a trace after some time (s), with sizes if there are a mix or their own; and the names of their classes."""
     here = trace.times > after
+    sizes, classes = None, None
+    names: tuple[str, ...] = ()
     if trace.sizes is not None:
-        return TraceArrivals(trace.times[here], trace.sizes[here])
-    drawn = None if mix is None else mix.draw(int(here.sum()), np.random.default_rng([seed, 2]))
-    return TraceArrivals(trace.times[here], drawn)
+        sizes = trace.sizes[here]
+    elif mix is not None:
+        sizes = mix.draw(int(here.sum()), np.random.default_rng([seed, 2]))
+    if trace.classes is not None:
+        found, classes = np.unique(trace.classes[here], return_inverse=True)
+        names = tuple(map(str, found))
+    return TraceArrivals(trace.times[here], sizes, classes), names
 
 
 @dataclass(frozen=True, eq=False)

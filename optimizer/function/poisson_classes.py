@@ -45,7 +45,7 @@ _DEGREE = 16  # of a series over a panel
 _NOTHING = -45.0  # the logarithm of what is no longer felt
 _LEAST = 1e-12  # of P(N >= n): no batch is larger
 _FALL = 4.0  # by which the logarithm of v_n falls in a panel at most
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _FEW_NODES, _FEW_WEIGHTS = np.polynomial.legendre.leggauss(5)
 _NARROW = 0.3  # of the deviation of v_n: a panel for which few nodes are enough
 

@@ -12,6 +12,7 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     answer          all of it together                             overflow_*         workers with the function beside them
     size_classes    whether requests are batched by size class     every_load         one plan for every arrival rate
     functions_by_size   which function for a batch of which size   confidence         what a timeout keeps free for the fit's errors
+    shared_queues   which applications share a queue               sharing            what it costs, and what each may expect
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sluice.batching.documents import ServiceProfile, Slo
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend.answer import Answer
+from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.candidate import PERCENTILES, Candidate
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
 from sluice.optimizer.recommend.every_load import AtLoad, EveryLoad, choose_every_load
@@ -30,6 +32,7 @@ from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, simulate_overflow
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.recommendation import recommend
+from sluice.optimizer.recommend.sharing import ServedQueue, SharingAnswer, recommend_sharing
 from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer, recommend_classes
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
@@ -37,6 +40,7 @@ from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_wo
 __all__ = [
     "PERCENTILES",
     "Answer",
+    "Application",
     "ArrivalProcess",
     "AtLoad",
     "Billing",
@@ -50,7 +54,9 @@ __all__ = [
     "OverflowSetting",
     "Question",
     "Sensitivity",
+    "ServedQueue",
     "ServiceProfile",
+    "SharingAnswer",
     "SizeClass",
     "SizedAnswer",
     "Slo",
@@ -65,6 +71,7 @@ __all__ = [
     "provisioned_offers",
     "recommend",
     "recommend_classes",
+    "recommend_sharing",
     "simulate_overflow",
     "simulate_workers",
 ]

@@ -175,7 +175,7 @@ class Deployment(Serving):
     ------
     InvalidInput
         Environments without a function, an adaptation without workers, an automaton of other tables, too many beside; a class
-        without a slack, columns without classes.
+        without a slack.
     """
 
     _: KW_ONLY
@@ -200,8 +200,6 @@ class Deployment(Serving):
                 each.slack,
                 f"a number of seconds from {-MAX_SLACK:g} to {MAX_SLACK:g}",
             )
-        for columns in (table.columns for side in self.serving for table in side.schedule.tables if not self.classes):
-            require(columns == 1, "columns", columns, "1 where there are no classes, as nobody has a slack")
         require(not self.elastic or self.adaptation is None, "adaptation", "given", "none, as a function serves the table")
         largest = self.max_batch_size
         if self.energy is not None:

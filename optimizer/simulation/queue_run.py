@@ -90,13 +90,16 @@ def parts_of_batches(mine: NDArray[np.bool_], batches: Records) -> tuple[Indices
 class QueueRun:
     """A deployment under way. Uniform numbers for service times are taken from ``rng``: at most one for each request.
 
-    Where the requests are ``sized`` a batch takes as long as its members' own sizes have it, and not as the mix of sizes.
+    Where the requests are ``sized`` a batch takes as long as its members' own sizes have it, and not as the mix of sizes. Tables of
+    several columns without classes are refused (``InvalidInput``).
     """
 
     def __init__(self, deployment: Deployment, rng: np.random.Generator, sized: bool = False) -> None:
         schedule, serving = deployment.schedule, deployment.serving
         drops = bool((schedule.drop_after < np.inf).any())
         self._tables = _tables(deployment)
+        for columns in (table.columns for side in serving for table in side.schedule.tables if not deployment.classes):
+            require(columns == 1, "columns", columns, "1 where there are no classes, as nobody has a slack")
         self._slacks = np.array([each.slack for each in deployment.classes], dtype=np.float64)
         self._sized = sized
         self._times = _times([side.service for side in serving], sized)

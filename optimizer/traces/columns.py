@@ -103,6 +103,24 @@ def read_csv_column(data: bytes, column: str | None, source: str) -> Column:
     return Column(values, place, name, others)
 
 
+def read_csv_names(data: bytes, column: str, source: str) -> list[tuple[str, str]]:
+    """(place, text) of every cell of a column of a CSV file with a header; raises ``InvalidInput`` where there is none such."""
+    reader = csv.reader(io.StringIO(data[:_HEAD].decode("utf-8-sig", "replace")))
+    first = [cell.strip() for cell in next((row for row in reader if any(cell.strip() for cell in row)), [])]
+    return [(f"{source}, line {line}", cell) for line, cell in _cells(data, _index(column, first, source), True, source)]
+
+
+def read_parquet_names(file: Path | bytes, column: str, source: str) -> list[tuple[str, str]]:
+    """(place, text) of every value of a column of a Parquet file, empty where it is missing; raises as ``read_csv_names``."""
+    try:
+        parquet = pa.parquet.ParquetFile(pa.BufferReader(file) if isinstance(file, bytes) else file)
+        names = parquet.schema_arrow.names
+        values = parquet.read(columns=[names[_index(column, names, source)]]).column(0).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput("trace", source, f"a readable Parquet file ({_first_line(error)})") from None
+    return [(f"{source}, row {i + 1}", "" if value is None else str(value)) for i, value in enumerate(values)]
+
+
 def _index(column: str, names: list[str], source: str) -> int:
     if column not in names:
         raise InvalidInput("column", column, f"one of the columns of {source}: " + ", ".join(names))

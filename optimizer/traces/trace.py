@@ -11,9 +11,10 @@ import zlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
@@ -25,8 +26,10 @@ from sluice.optimizer.traces.columns import (
     SECONDS,
     Column,
     read_csv_column,
+    read_csv_names,
     read_npy_column,
     read_parquet_column,
+    read_parquet_names,
 )
 from sluice.optimizer.traces.counts import spread_counts
 from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit
@@ -59,7 +62,7 @@ class Trace:
     """Arrivals as they were seen: ``interarrivals`` in seconds, the first counted from an arrival at time 0.
 
     ``reading`` says what its file was taken to hold, and why; ``sizes``, (len(self),), are those of the requests, where they are
-    known.
+    known, and ``classes`` the names of theirs.
 
     Raises
     ------
@@ -71,6 +74,7 @@ class Trace:
     source: str = "trace"
     reading: str = ""
     sizes: Array | None = None
+    classes: NDArray[np.str_] | None = None
 
     def __post_init__(self) -> None:
         gaps = np.asarray(self.interarrivals, dtype=float)
@@ -109,7 +113,7 @@ class Trace:
         """The trace replayed ``factor`` times as fast."""
         if not 0 < factor < np.inf:
             raise InvalidInput("factor", factor, "a number > 0")
-        return Trace(self.interarrivals / factor, self.source, self.reading, self.sizes)
+        return replace(self, interarrivals=self.interarrivals / factor)
 
     def between(self, start: float, end: float) -> Trace:
         """The arrivals from ``start`` to ``end``, in seconds since the first arrival."""
@@ -118,7 +122,7 @@ class Trace:
         first, last = (int(np.searchsorted(self.times, *edge)) for edge in ((start, "left"), (end, "right")))
         source = f"{self.source} from {start:g} s" + (f" to {end:g} s" if np.isfinite(end) else "")
         last = max(first + 1, last)
-        return Trace(self.interarrivals[first : last - 1], source, self.reading, self._sizes_of(first, last))
+        return self._part(first, last, source)
 
     def last(self, seconds: float) -> Trace:
         """The arrivals of the last ``seconds``, up to the last arrival."""
@@ -126,10 +130,12 @@ class Trace:
             raise InvalidInput("window", seconds, "a number of seconds > 0")
         first = int(np.searchsorted(self.times, self.duration - seconds))
         source = f"{self.source}, last {seconds:g} s"
-        return Trace(self.interarrivals[first:], source, self.reading, self._sizes_of(first, len(self)))
+        return self._part(first, len(self), source)
 
-    def _sizes_of(self, first: int, last: int) -> Array | None:
-        return None if self.sizes is None else self.sizes[first:last]
+    def _part(self, first: int, last: int, source: str) -> Trace:
+        sizes = None if self.sizes is None else self.sizes[first:last]
+        classes = None if self.classes is None else self.classes[first:last]
+        return Trace(self.interarrivals[first : last - 1], source, self.reading, sizes, classes)
 
     def counts(self, n_windows: int) -> Array:
         """Arrivals in each of ``n_windows`` equal windows from the first arrival to the last, which itself is not counted."""
@@ -218,6 +224,7 @@ def read_trace(
     bin_width: float | None = None,
     rng: np.random.Generator | None = None,
     size_column: str | None = None,
+    class_column: str | None = None,
 ) -> Trace:
     """The trace in a file, or in the access logs of a folder.
 
@@ -233,8 +240,8 @@ def read_trace(
         Seconds that each count covers, by default 1; with ``kind="auto"`` it says that they are counts.
     rng : numpy.random.Generator, optional
         Places counted arrivals in their bins (``sluice.optimizer.traces.counts``); seeded with 0 by default.
-    size_column : str, optional
-        The column with the sizes of the requests, of a file whose rows are arrivals.
+    size_column, class_column : str, optional
+        The columns with the sizes and with the classes of the requests, of a file whose rows are arrivals.
 
     Raises
     ------
@@ -254,8 +261,11 @@ def read_trace(
     found = _column_or_logs(Path(path), column, source)
     if isinstance(found, Column):
         trace = _of_column(found, column, kind, unit, bin_width, source, rng or np.random.default_rng(0))
-        return trace if size_column is None else _sized(trace, read_sizes(path, size_column))
+        if class_column is not None:
+            trace = _with(trace, "classes", read_classes(path, class_column))
+        return trace if size_column is None else _with(trace, "sizes", read_sizes(path, size_column))
     require(size_column is None, "size_column", size_column, "none for an access log: it tells no sizes")
+    require(class_column is None, "class_column", class_column, "none for an access log: it tells no classes")
     if unit != "s":
         raise InvalidInput("unit", unit, "none for an access log: its times carry their own")
     if column is not None or kind in ("interarrivals", "counts"):
@@ -287,22 +297,55 @@ def read_sizes(path: str | Path, column: str | None = None) -> Array:
     return np.asarray(found.values, dtype=np.float64)
 
 
-def _sized(trace: Trace, sizes: Array) -> Trace:
-    """The trace with the sizes that stand in the rows of its times."""
-    rows = "times of a trace that has sizes: a row for each arrival"
-    require(len(sizes) == len(trace), f"{trace.source}: kind", trace.reading, rows)
-    return replace(trace, sizes=sizes)
+def read_classes(path: str | Path, column: str) -> NDArray[np.str_]:
+    """The names of the classes of requests in a column of a file, (n_requests,).
+
+    Raises
+    ------
+    InvalidInput
+        No such column; a request without a class, with its line or row; a file that is neither CSV nor Parquet.
+    """
+    kind, content = _content(Path(path), str(path))
+    require(kind in ("csv", "parquet"), "class_column", column, f"of a CSV or Parquet file: {path} is none")
+    assert isinstance(content, Path | bytes)
+    if kind == "parquet":
+        named = read_parquet_names(content, column, str(path))
+    else:
+        assert isinstance(content, bytes)
+        named = read_csv_names(content, column, str(path))
+    for where, name in named:
+        require(bool(name), where, name, "the name of a class")
+    return np.array([name for _, name in named], dtype=np.str_)
+
+
+def _with(trace: Trace, field: str, values: NDArray[np.generic]) -> Trace:
+    """The trace with what stands in the rows of its times."""
+    rows = f"times of a trace that has {field}: a row for each arrival"
+    require(len(values) == len(trace), f"{trace.source}: kind", trace.reading, rows)
+    named: dict[str, Any] = {field: values}
+    return replace(trace, **named)
 
 
 def _column_or_logs(path: Path, column: str | None, source: str) -> Column | list[Path]:
     """A column of a file, by what the file is; or the access logs to be read."""
+    kind, content = _content(path, source)
+    if isinstance(content, list):
+        return content
+    if kind == "parquet":
+        return read_parquet_column(content, column, source)
+    assert isinstance(content, bytes)
+    return (read_npy_column if kind == "npy" else read_csv_column)(content, column, source)
+
+
+def _content(path: Path, source: str) -> tuple[str, Path | bytes | list[Path]]:
+    """What a file is, ``parquet``, ``npy``, ``csv`` or ``logs``, and what is to be read of it."""
     try:
         if path.is_dir():
-            return log_files(path)
+            return "logs", log_files(path)
         with path.open("rb") as file:
             start = file.read(8)
         if start[:4] == b"PAR1" or path.suffix == ".parquet":
-            return read_parquet_column(path, column, source)
+            return "parquet", path
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
@@ -314,9 +357,9 @@ def _column_or_logs(path: Path, column: str | None, source: str) -> Column | lis
             "trace", source, f"a readable file of CSV, Parquet, NPY or a load balancer's log, plain or gzip ({told})"
         ) from None
     if data[:4] == b"PAR1":
-        return read_parquet_column(data, column, source)
+        return "parquet", data
     if data[:6] == b"\x93NUMPY" or path.suffix == ".npy":
-        return read_npy_column(data, column, source)
+        return "npy", data
     if b"\0" in data[:4096]:
         raise InvalidInput(
             "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is some other binary file"
@@ -325,9 +368,7 @@ def _column_or_logs(path: Path, column: str | None, source: str) -> Column | lis
         raise InvalidInput(
             "trace", source, "CSV, Parquet, NPY or a load balancer's log, plain or gzip; this is JSON, which is no trace"
         )
-    if is_access_log(data):
-        return [path]
-    return read_csv_column(data, column, source)
+    return ("logs", [path]) if is_access_log(data) else ("csv", data)
 
 
 def _of_column(

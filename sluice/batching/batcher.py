@@ -138,6 +138,10 @@ class Batcher(Generic[Member]):
             self._with_slack = sorted((now + self._slack(member), member) for _, member in self._with_slack)
         return min(oldest, self._with_slack[0][0])
 
+    def set_back(self, now: float) -> None:
+        """The owner's clock was set back to ``now``: of those with a slack none arrived later, also behind a head that did not."""
+        self._with_slack = sorted((min(begins, now + self._slack(member)), member) for begins, member in self._with_slack)
+
     def _next(self) -> tuple[float, Member]:
         """The next to leave, who is in no line any more."""
         if not self._with_slack or (self._waiting and self._waiting[0][0] <= self._with_slack[0][0]):

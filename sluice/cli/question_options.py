@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import click
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
-from sluice.batching.errors import require
-from sluice.cli.arrival_options import arrival_options, profile_option
+from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
+from sluice.cli.arrival_options import ONE, perhaps_arrivals, profile_option
+from sluice.cli.class_arrivals import OPTION as CLASS
+from sluice.cli.class_options import class_option
 from sluice.cli.cost_options import cost_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.worker_options import read_worker
-from sluice.optimizer.arrivals import ArrivalProcess
+from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.recommend import Goal, Limits, Question, provisioned_offers
+from sluice.optimizer.recommend import Application, Goal, Limits, Question, provisioned_offers
 from sluice.optimizer.recommend.question import CONFIDENCE, LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
@@ -28,13 +31,15 @@ from sluice.optimizer.simulation.deployment import LAMBDA
 def question_options(command: Command) -> Command:
     """All of a question; the command gets ``question: Question``, and ``arrivals: ArrivalDocument`` as it was told.
 
-    Of ``mix_options`` it gets ``size_column``, which is the trace's.
+    It gets ``applications: tuple[Application, ...]`` too, none where the requests are of one class; else arrivals and SLOs of the
+    question stand for theirs. Of ``mix_options`` it gets ``size_column``, which is the trace's.
     """
 
-    @arrival_options
+    @perhaps_arrivals
+    @class_option
     @profile_option
     @mix_options
-    @slo_options()
+    @slo_options(required=False)
     @goal_options
     @limit_options
     @click.option(
@@ -50,7 +55,8 @@ def question_options(command: Command) -> Command:
     @wraps(command)
     def with_question(
         *,
-        arrivals: ArrivalDocument,
+        arrivals: ArrivalDocument | None,
+        applications: tuple[Application, ...],
         profile: ServiceProfile,
         mix: SizeMix | None,
         slos: tuple[Slo, ...],
@@ -63,12 +69,20 @@ def question_options(command: Command) -> Command:
         keep_alive: float,
         **others: Any,
     ) -> Any:
+        if applications:
+            arrivals, slos = _for_applications(
+                applications, arrivals, slos, goal, mix, (*worker_texts, *["--provisioned"] * provisioned)
+            )
+        if arrivals is None:
+            raise InvalidInput("arrivals", NOT_GIVEN, f"{ONE}, or --class for each of several applications")
+        if not slos:
+            raise InvalidInput("--slo", NOT_GIVEN, "a latency in seconds, or pP=SECONDS")
         if mix is not None:
             needless = f"none beside sizes: {WORKERS_BY_HAND}"
             require(not worker_texts, "--worker", " ".join(worker_texts), needless)
             require(not provisioned, "--provisioned", provisioned, needless)
             require(goal.loads is None, "--loads", goal.loads, "1 beside sizes: a class has one table")
-        elif every_load and goal.objective == "cost" and limits.considers_tables:
+        elif every_load and not applications and goal.objective == "cost" and limits.considers_tables:
             goal = replace(goal, loads=LOADS)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
@@ -77,9 +91,28 @@ def question_options(command: Command) -> Command:
         environments = replace(LAMBDA, keep_alive=keep_alive)
         process = ArrivalProcess.of(arrivals)
         question = Question(process, profile, slos, billing, tuple(offers), limits, goal, environments, mix, without)
-        return command(question=question, arrivals=arrivals, **others)
+        return command(question=question, applications=applications, arrivals=arrivals, **others)
 
     return with_question
+
+
+def _for_applications(
+    applications: Sequence[Application],
+    arrivals: ArrivalDocument | None,
+    slos: Sequence[Slo],
+    goal: Goal,
+    mix: SizeMix | None,
+    workers: Sequence[str],
+) -> tuple[ArrivalDocument, tuple[Slo, ...]]:
+    """What stands for their arrivals and SLOs, and nothing that does not go together with them."""
+    beside = f"none beside {CLASS}"
+    require(arrivals is None, "arrivals", "given", f"{beside}, which has those of each application")
+    require(not slos, "--slo", ", ".join(slo.name for slo in slos), f"{beside}, which has that of each application")
+    require(mix is None, "--sizes", "given", f"{beside}: ask for requests of different size without classes")
+    require(not workers, "--worker, --provisioned", " ".join(workers), f"{beside}: applications share functions")
+    require(goal.loads is None, "--loads", goal.loads, f"{beside}: a queue has one function")
+    rate = sum(of.arrivals.arrival_rate for of in applications)
+    return poisson(rate).document(), (min((of.slo for of in applications), key=lambda slo: slo.latency),)
 
 
 def goal_options(command: Command) -> Command:

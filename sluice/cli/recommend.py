@@ -14,13 +14,15 @@ from sluice.batching.documents import SAGEMAKER_SCHEME, ArrivalDocument, Request
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli import output
 from sluice.cli.answered import Answered
+from sluice.cli.class_arrivals import OPTION as CLASS
 from sluice.cli.command_line import command_line
 from sluice.cli.cost_table import cost_table
 from sluice.cli.measured import read_measured
 from sluice.cli.question_options import question_options
+from sluice.cli.recommend_classes import answered_by_class
 from sluice.cli.recommend_sizes import answered_by_size
 from sluice.cli.size_options import class_options
-from sluice.optimizer.recommend import Answer, EveryLoad, Question, recommend
+from sluice.optimizer.recommend import Answer, Application, EveryLoad, Question, recommend
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report import wording
@@ -50,6 +52,7 @@ MACHINES_OF_SIZES = f"Machines do not compete beside sizes: {WORKERS_BY_HAND}."
 def command(
     context: click.Context,
     question: Question,
+    applications: tuple[Application, ...],
     arrivals: ArrivalDocument,
     size_column: str | None,
     most_classes: int,
@@ -64,8 +67,13 @@ def command(
     """Find what keeps percentile SLOs at least cost: a function, workers, or both.
 
     Of the function memory size, batch size and holds; of workers their number and table; of both also when the function takes over.
+    Of several applications (--class) also who shares a queue.
     """
     sized = question.mix is not None
+    for name, path in (("trace", trace), ("measured", measured)):
+        require(
+            path is None or not applications, name, path, f"none beside {CLASS}: sluice simulate --policy PLAN runs the plan on one"
+        )
     for name, path in (("trace", trace), ("measured", measured)):
         if path is not None and report is None and not (sized and name == "trace"):
             raise InvalidInput(name, path, "only with --report, which shows it")
@@ -89,12 +97,14 @@ def command(
         def on_progress(fraction: float) -> None:
             progress.update(task, completed=fraction)
 
-        if sized:
-            titled = (model, command_line(context), made_at)
+        titled = (model, command_line(context), made_at)
+        if applications:
+            answered = answered_by_class(question, applications, titled)
+        elif sized:
             answered = answered_by_size(question, arrivals, most_classes, size, observed, titled, on_progress)
         else:
             answer = recommend(question, on_progress)
-            subject = (answer, arrivals, model, command_line(context), made_at, observed, seen)
+            subject = (answer, arrivals, *titled, observed, seen)
             plan = answer.plan(model, arrivals, made_at)
             answered = Answered(plan, lambda: _page(*subject), lambda: answer_document(answer, plan), lambda: _show(answer))
     answered.give(out, report, as_json)

@@ -22,6 +22,7 @@ from sluice.optimizer.recommend.words import promised
 from sluice.optimizer.report.documents import RUN_PERCENTILES, prices_document, run_document
 from sluice.optimizer.report.wording import per_million, priced
 from sluice.optimizer.simulation import (
+    ClassStatistics,
     Deployment,
     Estimate,
     RunStatistics,
@@ -33,6 +34,7 @@ from sluice.optimizer.simulation import (
 )
 
 BINS = 60
+KEPT = {True: "kept", False: "not kept", None: "perhaps"}
 MOST_BINS = 100_000
 
 
@@ -69,6 +71,7 @@ def command(
 
     Policies that plan know a model of the arrivals or the past part of a trace, never what they are run on. Where requests have
     sizes each has its own, those of the trace (--size-column) or drawn from --sizes, and a plan of size classes is run by class.
+    A plan with classes of requests gets those of --class or of the trace (--class-column), and what each class met is told.
     """
     require(bins is None or 1 <= bins <= MOST_BINS, "bins", bins, f"an integer from 1 to {MOST_BINS}")
     slos, run = situation.slos, situation.workload.run
@@ -114,6 +117,8 @@ def command(
         )
         return
     output.stdout.print(_table(runs, slos, f"{run.n_requests} requests, {rate:.4g}/s"))
+    if situation.workload.classes:
+        output.stdout.print(_by_class(runs))
     for sentence in _verdict(runs, slos):
         output.stdout.print(sentence, highlight=False)
     output.stdout.print(priced(prices))
@@ -121,7 +126,7 @@ def command(
 
 def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator[str]:
     """Which of the policies surely keeps the SLOs at least cost, and which cheaper one might, in words."""
-    if not slos:
+    if not slos and not any(run.promises for run in runs.values()):
         return
     surely, perhaps = cheapest_kept(runs, slos), cheapest_perhaps_kept(runs, slos)
     if surely is not None:
@@ -133,6 +138,8 @@ def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator
         run = runs[perhaps]
         late = [run.violations(k) for k in range(len(slos))]
         shares = " and ".join(f"{100 * of.value:.3g} % are late, {100 * of.low:.3g} to {100 * of.high:.3g} %" for of in late)
+        classes = [f"{of.request_class.name} {_late(of)}" for of in run.classes if of.slos and of.kept is not True]
+        shares = "; ".join([*([shares] if late else []), *classes])
         yield f"Might keep it: {perhaps}, {per_million(run.cost.per_request)} USD; {shares}; more requests would tell."
 
 
@@ -172,6 +179,29 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
 def _cold(seen: RunStatistics | ServingStatistics) -> list[str]:
     """Cold starts while environments are new, and thereafter."""
     return [str(seen.cold_at_start), str(seen.cold_starts - seen.cold_at_start)]
+
+
+def _by_class(runs: Mapping[str, RunStatistics]) -> Table:
+    """What the requests of each class met under each policy, in 80 columns."""
+    table = Table(Column("by class", overflow="fold", min_width=11), padding=(0, 1, 0, 0))
+    for column in ("requests", *(f"{percentile_name(p)} ms" for p in RUN_PERCENTILES), "promised", "late"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, run in runs.items():
+        table.add_row(name)
+        for of in run.classes:
+            cells = [_interval(of.percentile(p)).replace(" ", "\n") if of.estimates else "" for p in RUN_PERCENTILES]
+            for slo in of.slos:
+                cells += [f"{slo.name} {promised(slo.latency)}\n{KEPT[of.kept]}", _late(of).replace(", ", "\n")]
+            table.add_row(f"  {of.request_class.name}", str(of.n_requests), *cells)
+    return table
+
+
+def _late(of: ClassStatistics) -> str:
+    """The share of a class that is late, with its interval where there are enough requests."""
+    if not of.estimates:
+        return f"{100 * of.violation_ratio():.3g} %"
+    share = of.violations()
+    return f"{100 * share.value:.3g} %, {100 * share.low:.3g} to {100 * share.high:.3g} %"
 
 
 def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list[str]]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace as replace_in_document
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, Slo
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import perhaps_arrivals, profiles_option
+from sluice.cli.class_arrivals import OPTION, read_classes
 from sluice.cli.cost_options import price_options
 from sluice.cli.groups import Command
 from sluice.cli.size_options import mix_options
@@ -90,6 +91,15 @@ def workload_options(command: Command) -> Command:
         "--speed", type=float, default=1.0, show_default=True, metavar="FACTOR", help="Run the trace so many times as fast."
     )
     @click.option(
+        "--class",
+        "class_texts",
+        multiple=True,
+        metavar="NAME:ARRIVALS",
+        help="Arrivals of a class of the plan, without another model: a rate, an arrivals document, or a trace, which is fitted;"
+        " repeated, one each.",
+    )
+    @click.option("--class-column", metavar="NAME", help="Column of the trace with the classes of the requests.")
+    @click.option(
         "--requests", "n_requests", type=int, metavar="N", help=f"Requests to run where a model is given  [default: {N_REQUESTS}]"
     )
     @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same answer.")
@@ -100,6 +110,8 @@ def workload_options(command: Command) -> Command:
         trace: str | None,
         past: float | None,
         speed: float,
+        class_texts: tuple[str, ...],
+        class_column: str | None,
         n_requests: int | None,
         seed: int,
         mix: SizeMix | None,
@@ -107,9 +119,13 @@ def workload_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         require(seed >= 0, "seed", seed, "an integer >= 0")
+        classes = read_classes(class_texts)
+        alone = arrivals is None and trace is None and mix is None
+        require(not classes or alone, OPTION, " ".join(class_texts), "no other arrivals, nor sizes, beside it")
         if trace is None:
-            if arrivals is None:
-                raise InvalidInput("arrivals", NOT_GIVEN, "one of --arrivals, --poisson, --mmpp2 and --trace")
+            require(class_column is None, "--class-column", class_column, "only with --trace")
+            if arrivals is None and not classes:
+                raise InvalidInput("arrivals", NOT_GIVEN, "one of --arrivals, --poisson, --mmpp2, --trace and --class")
             require(speed == 1, "speed", speed, "only with --trace")
         else:
             require(n_requests is None, "requests", n_requests, "only without --trace")
@@ -117,8 +133,12 @@ def workload_options(command: Command) -> Command:
         require(past is None or cut, "past", past, "only with --trace and no model beside it")
         few = n_requests is None or 1 <= n_requests <= MOST_REQUESTS
         require(few, "requests", n_requests, f"an integer from 1 to {MOST_REQUESTS}")
-        whole = None if trace is None else read_trace(trace, size_column=size_column).sped_up(speed)
-        if arrivals is not None:
+        whole = None
+        if trace is not None:
+            whole = read_trace(trace, size_column=size_column, class_column=class_column).sped_up(speed)
+        if classes:
+            workload = Workload.of_classes(classes, n_requests or N_REQUESTS, seed)
+        elif arrivals is not None:
             run = n_requests or N_REQUESTS if whole is None else whole
             workload = Workload.of_process(ArrivalProcess.of(arrivals), run, seed, mix)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..publishing import publish, study_parser
 from . import __doc__ as description
-from .computation import compute
+from .computation import compute, partitioned
 from .drawings import LOOK, draw
 from .page import page
 from .results import read, write
@@ -15,7 +15,7 @@ from .results import read, write
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.harmonybatch`."""
     if study_parser(__package__, description, "plan and run every set anew first, a minute").parse_args(arguments).compute:
-        write(compute())
+        write(compute(), partitioned())
     publish(__package__, read(), page, draw, LOOK)
 
 

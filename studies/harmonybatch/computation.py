@@ -11,9 +11,9 @@ import numpy as np
 from .functions import BILLS
 from .merging import Application, HarmonyBatch
 from .queues import Queue, mean_cost, merged, size_or_timeout
-from .results import ALONE, ANY, BATCH, MERGED, PUBLISHED, REGROUPED, SLUICE, STRICT, Row
+from .results import ALONE, ANY, BATCH, MERGED, PUBLISHED, REGROUPED, SLUICE, STRICT, Partitioned, Row
 from .running import run
-from .sets import sets
+from .sets import WIDE, sets
 from .sharing import Sharing, together
 
 N_REQUESTS = 100_000  # of each queue
@@ -23,6 +23,22 @@ MOST_PARTITIONED = 6  # applications, of which there are 203 partitions
 def compute() -> list[Row]:
     """Everything."""
     return [row for bill in BILLS for name in sets() for row in rows_of(name, bill)]
+
+
+def partitioned() -> Iterator[Partitioned]:
+    """Neighbours beside all partitions, for the sets of the wide family."""
+    for applications in WIDE.draw():
+        for bill in BILLS:
+            yield partitioned_set(applications, bill)
+
+
+def partitioned_set(applications: Sequence[Application], bill: str) -> Partitioned:
+    """The same of one set."""
+    sharing = Sharing(applications, bill)
+    best = sharing.any_groups()
+    groups = "; ".join(", ".join(str(applications.index(of) + 1) for of in queue.applications) for queue in best)
+    promises, rates = (" ".join(f"{value:g}" for value in values) for values in zip(*applications, strict=True))
+    return Partitioned(promises, rates, bill, mean_cost(sharing.neighbours()), mean_cost(best), groups)
 
 
 def rows_of(name: str, bill: str, n_requests: int = N_REQUESTS) -> Iterator[Row]:

@@ -9,16 +9,16 @@ from matplotlib.figure import Figure
 from ..publishing import Figures, look
 from .claims import cells
 from .functions import BILLS
-from .results import ALONE, BATCH, MERGED, SLUICE, STRICT, Row
+from .results import ALONE, BATCH, MERGED, SLUICE, STRICT, Found, Row
 from .sets import sets
 
 LOOK = look("harmonybatch")
 MARKS = {MERGED: "o", BATCH: "x", ALONE: "+", STRICT: "^"}
 
 
-def draw(rows: Sequence[Row]) -> Figures:
+def draw(found: Found) -> Figures:
     """The figures by file name."""
-    return {"harmonybatch.svg": draw_ratios(rows)}
+    return {"harmonybatch.svg": draw_ratios(found.rows)}
 
 
 def draw_ratios(rows: Sequence[Row]) -> Figure:

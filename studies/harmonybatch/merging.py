@@ -18,6 +18,7 @@ group, not by the shortest.
 from __future__ import annotations
 
 import math
+from bisect import bisect, bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -70,7 +71,8 @@ class HarmonyBatch:
     def __init__(self, bill: str = WHOLE, published: bool = False) -> None:
         self.bill, self.published = bill, published
         first, last = max(model().gpu.memory_gb[0], model().gpu.smallest_gb), model().gpu.memory_gb[1]
-        self.gpus = [gpu_function(memory_gb, bill) for memory_gb in range(first, last + 1)]
+        gpus = [gpu_function(memory_gb, bill) for memory_gb in range(first, last + 1)]
+        self._gpus: list[tuple[Function, list[float]]] = [(gpu, gpu.service.seconds[:, 0].tolist()) for gpu in gpus]
         self._knees: dict[float, float] = {}
 
     def plan(self, applications: Sequence[Application]) -> list[Group]:
@@ -153,17 +155,11 @@ class HarmonyBatch:
         return found
 
     def _on_gpu(self, applications: tuple[Application, ...]) -> list[Group]:
-        found, rates = [], [of.rate for of in applications]
-        bound = applications[-1 if self.published else 0].slo
-        for function in self.gpus:
-            for b in range(function.service.max_batch_size, 0, -1):
-                longest = float(function.service.seconds[b - 1, 0])
-                if longest > bound:
-                    continue
-                timeouts = tuple(of.slo - longest for of in applications)
-                if b == 1 or math.floor(sum(rates) * folded(timeouts, rates) + 1) >= b:
-                    found.append(Group(applications, function, None, b, timeouts, float(function.invocation[b - 1]) / b))
-                    break
+        found, bound = [], applications[-1 if self.published else 0].slo
+        for function, seconds in self._gpus:
+            if b := _largest_filled(applications, seconds, bound):
+                timeouts = tuple(of.slo - seconds[b - 1] for of in applications)
+                found.append(Group(applications, function, None, b, timeouts, float(function.invocation[b - 1]) / b))
         return found
 
     def _knee(self, slo: float) -> float:
@@ -198,6 +194,17 @@ def _needed_timeouts(wanted: float, applications: Sequence[Application], rates: 
         low, high = (low, first) if folded(timeouts, rates) > wanted else (first, high)
         if high - low < TIMEOUT_ERROR:
             return timeouts
+
+
+def _largest_filled(applications: Sequence[Application], seconds: Sequence[float], bound: float) -> int:
+    """The largest batch within ``bound`` (s) that the timeouts it leaves let fill; 0 where none is."""
+    rates = [of.rate for of in applications]
+
+    def falls_short(b: int) -> bool:
+        timeouts = [of.slo - seconds[b - 1] for of in applications]
+        return b > 1 and math.floor(sum(rates) * folded(timeouts, rates) + 1) < b
+
+    return bisect_left(range(1, bisect(seconds, bound) + 1), True, key=falls_short)
 
 
 def _cheapest_vcpu(batch_size: int, least: float) -> float:

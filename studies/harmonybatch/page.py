@@ -6,18 +6,19 @@ from collections.abc import Iterable, Sequence
 
 from ..claims import claimed
 from ..markdown import bullets, page_of, table
-from .claims import WORTH, Cell, cells, claims, errors, median, percent, saved
+from .claims import WORTH, Cell, cells, claims, errors, median, other_than_neighbours, percent, saved
 from .computation import MOST_PARTITIONED, N_REQUESTS
 from .functions import BILLS, EXACT, MOST_VCPU, STEP, WHOLE, model
-from .results import ALONE, BATCH, MERGED, PUBLISHED, REGROUPED, SLUICE, STRICT, WAYS, Row, read_published
-from .sets import EIGHT, MAIN, MEMBERS, N_RANDOM, RATES, SELDOM, SLOS, TABLE, sets
+from .results import ALONE, BATCH, MERGED, PUBLISHED, REGROUPED, SLUICE, STRICT, WAYS, Found, Partitioned, Row
+from .sets import EIGHT, FAMILY, MAIN, SELDOM, TABLE, WIDE, Family, sets
 
 OWN = (MAIN, TABLE, EIGHT, SELDOM)
 SHOWN = (MERGED, REGROUPED, PUBLISHED, BATCH, ALONE, STRICT)
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(found: Found) -> str:
     """The page in Markdown, all numbers from the data."""
+    rows = found.rows
     return page_of(
         [
             "# Several applications, one model: beside HarmonyBatch",
@@ -26,8 +27,8 @@ def page(rows: Sequence[Row]) -> str:
             "## What is compared",
             *what_is_compared(),
             "## What was asked",
-            claimed(claims(rows, read_published()), "asked"),
-            *why(rows),
+            claimed(claims(found), "asked"),
+            *why(found),
             "## HarmonyBatch's own sets",
             f"""
             CNY per million requests. *Predicted* is each one's own prediction, *run* {N_REQUESTS} Poisson arrivals a queue, with
@@ -35,10 +36,13 @@ def page(rows: Sequence[Row]) -> str:
             *(own_set(rows, name) for name in OWN),
             "## The random family",
             f"""
-            {N_RANDOM} sets of {MEMBERS[0]} to {MEMBERS[1]} applications: promises evenly from {SLOS[0]:g} to {SLOS[1]:g} s, rates
-            from {RATES[0]:g} to {RATES[1]:g} requests/s evenly by their logarithm. CNY per million requests with Sluice's shared
-            queues, run, their number, and what the others cost over that.""",
-            *(f"GPU seconds billed {'whole' if bill == WHOLE else 'exactly'}:\n\n{family(rows, bill)}" for bill in BILLS),
+            {drawn(FAMILY)}. CNY per million requests with Sluice's shared queues, run, their number, and what the others cost over
+            that.""",
+            *(
+                part
+                for bill in BILLS
+                for part in (f"GPU seconds billed {'whole' if bill == WHOLE else 'exactly'}:", family(rows, bill))
+            ),
         ]
     )
 
@@ -120,7 +124,8 @@ def what_is_compared() -> list[str]:
             2.9).""",
             """**HarmonyBatch**: its two stages of merging, as in its Algorithm 1; each group with a batch size and a timeout for
             each application, which fold into one (5), (12); batches taken for full where the folded timeout lets them fill in the
-            mean (9). vCPU are rounded up to what can be had.""",
+            mean (9). vCPU are rounded up to what can be had. In its Table I it merges what the paper does, with a batch that is
+            one larger than the 13 of the paper, as (9) admits.""",
             f"""**{REGROUPED}**: the groups that its merging finds, each with the table and the function that Sluice gives it.""",
             """**HarmonyBatch as published**: what its code does instead, found again group by group with the same function and
             batch size on all sets. It weighs a merged group by its share of the requests and one more, so that merging hardly ever
@@ -138,9 +143,10 @@ def what_is_compared() -> list[str]:
     ]
 
 
-def why(rows: Sequence[Row]) -> list[str]:
+def why(kept: Found) -> list[str]:
     """The reasons."""
-    found = cells(rows)
+    rows, found = kept.rows, cells(kept.rows)
+    others = other_than_neighbours(kept.partitioned)
     worst = min(found, key=lambda cell: cell[MERGED].predicted / cell[MERGED].cost)
     row, alone, ours = worst[MERGED], worst[ALONE], worst[SLUICE]
     return [
@@ -156,9 +162,29 @@ def why(rows: Sequence[Row]) -> list[str]:
         {share_of_tables(rows, EXACT)} (exact) is saved by Sluice's tables for the same groups, in the mean of all sets, the rest by
         other groups.""",
         f"""
-        *Neighbours.* Of up to {MOST_PARTITIONED} applications every partition was tried. The best grouping into neighbours is the
-        best of all there; that this must be so is not shown.""",
+        *Neighbours.* Of the sets of up to {MOST_PARTITIONED} applications every partition was tried. So it was in a wider family,
+        {drawn(WIDE)}: there the best groups are not all neighbours in {len(others)} of {len(kept.partitioned)} cells, and
+        neighbours cost at most {percent(max((of.beyond for of in others), default=0.0))} more. {an_example(others)}""",
     ]
+
+
+def an_example(others: Sequence[Partitioned]) -> str:
+    """The set in which neighbours cost most beyond the best groups."""
+    if not others:
+        return ""
+    of = others[0]
+    return f"""With promises of {", ".join(of.promises.split())} s and {", ".join(of.rates.split())} requests/s ({of.bill}) the best
+        groups are {of.groups.replace(";", " and")}: a rare application with much patience costs hardly anything where requests of
+        a stricter one leave all the time, and the one between them is better off alone."""
+
+
+def drawn(family: Family) -> str:
+    """A family in words."""
+    least, most = family.members
+    return (
+        f"{family.number} sets of {least} to {most} applications, promises evenly from {family.slos[0]:g} to {family.slos[1]:g} s, "
+        f"rates from {family.rates[0]:g} to {family.rates[1]:g} requests/s evenly by their logarithm"
+    )
 
 
 def share_of_tables(rows: Sequence[Row], bill: str) -> str:

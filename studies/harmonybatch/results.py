@@ -1,15 +1,18 @@
-"""What was found, as data/harmonybatch.csv keeps it, and what the published code answers (data/harmonybatch-published.csv)."""
+"""What was found, as data/harmonybatch.csv and -partitions.csv keep it, and what the published code answers (-published.csv)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..publishing import DATA
 from ..rows import read_rows, write_rows
 
 FILE = DATA / "harmonybatch.csv"
 PUBLISHED_FILE = DATA / "harmonybatch-published.csv"
+PARTITIONS_FILE = DATA / "harmonybatch-partitions.csv"
+DIGITS = 8
 SLUICE, ALONE, STRICT = "Sluice", "a queue each, last moment", "one strict queue"
 MERGED, PUBLISHED, BATCH = "HarmonyBatch", "HarmonyBatch as published", "BATCH"
 REGROUPED = "HarmonyBatch's groups, Sluice's queues"
@@ -62,16 +65,41 @@ class PublishedGroup:
     cost: float
 
 
-def read() -> list[Row]:
-    """The rows that the last run left."""
-    return read_rows(FILE, Row)
+@dataclass(frozen=True)
+class Partitioned:
+    """The best grouping of a set into neighbours by promise beside the best of all partitions; CNY per request, predicted.
+
+    ``promises`` and ``rates`` are those of the applications, the strictest first; ``groups`` are those of the best partition, by
+    their places.
+    """
+
+    promises: str
+    rates: str
+    bill: str
+    neighbours: float
+    any_groups: float
+    groups: str
+
+    @property
+    def beyond(self) -> float:
+        """What the neighbours cost more, part of the cost."""
+        return self.neighbours / self.any_groups - 1
 
 
-def read_published() -> list[PublishedGroup]:
-    """What HarmonyBatch's code at the commit named in data/harmonybatch-model.json answered, run once by hand."""
-    return read_rows(PUBLISHED_FILE, PublishedGroup)
+class Found(NamedTuple):
+    """All that is kept; ``published`` is what HarmonyBatch's code, at the commit that its model names, answered, run by hand."""
+
+    rows: list[Row]
+    partitioned: list[Partitioned]
+    published: list[PublishedGroup]
 
 
-def write(rows: Iterable[Row]) -> None:
-    """The rows, eight digits."""
-    write_rows(FILE, Row, rows, digits=8)
+def read() -> Found:
+    """What the last run left."""
+    return Found(read_rows(FILE, Row), read_rows(PARTITIONS_FILE, Partitioned), read_rows(PUBLISHED_FILE, PublishedGroup))
+
+
+def write(rows: Iterable[Row], partitioned: Iterable[Partitioned]) -> None:
+    """What a run found."""
+    write_rows(FILE, Row, rows, DIGITS)
+    write_rows(PARTITIONS_FILE, Partitioned, partitioned, DIGITS)

@@ -5,5 +5,7 @@ with the event loop of ``sluice.optimizer.simulation`` and nothing with the mode
 batches by their definition and draws each service time by inverting its quantile function. Beside the grid there are settings of
 the kind that BATCH (Ali et al., SC'20) was tried on, and held-out ones whose arrivals, timeout and service are drawn at random.
 
-data/latency-models.csv has a row for each setting and quantile; page and figures but the CDFs are made of it.
+data/latency-models.csv has a row for each setting and quantile; page and figures but the CDFs are made of it. Classes that share a
+queue have settings, a simulator and data of their own (``class_*``, data/latency-classes.csv); ``--compute-classes`` makes these
+alone anew, in half a minute.
 """

@@ -9,6 +9,7 @@ import numpy as np
 from ..publishing import publish, study_parser
 from . import __doc__ as description
 from .claims import agrees
+from .class_comparison import compute_classes, read_classes, write_classes
 from .computation import N_BLOCKS, N_REQUESTS, compute
 from .drawings import LOOK, draw
 from .page import page
@@ -18,6 +19,7 @@ from .results import Row, read, write
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m studies.latency_models`."""
     parser = study_parser(__package__, description, "simulate every setting anew first")
+    parser.add_argument("--compute-classes", action="store_true", help="simulate the settings with classes alone anew first")
     parser.add_argument("--requests", type=int, help=f"a multiple of {N_BLOCKS}: a quick look, which writes nothing")
     options = parser.parse_args(arguments)
     if options.compute or options.requests:
@@ -26,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.requests:
             return
         write(found)
-    publish(__package__, read(), page, draw, LOOK)
+    if options.compute or options.compute_classes:
+        write_classes(compute_classes(N_REQUESTS))
+    publish(__package__, read(), lambda rows: page(rows, read_classes()), draw, LOOK)
 
 
 def report(rows: Sequence[Row]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.function.latency import LatencyPrediction, predict_latency
 
 from .results import Row
 from .settings import Setting, as_in_batch, grid, held_out
@@ -34,17 +35,7 @@ def compare(setting: Setting, quantiles: Sequence[float], n_requests: int, rng: 
     exact = predict_latency(setting.arrivals, setting.service, setting.batch_size, setting.timeout)
     paper = predict_latency(setting.arrivals, setting.service, setting.batch_size, setting.timeout, "batch-paper")
     latencies = simulate(setting, n_requests, rng)
-    ascending = np.sort(latencies)
-
-    def simulated_quantile(q: float) -> float:
-        return float(ascending[min(max(int(np.ceil(q * n_requests)) - 1, 0), n_requests - 1)])
-
-    for q in quantiles:
-        predicted, simulated = exact.quantile(q), simulated_quantile(q)
-        _, error = share_within(latencies, simulated)
-        edge = predicted + 1e-8 * exact.longest  # beyond what the search for the quantile leaves open: atoms are on one side
-        share, error_there = share_within(latencies, edge)
-        difference = share - exact.probability_within(edge)
+    for q, met in zip(quantiles, held_against(latencies, exact, quantiles), strict=True):
         yield Row(
             setting.group,
             setting.process,
@@ -53,12 +44,37 @@ def compare(setting: Setting, quantiles: Sequence[float], n_requests: int, rng: 
             setting.timeout,
             exact.mean_batch_size,
             q,
-            simulated,
-            (simulated_quantile(q + error) - simulated_quantile(q - error)) / 2,
-            predicted,
+            met.simulated,
+            met.standard_error,
+            met.exact,
             paper.quantile(q),
-            difference / max(error_there, 1e-12),
+            met.z,
         )
+
+
+class Met(NamedTuple):
+    """A quantile (s) of simulated latencies, its standard error, the predicted quantile, and its standard score as in ``Row``."""
+
+    simulated: float
+    standard_error: float
+    exact: float
+    z: float
+
+
+def held_against(latencies: Array, exact: LatencyPrediction, quantiles: Sequence[float]) -> Iterator[Met]:
+    """Simulated latencies, a multiple of ``N_BLOCKS``, beside a prediction of them."""
+    ascending = np.sort(latencies)
+
+    def simulated_quantile(q: float) -> float:
+        return float(ascending[min(max(int(np.ceil(q * len(ascending))) - 1, 0), len(ascending) - 1)])
+
+    for q in quantiles:
+        predicted, simulated = exact.quantile(q), simulated_quantile(q)
+        _, error = share_within(latencies, simulated)
+        edge = predicted + 1e-8 * exact.longest  # beyond what the search for the quantile leaves open: atoms are on one side
+        share, error_there = share_within(latencies, edge)
+        spread = (simulated_quantile(q + error) - simulated_quantile(q - error)) / 2
+        yield Met(simulated, spread, predicted, (share - exact.probability_within(edge)) / max(error_there, 1e-12))
 
 
 def share_within(latencies: Array, seconds: float) -> tuple[float, float]:

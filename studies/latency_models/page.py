@@ -8,6 +8,8 @@ import numpy as np
 
 from ..markdown import page_of, table
 from .claims import agrees, by_setting, mean_error
+from .class_comparison import ClassRow
+from .class_page import classes_in_one_queue
 from .computation import HELD_OUT_QUANTILES, N_BLOCKS, N_REQUESTS, QUANTILES
 from .results import Row
 from .settings import BATCH_SIZES, FILLS
@@ -16,7 +18,7 @@ REPORTED = 9.0  # %, the average error that BATCH reports
 SHOWN = {"exact": "exact", "batch_paper": "batch-paper", "simulation": "standard error of the simulation"}
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], of_classes: Sequence[ClassRow]) -> str:
     """The page in Markdown."""
     grid = [row for row in rows if row.group == "grid"]
     batch = [row for row in rows if row.group == "batch"]
@@ -28,6 +30,7 @@ def page(rows: Sequence[Row]) -> str:
             *errors(rows, grid),
             *own_error(grid, batch),
             *held_out(apart),
+            *classes_in_one_queue(of_classes),
         ]
     )
 

@@ -94,6 +94,8 @@ class QueueInWords:
 
     def _sweep(self, process: str, events: Events, limits: Limits, now: float) -> list[bytes]:
         judges = 0 <= now - self.heard.get(process, float("inf")) <= limits.lease
+        asked = {process, *(batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight)}
+        set_back = any(self.heard.get(name, now) > now for name in asked)
         self.heard[process] = now
         for owner in {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}:
             if self.heard.get(owner, now) > now:  # by a clock that was set back since
@@ -124,6 +126,8 @@ class QueueInWords:
         for came, member in back:
             if slack(member):
                 self.with_slack.setdefault(member, came)
+        if set_back:  # nobody comes from the future, whoever stands before him
+            self.with_slack = {member: min(begins, now + slack(member)) for member, begins in self.with_slack.items()}
         for silent in [name for name, at in self.heard.items() if at < now - 10 * limits.lease]:
             del self.heard[silent]
         return dead

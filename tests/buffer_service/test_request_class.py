@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.flood import apart
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo, read, write
 from sluice.batching.errors import InvalidInput
@@ -344,3 +345,32 @@ def test_patient_requests_wait_as_long_as_their_promise_allows_and_those_in_betw
         assert in_time["patient"] >= 1.4 * CAPACITY * under
 
     run()
+
+
+@in_virtual_time
+async def test_with_columns_that_give_the_patient_no_place_beside_others_a_flood_leaves_the_p95_of_the_strict_where_it_was():
+    loop = asyncio.get_running_loop()
+    table, took = apart(2), {False: [], True: []}
+    begins, ends = 8.0, 16.0
+    rng = np.random.default_rng(3)
+    came = [(t, "fast") for t in rng.uniform(0, ends, int(CAPACITY / 3 * ends))]
+    came += [(t, "any") for t in rng.uniform(begins, ends, int(1.5 * CAPACITY * (ends - begins)))]
+    async with serving(Worker(), table, plans=Plans(plan(FAST, RequestClass("any", slack=50.0), table=table))) as buffer:
+
+        async def one(name):
+            when = loop.time()
+            status, _, _ = await buffer.post("/models/m", b"1", **{"sluice-class": name})
+            if name == "fast":
+                assert status == 200
+                took[when > begins].append(loop.time() - when)
+
+        tasks = {"fast": [], "any": []}
+        for when, name in sorted(came):
+            await asyncio.sleep(max(0.0, when - loop.time()))
+            tasks[name].append(asyncio.create_task(one(name)))
+        await asyncio.gather(*tasks["fast"])
+        for task in tasks["any"]:
+            task.cancel()
+        await asyncio.gather(*tasks["any"], return_exceptions=True)
+    before, flooded = (np.quantile(took[under], 0.95) for under in (False, True))
+    assert flooded <= 1.1 * before

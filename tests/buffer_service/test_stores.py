@@ -395,6 +395,17 @@ async def test_who_has_a_slack_and_came_after_now_came_now(open_store, model):
     assert [b.members for b in (await queue.advance(Events([EARLY]), now=1000.5)).batches] == [[SOON, EARLY, LATE]]
 
 
+async def test_after_a_clock_was_set_back_a_sweep_dates_who_came_after_now_behind_one_who_did_not(open_store, model):
+    queue = open_store(A).queue(model, Limits(lease=1.0))
+    await queue.install(constructors.size_or_timeout(8, 0.0078125))
+    old, young = member(1, slack=4.0), member(2, slack=8.0)
+    await queue.advance(Events([old], serving=[]), now=1000.0)
+    await queue.advance(Events([young], serving=[]), now=1003.0)
+    assert (await queue.advance(Events(), now=1001.0)).wake_in == pytest.approx(3.0078125)  # for the old one
+    assert (await queue.advance(Events(serving=[]), now=1001.0)).batches == []
+    assert (await queue.advance(Events(gone=[old]), now=1004.0)).wake_in == pytest.approx(5.0078125)  # and not 7
+
+
 async def test_what_is_no_slack_is_none(open_store, model):
     queue = open_store(A).queue(model, Limits())
     await queue.install(constructors.size_or_timeout(9, 1.0))

@@ -128,7 +128,7 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
             "--measured: 'absent.json' is not allowed; allowed: a file that exists",
         ),
         ("--slo 1 --report out.html --trace absent.csv", "trace: 'absent.csv' is not allowed"),
-        ("", "Missing option '--slo'"),
+        ("", "--slo: none was given; needed: a latency in seconds"),
     ],
 )
 def test_misuse_exits_2_and_names_the_field(arguments: str, message: str, ask: tuple[str, ...], exit_of: Run) -> None:

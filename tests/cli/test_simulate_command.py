@@ -252,7 +252,7 @@ def test_misuse_says_what_is_allowed(options: tuple[str, ...], message: str, exi
 
 def test_arrivals_must_be_told(profile: str, trace: str, exit_of: Run) -> None:
     ask = ("simulate", "--profile", profile, "--policy", "no-batching", "--memory", "512")
-    assert "arrivals: none was given; needed: one of --arrivals, --poisson, --mmpp2 and --trace" in exit_of(*ask)[2]
+    assert "arrivals: none was given; needed: one of --arrivals, --poisson, --mmpp2, --trace and --class" in exit_of(*ask)[2]
     code, _, stderr = exit_of(*ask, "--trace", trace, "--requests", "100")
     assert code == 2 and "requests: 100 is not allowed; allowed: only without --trace" in stderr
     code, _, stderr = exit_of(*ask, "--trace", trace, "--past", "1")

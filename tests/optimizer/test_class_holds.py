@@ -12,7 +12,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.function.batching_law import Effort
+from sluice.optimizer.function.batching_law import PREDICTION, Effort
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.falling_holds import FallingHolds
 from sluice.optimizer.function.latency import SIMULATED
@@ -162,6 +162,15 @@ def test_who_has_a_slack_waits_longer_for_all_others_the_batches_are_the_same() 
     assert hurried.batch_size_pmf is patient.batch_size_pmf or (hurried.batch_size_pmf == patient.batch_size_pmf).all()
     alone = FallingHolds(poisson(40), FALLING)
     assert law.mean_batch_size[-1] > alone.mean_batch_size[-1]
+
+
+@pytest.mark.parametrize("effort", [PREDICTION, Effort(1, Draw(4, 256))])
+@pytest.mark.parametrize("arrivals", [poisson(5), mmpp2(9, 1, 1, 1)])
+def test_where_the_table_holds_nobody_a_slack_is_no_wait(arrivals: ArrivalProcess, effort: Effort) -> None:
+    law = shared_holds_law([arrivals, poisson(3)], [0.0, 5.0], np.zeros(3), effort)
+    patient = law.latency(1, service(4, 1))
+    assert law.mean_batch_size == pytest.approx(np.ones(4)) and patient.timeout == 0
+    assert patient.percentile(50) == pytest.approx(service(1, 1).response[0, 0]) and patient.longest < 0.02
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function import shared_holds_law
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation import chunks, queue_loop, queue_run
 from sluice.optimizer.simulation.chunks import MergedArrivals, SampledArrivals, TraceArrivals
@@ -392,3 +393,28 @@ def test_classes_that_choose_their_route_are_served_as_each_queue_alone_serves_i
 def test_runs_of_classes_that_cannot_be_are_refused(run: Callable[[], object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         run()
+
+
+# --- the exact law of classes that share a table
+
+
+def test_classes_wait_as_their_exact_law_says() -> None:
+    """Shares of each class within four latencies, and the mean batch, within 4 standard errors of 12 runs."""
+    table, slacks = Policy([math.inf, 0.12, 0.1, 0.06, 0.0], [0, 1, 2, 3, 4]), [0.0, 0.1, 3.0]
+    processes, seconds = [poisson(12), mmpp2(30, 2, 1.0, 0.5), poisson(3)], deterministic(0.011, 0.012, 0.013, 0.014)
+    law = shared_holds_law(processes, slacks, np.array(table.hold[1:-1]))
+    deployment = Deployment(table, seconds, classes=with_slacks(*slacks))
+    runs = []
+    for seed in range(12):
+        arrivals = MergedArrivals(processes, 6000, seed)
+        times, class_of = (np.concatenate(list(pieces)) for pieces in (arrivals.chunks(), arrivals.class_chunks()))
+        runs.append(simulate_deployment(deployment, times, rng(), classes=class_of))
+    seen = [(law.mean_batch_size[-1], [run.mean_batch_size for run in runs])]
+    for k in range(3):
+        latency = law.latency(k, seconds)
+        for within in (0.03, 0.08, 0.13, 0.2):
+            seen.append(
+                (latency.cdf(np.array([within])).item(), [float((run.of_class(k).latency <= within).mean()) for run in runs])
+            )
+    for exact, values in seen:
+        assert abs(np.mean(values) - exact) < 4 * np.std(values, ddof=1) / math.sqrt(len(values)) + 1e-9, (exact, np.mean(values))

@@ -22,6 +22,7 @@ from sluice.optimizer.simulation.batch_means import estimate_mean, estimate_quan
 from sluice.optimizer.simulation.chunks import SampledArrivals, TraceArrivals
 from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment, Environments
 from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.simulation.schedule import KEEP, Schedule
 from sluice.optimizer.simulation.streaming import simulate_deployments
 from tests.batching import strategies
@@ -363,7 +364,7 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"tables\[0\].beside: 1 .* no tables: a deployment has those beside"):
         Beside(replace(policies.no_batching(), beside=[policies.no_batching()]), one)
     with pytest.raises(InvalidInput, match="columns: 2 .* 1 where there are no classes"):
-        Deployment(Policy((INF, 0, 0, 0), (0, 1, 1, 1), columns=2), one)
+        QueueRun(Deployment(Policy((INF, 0, 0, 0), (0, 1, 1, 1), columns=2), one), rng())
     with pytest.raises(InvalidInput, match="beside: 8 .* at most 7 tables"):
         Deployment(policies.no_batching(), one, beside=[Beside(policies.no_batching(), one)] * 8)
     with pytest.raises(InvalidInput, match=r"adaptation.up: \(2,\) .* a table for each of the 1"):

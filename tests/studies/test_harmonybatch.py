@@ -9,8 +9,8 @@ import pytest
 
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.simulation import simulate_deployment
-from studies.harmonybatch.claims import cells, claims
-from studies.harmonybatch.computation import MOST_PARTITIONED, rows_of, ways
+from studies.harmonybatch.claims import cells, claims, other_than_neighbours
+from studies.harmonybatch.computation import MOST_PARTITIONED, partitioned_set, rows_of, ways
 from studies.harmonybatch.drawings import draw
 from studies.harmonybatch.functions import BILLS, WHOLE, functions, gpu_function
 from studies.harmonybatch.merging import Application, Group, HarmonyBatch, folded
@@ -24,10 +24,9 @@ from studies.harmonybatch.results import (
     SLUICE,
     STRICT,
     WAYS,
+    Found,
     PublishedGroup,
-    Row,
     read,
-    read_published,
 )
 from studies.harmonybatch.running import deployment
 from studies.harmonybatch.sets import MAIN, TABLE, sets
@@ -36,37 +35,37 @@ from tests.studies.published import assert_published
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def kept() -> Found:
     return read()
 
 
 @pytest.mark.full
-def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
-    assert_published("harmonybatch", page(rows), draw(rows), 100_000)
+def test_the_page_is_made_of_the_data(kept: Found) -> None:
+    assert_published("harmonybatch", page(kept), draw(kept), 100_000)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("bill", BILLS)
-def test_a_set_comes_to_what_the_data_says(rows: list[Row], bill: str) -> None:
-    kept = [row for row in rows if row.cell == (TABLE, bill)]
-    for row, found in zip(kept, rows_of(TABLE, bill), strict=True):
+def test_a_set_comes_to_what_the_data_says(kept: Found, bill: str) -> None:
+    rows = [row for row in kept.rows if row.cell == (TABLE, bill)]
+    for row, found in zip(rows, rows_of(TABLE, bill), strict=True):
         assert (found.way, found.queues) == (row.way, row.queues)
         figures = (found.predicted, found.cost, found.half, found.late)
         assert figures == pytest.approx((row.predicted, row.cost, row.half, row.late), rel=1e-6, nan_ok=True)
 
 
-def test_every_set_has_every_way_and_partitions_where_they_are_few(rows: list[Row]) -> None:
-    found = cells(rows)
-    assert [row.cell for row in rows if row.way == SLUICE] == [(name, bill) for bill in BILLS for name in sets()]
+def test_every_set_has_every_way_and_partitions_where_they_are_few(kept: Found) -> None:
+    found = cells(kept.rows)
+    assert [row.cell for row in kept.rows if row.way == SLUICE] == [(name, bill) for bill in BILLS for name in sets()]
     for cell in found:
         few = len(sets()[cell[SLUICE].applications]) <= MOST_PARTITIONED
         assert set(cell) == {*WAYS, ANY} if few else set(cell) == set(WAYS)
 
 
-def test_nobody_is_late_and_shared_queues_cost_no_more_than_any_other_and_what_is_predicted(rows: list[Row]) -> None:
-    late, *cheaper, predicted = claims(rows, read_published())[:6]
+def test_nobody_is_late_and_shared_queues_cost_no_more_than_any_other_and_what_is_predicted(kept: Found) -> None:
+    late, *cheaper, predicted = claims(kept)[:6]
     assert late.holds and predicted.holds and all(claim.holds for claim in cheaper), [claim.figures for claim in cheaper]
-    for row in rows:
+    for row in kept.rows:
         if row.way in (SLUICE, ALONE, STRICT, BATCH):
             assert abs(row.predicted - row.cost) <= max(3 * row.half, 1e-6 * row.cost), row
 
@@ -82,8 +81,19 @@ def test_partitions_are_all_there_are_and_the_best_is_found_among_them() -> None
     assert mean_cost(sharing.neighbours()) >= mean_cost(sharing.any_groups()) * (1 - 1e-12)
 
 
+@pytest.mark.full
+def test_the_best_groups_need_not_be_neighbours(kept: Found) -> None:
+    others = other_than_neighbours(kept.partitioned)
+    for row in [*others, *kept.partitioned[:10]]:
+        applications = tuple(Application(*map(float, of)) for of in zip(row.promises.split(), row.rates.split(), strict=True))
+        found = partitioned_set(applications, row.bill)
+        assert (found.promises, found.rates, found.bill, found.groups) == (row.promises, row.rates, row.bill, row.groups)
+        assert (found.neighbours, found.any_groups) == pytest.approx((row.neighbours, row.any_groups), rel=1e-6)
+    assert 0 < len(others) < 0.02 * len(kept.partitioned) and others[0].beyond < 0.001
+
+
 def published() -> dict[str, list[PublishedGroup]]:
-    return {name: list(some) for name, some in groupby(read_published(), key=lambda group: group.applications)}
+    return {name: list(some) for name, some in groupby(read().published, key=lambda group: group.applications)}
 
 
 def assert_found_again(name: str) -> None:
@@ -115,7 +125,8 @@ def test_the_paper_merges_what_its_published_code_does_not() -> None:
     def members(groups: list[Group]) -> list[int]:
         return [len(of.applications) for of in groups]
 
-    assert members(HarmonyBatch().plan(sets()[TABLE])) == [1, 2]  # its Table I, where the batch is of 13
+    merged = HarmonyBatch().plan(sets()[TABLE])
+    assert members(merged) == [1, 2] and merged[1].batch_size == 14  # 13 in its Table I; (9) admits one more
     assert members(HarmonyBatch(published=True).plan(sets()[TABLE])) == [1, 1, 1]
 
 

@@ -9,9 +9,13 @@ import pytest
 
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.latency import predict_latency
 from sluice.optimizer.service.times import ServiceTimes
 from studies.latency_models.claims import agrees, by_setting
+from studies.latency_models.class_comparison import N_BLOCKS, compare_classes, read_classes, settings
+from studies.latency_models.class_settings import ClassSetting
+from studies.latency_models.class_simulator import simulate_classes
 from studies.latency_models.computation import N_HELD_OUT, QUANTILES, compare
 from studies.latency_models.drawings import draw_errors
 from studies.latency_models.page import error_table, page
@@ -30,7 +34,7 @@ def rows() -> list[Row]:
 
 def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
     drawn = ("latency-models.svg", "latency-models-cdf.svg")  # to draw the second takes a simulation of four million requests
-    assert_published("latency-models", page(rows), drawn, 80_000)
+    assert_published("latency-models", page(rows, read_classes()), drawn, 80_000)
 
 
 def test_the_figure_of_the_errors_has_a_point_for_each_setting(rows: list[Row]) -> None:
@@ -82,3 +86,33 @@ def test_the_table_shows_the_mean_and_the_worst_error() -> None:
     assert lines[2] == "| Poisson | exact |" + " 2.0, 3.0 |" * 4
     assert lines[3] == "|  | batch-paper |" + " 20, 20 |" * 4
     assert lines[4] == "|  | standard error of the simulation |" + " 0.10, 0.10 |" * 4
+
+
+def test_the_simulations_of_classes_agree_with_the_exact_law() -> None:
+    rows = read_classes()
+    assert len({(row.setting, row.mean_batch_size) for row in rows}) == len(settings())
+    assert [row for row in rows if not row.agrees] == []
+
+
+def test_the_predictions_of_classes_are_those_of_the_model() -> None:
+    rows = read_classes()
+    for setting in settings()[::3]:
+        law = shared_holds_law(setting.classes, setting.slacks.tolist(), setting.holds)
+        some = [row for row in rows if (row.setting, row.batch_size) == (setting.name, len(setting.holds) + 1)]
+        for row in [row for row in some if row.mean_batch_size == pytest.approx(law.mean_batch_size[-1], rel=1e-5)][::4]:
+            latency = law.latency(row.of_class, setting.service)
+            assert latency.quantile(row.quantile) == pytest.approx(row.exact, rel=1e-5)
+
+
+def test_the_simulator_of_classes_meets_the_exact_law() -> None:
+    setting = settings()[4]
+    rows = list(compare_classes(setting, 1000 * N_BLOCKS, np.random.default_rng(5)))
+    assert max(abs(row.z) for row in rows) < 4 and abs(rows[0].batch_z) < 4
+
+
+def test_the_simulator_of_classes_has_a_request_wait_its_slack_longer() -> None:
+    service = ServiceTimes(1769, np.zeros((2, 2)), np.zeros(2), np.zeros(2))
+    setting = ClassSetting("", (poisson(1e-6), poisson(1e-3)), np.array([0.0, 2.0]), np.array([0.5]), service)
+    found = simulate_classes(setting, 1000, np.random.default_rng(0))
+    alone = found.size == 1
+    assert found.latency[alone] == pytest.approx(np.where(found.of[alone] == 1, 2.5, 0.5)) and alone.mean() > 0.98

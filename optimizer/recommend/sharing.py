@@ -1,0 +1,234 @@
+"""How to serve several applications: who shares a queue, what it costs, and what each may expect (docs/model.md, 3.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+import numpy as np
+
+from sluice.batching.documents import Plan, PolicyDocument, Prediction, RequestClass, Route, percentile_name
+from sluice.batching.errors import Infeasible, require
+from sluice.batching.policy import Policy
+from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_costs
+from sluice.optimizer.function.class_holds import shared_holds_law
+from sluice.optimizer.function.latency import LatencyPrediction
+from sluice.optimizer.recommend.application import Application
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
+from sluice.optimizer.recommend.words import leaves, milliseconds
+from sluice.optimizer.service.times import ServiceTimes
+
+WORTH = 0.01  # of the cost: what sharing saves, or is told to be worth nothing
+
+
+@dataclass(frozen=True, eq=False)
+class ServedQueue:
+    """A queue that applications share, with the function that serves it.
+
+    Parameters
+    ----------
+    queue : SharedQueue
+    service : ServiceTimes
+    function : str
+        As a plan names it.
+    cost : BatchCost
+        Of a request.
+    """
+
+    queue: SharedQueue
+    service: ServiceTimes
+    function: str
+    cost: BatchCost
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """The strictest promise first."""
+        return self.queue.applications
+
+    @property
+    def policy(self) -> Policy:
+        """The table that carries it out."""
+        return self.queue.policy
+
+    @property
+    def memory_mb(self) -> int:
+        """Of the function."""
+        return self.service.memory_mb
+
+    @property
+    def leaves(self) -> str:
+        """With how many requests, or after how long, a batch leaves."""
+        return leaves(self.policy)
+
+    @property
+    def named(self) -> str:
+        """The applications, in words: ``web``, ``web and report``, ``web, report and nightly``."""
+        *others, last = [of.name for of in self.applications]
+        return f"{', '.join(others)} and {last}" if others else last
+
+    @cached_property
+    def latencies(self) -> tuple[LatencyPrediction, ...]:
+        """Of a request of each application: exact where all arrivals are Poisson, else simulated."""
+        queue = self.queue
+        law = shared_holds_law([of.arrivals for of in queue.applications], queue.slacks, np.array(queue.policy.hold[1:-1]))
+        return tuple(law.latency(k, self.service) for k in range(len(queue.applications)))
+
+
+@dataclass(frozen=True, eq=False)
+class SharingAnswer:
+    """How to serve several applications.
+
+    Parameters
+    ----------
+    question : Question
+        The profile, the bill and the limits.
+    queues : tuple of ServedQueue
+        The cheapest grouping, that of the strictest promise first.
+    separate : tuple of ServedQueue
+        A queue for each application, the strictest first.
+    at_the_strictest : ServedQueue or None
+        One queue in which nobody may wait longer than the strictest promise allows.
+    unbatched : tuple of ServedQueue
+        Every application alone and without batching.
+    """
+
+    question: Question
+    queues: tuple[ServedQueue, ...]
+    separate: tuple[ServedQueue, ...]
+    at_the_strictest: ServedQueue | None
+    unbatched: tuple[ServedQueue, ...]
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """All, the strictest promise first."""
+        return tuple(of for queue in self.queues for of in queue.applications)
+
+    @property
+    def arrival_rate(self) -> float:
+        """Requests/s of all of them."""
+        return sum(of.arrivals.arrival_rate for of in self.applications)
+
+    @property
+    def cost(self) -> BatchCost:
+        """Of a request of any application."""
+        return cost_of_queues(self.queues)
+
+    @property
+    def compared(self) -> Mapping[str, BatchCost]:
+        """The same, and of what it is compared with, by name."""
+        strict = {} if self.at_the_strictest is None else {"one queue at the strictest promise": self.at_the_strictest.cost}
+        others = {"a queue for each": cost_of_queues(self.separate), **strict, "no batching": cost_of_queues(self.unbatched)}
+        return {"recommended": self.cost, **others}
+
+    @property
+    def saving(self) -> float:
+        """The part of the cost of a queue for each application that is saved."""
+        return 1 - self.cost.per_request / cost_of_queues(self.separate).per_request
+
+    def plan(self, model: str, made_at: datetime | None = None) -> Plan:
+        """The plan for the buffer: plain where all share one queue, else a route for each queue, that its classes name."""
+        alone = len(self.queues) == 1
+        routes = [
+            Route(
+                queue.applications[0].name,
+                queue.function,
+                PolicyDocument.of(queue.policy),
+                queue.queue.arrival_rate / self.arrival_rate,
+            )
+            for queue in self.queues
+        ]
+        classes = [
+            RequestClass(of.name, of.slo, slack, "" if alone else route.name)
+            for queue, route in zip(self.queues, routes, strict=True)
+            for of, slack in zip(queue.applications, queue.queue.slacks, strict=True)
+        ]
+        memory = {queue.memory_mb for queue in self.queues}
+        (first, *_) = self.applications
+        # what the plan's one prediction speaks of is the strictest application
+        latency = {percentile_name(first.slo.percentile): self.queues[0].latencies[0].percentile(first.slo.percentile)}
+        mean = self.arrival_rate / sum(queue.queue.arrival_rate / queue.queue.mean_batch_size for queue in self.queues)
+        return Plan(
+            model=model,
+            function=routes[0].function if alone else "",
+            policy=routes[0].policy if alone else None,
+            routes=[] if alone else routes,
+            slo=first.slo,
+            classes=classes,
+            memory_mb=memory.pop() if len(memory) == 1 else None,
+            predicted=Prediction(latency, self.cost.per_request, mean),
+            made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
+        )
+
+
+def cost_of_queues(queues: Sequence[ServedQueue]) -> BatchCost:
+    """Of a request of any of the queues; what the buffer costs per month is paid once."""
+    rate = sum(of.queue.arrival_rate for of in queues)
+    return cost_of_parts([(of.queue.arrival_rate / rate, of.memory_mb, of.cost) for of in queues])
+
+
+def recommend_sharing(question: Question, applications: Sequence[Application]) -> SharingAnswer:
+    """The cheapest queues for the applications, every promise kept.
+
+    Parameters
+    ----------
+    question : Question
+        Of which profile, bill, headroom and limits are taken; its arrivals and SLOs are those of the applications here.
+
+    Raises
+    ------
+    Infeasible
+        An application's promise that no function keeps; names it, and the least that can be promised.
+    InvalidInput
+        No application, a name twice; a question with sizes or offers of workers, a budget, or another objective.
+    """
+    _check(question)
+    headroom = question.goal.headroom
+    promised = [Application(of.name, of.arrivals, of.slo.within(headroom)) for of in applications]
+    services, billing = question.services, question.billing
+    usd = [compute + fee for compute, fee in (invocation_costs(service, billing) for service in services)]
+    shared = SharedQueues(promised, services, usd)
+    asked = {of.name: of for of in applications}
+    # A queue is found with headroom and told with what was asked for.
+
+    def served(queue: SharedQueue, buffered: bool = True) -> ServedQueue:
+        service = services[queue.service]
+        cost = billing.cost(queue.batch_size_pmf, service, question.profile, buffered)
+        return ServedQueue(queue.of(asked), service, question.function_at(service.memory_mb), cost)
+
+    _check_in_time(shared, question)
+    queues, strict = shared.cheapest(), shared.at_the_strictest()
+    assert queues is not None  # each application is in time in a queue of its own
+    return SharingAnswer(
+        question,
+        tuple(map(served, queues)),
+        tuple(served(queue) for queue in shared.separate() if queue is not None),
+        None if strict is None else served(strict),
+        tuple(served(queue, buffered=False) for queue in shared.unbatched() if queue is not None),
+    )
+
+
+def _check(question: Question) -> None:
+    require(question.mix is None, "sizes", "given", "none beside several applications")
+    names = [offer.name for offer in question.offers]
+    require(not names, "offers", names, "none beside several applications: they share functions")
+    goal = question.goal
+    require(goal.objective == "cost", "objective", goal.objective, "cost, where there are several applications")
+    require(goal.max_cost is None, "max_cost", goal.max_cost, "none, where there are several applications")
+    limits = question.limits
+    last_moment = "none beside several applications, whose tables wait to the last moment"
+    require(limits.max_timeout is None, "max_timeout", limits.max_timeout, last_moment)
+    require(not limits.timeouts, "timeouts", list(limits.timeouts), last_moment)
+    require(limits.considers_tables, "policies", limits.policies, "all, where there are several applications")
+
+
+def _check_in_time(shared: SharedQueues, question: Question) -> None:
+    for of, queue in zip(shared.applications, shared.separate(), strict=True):
+        if queue is None:
+            least = min(float(service.quantile(of.slo.quantile)[0]) for service in question.services)
+            raise Infeasible(
+                f"class {of.name}: no function answers {of.slo.name} within {milliseconds(of.slo.latency)}; "
+                f"the quickest takes {milliseconds(least)} for one request"
+            )

@@ -1,0 +1,148 @@
+"""What is told of an answer to several applications: sentences, rows of tables, the JSON document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluice.batching.documents import Plan, PolicyDocument, quantile_of
+from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
+from sluice.optimizer.recommend import ServedQueue, SharingAnswer
+from sluice.optimizer.recommend.sharing import WORTH, cost_of_queues
+from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.report.documents import Document, cost_document, prices_document
+from sluice.optimizer.report.wording import per_million
+from sluice.optimizer.simulation.batch_means import Estimate
+
+
+@dataclass(frozen=True)
+class ApplicationRow:
+    """An application: requests/s, what it is promised and may expect (s), with whom it shares, and its slack (s)."""
+
+    name: str
+    arrival_rate: float
+    promised: str
+    reached: Estimate
+    exact: bool
+    shares_with: str
+    slack: float
+
+
+def headline(answer: SharingAnswer) -> str:
+    """Who shares a queue and what it saves, in one sentence."""
+    usd, saved = per_million(answer.cost.per_request), 100 * answer.saving
+    apart = per_million(cost_of_queues(answer.separate).per_request)
+    (first, *others) = answer.queues
+    if not others:
+        text = (
+            f"One queue for {first.named} ({_setting(first)})"
+            if len(answer.applications) > 1
+            else f"{first.named}: {_setting(first)}"
+        )
+    elif len(answer.queues) == len(answer.applications):
+        text = "A queue for each application: " + ", ".join(f"{of.named} ({_setting(of)})" for of in answer.queues)
+    else:
+        text = f"{len(answer.queues)} queues: " + "; ".join(f"{of.named} ({_setting(of)})" for of in answer.queues)
+    text = f"{text}: {usd} USD per million requests"
+    if len(answer.queues) == len(answer.applications):
+        return f"{text}{'; sharing a queue is worth nothing here' if others else ''}."
+    return f"{text}, {saved:.3g} % less than a queue for each ({apart})."
+
+
+def verdict(answer: SharingAnswer) -> list[str]:
+    """Whether the promises are kept, what sharing is worth, what the buffer costs."""
+    rows = application_rows(answer)
+    how = "exact" if all(of.exact for of in rows) else "some from drawn arrivals, with their intervals below"
+    kept = [f"{of.name} {of.promised}: {milliseconds(of.reached.value)}" for of in rows]
+    sentences = [f"Every promise is kept by the table alone, whatever the arrivals do; predicted ({how}): {', '.join(kept)}."]
+    if len(answer.queues) < len(answer.applications) and answer.saving < WORTH:
+        sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
+    sentences += _strict(answer)
+    fixed, rate = answer.cost.fixed_per_month, answer.arrival_rate
+    with_it, apart, without = (
+        SECONDS_PER_MONTH * rate * cost.in_all(rate)
+        for cost in (answer.cost, cost_of_queues(answer.separate), cost_of_queues(answer.unbatched))
+    )
+    pays = "it pays" if with_it < without else "do not deploy one for this alone"
+    sentences.append(
+        f"With the buffer, {fixed:.2f} USD per month, a month costs {with_it:.2f} USD at {rate:.4g} requests/s, {apart:.2f} with a "
+        f"queue for each; calling the function directly {without:.2f}: {pays}."
+    )
+    return sentences
+
+
+def _strict(answer: SharingAnswer) -> list[str]:
+    if answer.at_the_strictest is None or len(answer.applications) == 1:
+        return []
+    usd = answer.at_the_strictest.cost.per_request
+    more = 100 * (usd / answer.cost.per_request - 1)
+    return [f"One queue in which all are promised what the strictest is costs {per_million(usd)}, {max(more, 0.0):.3g} % more."]
+
+
+def application_rows(answer: SharingAnswer) -> list[ApplicationRow]:
+    """The applications, the strictest promise first."""
+    found = []
+    for queue in answer.queues:
+        for k, of in enumerate(queue.applications):
+            others = ", ".join(other.name for other in queue.applications if other is not of)
+            promised = f"{of.slo.name} {milliseconds(of.slo.latency)}"
+            reached, exact = _reached(queue, k), queue.latencies[k].confidence is None
+            slack = queue.queue.slacks[k]
+            found.append(ApplicationRow(of.name, of.arrivals.arrival_rate, promised, reached, exact, others, slack))
+    return found
+
+
+def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
+    """An answer, with the plan made of it."""
+
+    def queue(of: ServedQueue) -> Document:
+        return {
+            "function": of.function,
+            "memory_mb": of.memory_mb,
+            "policy": PolicyDocument.of(of.policy),
+            "arrival_rate": of.queue.arrival_rate,
+            "mean_batch_size": of.queue.mean_batch_size,
+            "cost": cost_document(of.cost, of.queue.arrival_rate),
+            "classes": [
+                {
+                    "name": each.name,
+                    "arrival_rate": each.arrivals.arrival_rate,
+                    "slo": each.slo,
+                    "slack": slack,
+                    "latency": {each.slo.name: value},
+                    "interval": None if law.confidence is None else [low, high],
+                    "method": law.method,
+                }
+                for each, slack, law, (value, low, high) in zip(
+                    of.applications,
+                    of.queue.slacks,
+                    of.latencies,
+                    (_reached(of, k) for k in range(len(of.applications))),
+                    strict=True,
+                )
+            ],
+        }
+
+    rate = answer.arrival_rate
+    return {
+        "version": 1,
+        "plan": plan,
+        "arrival_rate": rate,
+        "queues": [queue(of) for of in answer.queues],
+        "separate": [queue(of) for of in answer.separate],
+        "cost": {name: cost_document(cost, rate) for name, cost in answer.compared.items()},
+        "saving": answer.saving,
+        "prices": prices_document(answer.question.billing.prices),
+    }
+
+
+def _reached(queue: ServedQueue, k: int) -> Estimate:
+    """The percentile of an application's promise, s; a point where the law is exact."""
+    law, slo = queue.latencies[k], queue.applications[k].slo
+    value = law.percentile(slo.percentile)
+    if law.confidence is None:
+        return Estimate(value, value, value)
+    return Estimate(value, *law.quantile_interval(quantile_of(slo.percentile)))
+
+
+def _setting(queue: ServedQueue) -> str:
+    return f"{queue.leaves}, {queue.memory_mb} MB"

@@ -1,0 +1,98 @@
+"""The page that tells of an answer to several applications, on the template of ``page``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sluice.optimizer.recommend import SharingAnswer
+from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.report import sharing as told
+from sluice.optimizer.report.page import Cell, Row, Section, Table, latency_cell, rendered, svg, usd_cell
+from sluice.optimizer.report.wording import named
+
+N_POINTS = 400
+MOST_DRAWN = 8  # applications whose latency is drawn
+
+
+def sharing_page(answer: SharingAnswer, model: str, command: str, made_at: datetime) -> str:
+    """The page as HTML."""
+    billing = answer.question.billing
+    assumptions = [
+        ("function", answer.question.profile.function),
+        ("applications", "arrive independently of each other"),
+        ("the function", "elastic: every batch starts at once, and its service time does not depend on the load"),
+        ("prices", f"{billing.prices.region}, read {billing.prices.read_on}"),
+        ("billed in steps of", milliseconds(billing.step)),
+        ("made at", made_at.isoformat(timespec="seconds")),
+    ]
+    return rendered(
+        title=f"{model}: {len(answer.applications)} applications",
+        headline=told.headline(answer),
+        verdict=told.verdict(answer),
+        settings=_applications(answer),
+        sections=[_queues(answer), _latency(answer), _cost(answer)],
+        assumptions=assumptions,
+        command=command,
+    )
+
+
+def _applications(answer: SharingAnswer) -> Table:
+    rows = [
+        Row(
+            of.name,
+            [
+                Cell(f"{of.arrival_rate:.4g}", of.arrival_rate),
+                Cell(of.promised),
+                latency_cell(of.reached.value),
+                Cell(of.shares_with or "nobody"),
+                latency_cell(of.slack),
+            ],
+        )
+        for of in told.application_rows(answer)
+    ]
+    return Table(["application", "requests/s", "promised", "predicted", "shares with", "may wait longer"], rows)
+
+
+def _queues(answer: SharingAnswer) -> Section:
+    rows = [
+        Row(
+            of.named,
+            [
+                Cell(f"{of.memory_mb} MB", of.memory_mb),
+                Cell(of.leaves),
+                Cell(f"{of.queue.mean_batch_size:.2f}", of.queue.mean_batch_size),
+                usd_cell(of.cost.per_request),
+            ],
+        )
+        for of in answer.queues
+    ]
+    head = ["queue", "runs on", "leaves with, or after", "mean batch", "USD per million requests"]
+    return Section("queues", "Queues", "Who shares a queue, and what serves it.", tables=[Table(head, rows)])
+
+
+def _latency(answer: SharingAnswer) -> Section:
+    drawn = [(of.name, law) for queue in answer.queues for of, law in zip(queue.applications, queue.latencies, strict=True)][
+        :MOST_DRAWN
+    ]
+    times = np.linspace(0, max(law.longest for _, law in drawn), N_POINTS)
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for name, law in drawn:
+        axes.plot(1e3 * times, law.cdf(times), label=name)
+    axes.set_xlabel("latency, ms")
+    axes.set_ylabel("share of the requests")
+    axes.legend()
+    caption = "Share of the requests of each application that are answered within a latency."
+    return Section("latency", "Latency", caption, [svg(figure, "cdf", "Latency of each application")])
+
+
+def _cost(answer: SharingAnswer) -> Section:
+    costs = answer.compared
+    terms = [cost.terms() for cost in costs.values()]
+    rows = [Row(named(term), [usd_cell(of[term]) for of in terms]) for term in terms[0]]
+    rows.append(Row("bill of what serves", [usd_cell(cost.per_request) for cost in costs.values()]))
+    table = Table(["USD per million requests", *costs], rows, strong=[len(rows) - 1])
+    return Section("cost", "Cost", "What a request costs, term by term.", tables=[table])

@@ -1,0 +1,48 @@
+"""How a command is told of the arrivals of a class: ``NAME:ARRIVALS``, a rate, an arrivals document or a trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sluice.batching.errors import InvalidInput, require
+from sluice.cli.arrival_options import read_arrivals
+from sluice.cli.output import read_file
+from sluice.optimizer.arrivals import ArrivalProcess, poisson
+from sluice.optimizer.fits.choice import fit_arrivals
+from sluice.optimizer.traces.trace import read_trace
+
+OPTION = "--class"
+FORM = "NAME:ARRIVALS, the arrivals a rate (requests/s), an arrivals document or a trace"
+
+
+def read_classes(texts: Sequence[str]) -> dict[str, ArrivalProcess]:
+    """The processes by the name of their class, in the order given.
+
+    Raises
+    ------
+    InvalidInput
+        Another form; a class twice; arrivals that cannot be read.
+    """
+    processes: dict[str, ArrivalProcess] = {}
+    for text in texts:
+        name, _, arrivals = text.partition(":")
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) or not arrivals:
+            raise InvalidInput(OPTION, text, FORM)
+        require(name not in processes, OPTION, name, "each class once")
+        processes[name] = _process(arrivals)
+    return processes
+
+
+def _process(arrivals: str) -> ArrivalProcess:
+    """The process of a rate, of a document, or the fit of a trace."""
+    try:
+        rate = float(arrivals)
+    except ValueError:
+        rate = None
+    if rate is not None:
+        return poisson(rate)
+    if not Path(arrivals).is_dir() and read_file(arrivals, OPTION).lstrip()[:1] == b"{":
+        return ArrivalProcess.of(read_arrivals(arrivals, None, None))
+    return fit_arrivals(read_trace(arrivals)).arrivals

@@ -1,0 +1,52 @@
+"""How a command is told of several applications: ``--class NAME:ARRIVALS:SLO`` for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+import click
+
+from sluice.batching.errors import InvalidInput
+from sluice.cli.class_arrivals import OPTION, read_classes
+from sluice.cli.groups import Command
+from sluice.cli.slo_options import read_slos
+from sluice.optimizer.recommend import Application
+
+FORM = "NAME:ARRIVALS:SLO, as in web:50:p95=0.2; the arrivals are a rate (requests/s), an arrivals document or a trace"
+
+
+def class_option(command: Command) -> Command:
+    """``--class``, once for each application; the command gets ``applications: tuple[Application, ...]``, none without it."""
+
+    @click.option(
+        OPTION,
+        "class_texts",
+        multiple=True,
+        metavar="NAME:ARRIVALS:SLO",
+        help="An application with a promise of its own, in the place of arrivals and --slo: its arrivals a rate, an arrivals"
+        " document, or a trace, which is fitted; its SLO as --slo has it; repeated, one each.",
+    )
+    @wraps(command)
+    def with_classes(*, class_texts: tuple[str, ...], **others: Any) -> Any:
+        return command(applications=read_applications(class_texts), **others)
+
+    return with_classes
+
+
+def read_applications(texts: Sequence[str]) -> tuple[Application, ...]:
+    """The applications in the order given.
+
+    Raises
+    ------
+    InvalidInput
+        Another form; a class twice; arrivals that cannot be read; no SLO.
+    """
+    parts = [text.rpartition(":") for text in texts]
+    for text, (arrivals, _, slo) in zip(texts, parts, strict=True):
+        if ":" not in arrivals or not slo:
+            raise InvalidInput(OPTION, text, FORM)
+    processes = read_classes([arrivals for arrivals, _, _ in parts])
+    slos = [read_slos([slo])[0] for _, _, slo in parts]
+    return tuple(Application(name, process, slo) for (name, process), slo in zip(processes.items(), slos, strict=True))

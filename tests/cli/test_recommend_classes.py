@@ -1,0 +1,80 @@
+"""`sluice recommend --class`: the answer, its plan and its page, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.batching.documents import Plan, read, write
+from sluice.optimizer.arrivals import mmpp2
+from tests.optimizer.test_sharing import profile as perceptron
+
+Run = Callable[..., tuple[int, str, str]]
+Document = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def profiled(tmp_path: Path) -> str:
+    path = tmp_path / "profile.json"
+    path.write_bytes(write(perceptron()))
+    return str(path)
+
+
+def test_the_answer_says_who_shares_a_queue_and_writes_the_plan_and_the_page(
+    shown_by: Callable[..., str], profiled: str, tmp_path: Path
+) -> None:
+    arrivals = tmp_path / "a:b.json"  # a colon in its name
+    arrivals.write_bytes(write(mmpp2(8.0, 2.0, 0.1, 0.1).document()))
+    plan, page = tmp_path / "plan.json", tmp_path / "page.html"
+    classes = ("--class", "web:50:p95=0.1", "--class", f"report:{arrivals}:p99=0.5", "--class", "nightly:0.5:2")
+    told = shown_by("recommend", "--profile", profiled, *classes, "--out", str(plan), "--report", str(page))
+    assert told.startswith("One queue for web, report and nightly (")
+    assert "less than a queue for each" in " ".join(told.split())
+    written = read(Plan, plan.read_bytes())
+    assert [(of.name, of.slo and of.slo.name) for of in written.classes] == [("web", "p95"), ("report", "p99"), ("nightly", "p95")]
+    html = page.read_text()
+    assert (
+        all(f"<h2>{section}</h2>" in html for section in ("Queues", "Latency", "Cost"))
+        and "One queue for web, report and nightly" in html
+    )
+
+
+def test_as_json_every_queue_and_application_is_there(document_of: Document, profiled: str) -> None:
+    document = document_of("recommend", "--profile", profiled, "--class", "a:300:p95=0.012", "--class", "b:200:p95=2")
+    assert [[of["name"] for of in queue["classes"]] for queue in document["queues"]] == [["a"], ["b"]]
+    assert [route["name"] for route in document["plan"]["routes"]] == ["a", "b"]
+    assert document["saving"] == pytest.approx(0.0)
+    assert document["queues"][0]["classes"][0]["method"] == "exact"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--class", "web:50"], "--class: 'web:50' is not allowed; allowed: NAME:ARRIVALS:SLO"),
+        (["--class", "web:50:fast"], "slo: 'fast' is not allowed"),
+        (["--class", "web:fast:0.2"], "--class: 'fast' is not allowed; allowed: a file that exists"),
+        (["--class", "a b:50:0.2"], "--class: 'a b:50' is not allowed"),
+        (["--class", "a:5:0.2", "--class", "a:6:0.3"], "each class once"),
+        (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: 'p95' is not allowed; allowed: none beside --class"),
+        (["--class", "a:5:0.2", "--poisson", "3"], "none beside --class"),
+        (["--class", "a:5:0.2", "--loads", "0.1:10"], "--loads"),
+        (["--class", "a:5:0.2", "--provisioned"], "none beside --class: applications share functions"),
+        (["--class", "a:5:0.2", "--trace", "t.csv"], "none beside --class: sluice simulate --policy PLAN"),
+        (["--class", "a:5:0.2", "--max-timeout", "0.1"], "max_timeout: 0.1 is not allowed"),
+        (["--class", "a:5:0.2", "--policies", "size-or-timeout"], "policies: 'size-or-timeout' is not allowed"),
+        (["--class", "a:5:0.2", "--objective", "latency", "--max-cost", "1"], "objective: 'latency' is not allowed"),
+        (["--poisson", "3"], "--slo: none was given; needed: a latency"),
+        (["--slo", "0.2"], "exactly one of --arrivals, --poisson and --mmpp2, or --class for each"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_its_option(exit_of: Run, profiled: str, given: list[str], said: str) -> None:
+    code, out, err = exit_of("recommend", "--profile", profiled, *given)
+    assert (code, out) == (2, "") and said in err
+
+
+def test_a_promise_that_nothing_keeps_names_the_class(exit_of: Run, profiled: str) -> None:
+    code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:0.001", "--class", "b:5:1")
+    assert code == 1 and "class web: no function answers p95 within 1 ms" in err

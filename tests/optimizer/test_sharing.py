@@ -1,0 +1,207 @@
+"""Which applications share a queue: the grouping of least cost, its plan, what it tells, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrivals import mmpp2, poisson
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.cost import invocation_costs
+from sluice.optimizer.recommend import Application, Goal, Question, machine_offer, recommend_sharing
+from sluice.optimizer.recommend.last_moment import seconds_left
+from sluice.optimizer.recommend.shared_queues import SharedQueues, _Floor
+from sluice.optimizer.report import sharing as told
+
+CORE = 1769
+
+
+def profile(intercept: float = 0.0056, slope: float = 0.00074, memory_sizes: tuple[int, ...] = (885, CORE)) -> ServiceProfile:
+    """The time of a batch of n is ``intercept + slope n`` on one core, in proportion slower on less."""
+    points = [
+        ProfilePoint(
+            memory_mb, n, ServiceTime((intercept + slope * n) * CORE / memory_mb), (intercept + slope * n) * CORE / memory_mb
+        )
+        for memory_mb, n in itertools.product(memory_sizes, (1, 2, 4, 8, 16, 32))
+    ]
+    return ServiceProfile(function="perceptron-{memory_mb}", points=points, model="perceptron")
+
+
+def application(name: str, arrivals: float | ArrivalProcess, latency: float, percentile: float = 95.0) -> Application:
+    return Application(name, poisson(arrivals) if isinstance(arrivals, float) else arrivals, Slo(latency, percentile))
+
+
+def asked(of: ServiceProfile | None = None, **others: object) -> Question:
+    return Question(poisson(1.0), of or profile(), (Slo(1.0, 95.0),), **others)  # type: ignore[arg-type]
+
+
+def drawn(seed: int, n: int) -> list[Application]:
+    rng = np.random.default_rng(seed)
+    rates, latencies = 10 ** rng.uniform(0, 3, n), 10 ** rng.uniform(-2.1, 0.3, n)
+    return [application(f"a{k}", float(rate), float(slo)) for k, (rate, slo) in enumerate(zip(rates, latencies, strict=True))]
+
+
+def queues_of(applications: list[Application], of: ServiceProfile | None = None) -> SharedQueues:
+    question = asked(of)
+    usd = [compute + fee for compute, fee in (invocation_costs(service, question.billing) for service in question.services)]
+    return SharedQueues(applications, question.services, usd)
+
+
+def cost_of_any_partition(shared: SharedQueues) -> float:
+    """USD per second of the cheapest of all partitions, neighbours or not."""
+    n = len(shared.applications)
+    least = np.zeros(1 << n)
+    for of in range(1, 1 << n):
+        lowest, options, part = of & -of, [], of
+        while part:
+            if part & lowest:
+                queue = shared.together(tuple(k for k in range(n) if part >> k & 1))
+                options.append(least[of ^ part] + (np.inf if queue is None else queue.usd * queue.arrival_rate))
+            part = (part - 1) & of
+        least[of] = min(options)
+    return float(least[-1])
+
+
+@pytest.mark.parametrize(("seed", "n"), [(seed, 2 + seed % 4) for seed in range(12)] + [(109, 6), (100, 8)])
+def test_no_partition_is_cheaper_than_what_is_found(seed: int, n: int) -> None:
+    shared = queues_of(drawn(seed, n), profile(intercept=0.0056 if seed % 2 else 0.002))
+    found = shared.cheapest()
+    assert found is not None and sorted(of.name for queue in found for of in queue.applications) == [f"a{k}" for k in range(n)]
+    assert sum(queue.usd * queue.arrival_rate for queue in found) == pytest.approx(cost_of_any_partition(shared), rel=1e-12)
+
+
+def test_the_neighbours_found_are_the_cheapest_of_all_neighbours() -> None:
+    for seed in (5, 7, 109):
+        shared = queues_of(drawn(seed, 6), profile())
+        found = shared.neighbours()
+        assert found is not None
+        every = []
+        for inside in itertools.chain.from_iterable(itertools.combinations(range(1, 6), k) for k in range(6)):
+            parts = [shared.together(tuple(range(*part))) for part in itertools.pairwise([0, *inside, 6])]
+            every.append(sum(np.inf if queue is None else queue.usd * queue.arrival_rate for queue in parts))
+        assert sum(queue.usd * queue.arrival_rate for queue in found) == pytest.approx(min(every), rel=1e-12)
+
+
+def test_the_best_partition_is_not_always_one_of_neighbours() -> None:
+    """Else comparing all would be for nothing."""
+    shared = queues_of(drawn(109, 6), profile())
+    neighbours, any_groups = shared.neighbours(), shared.any_groups()
+    assert neighbours is not None and any_groups is not None
+    apart, least = (sum(queue.usd * queue.arrival_rate for queue in queues) for queues in (neighbours, any_groups))
+    assert 1.01 * least < apart < 1.02 * least
+
+
+def test_no_queue_costs_less_than_what_is_said_to_be_the_least() -> None:
+    shared = queues_of(drawn(3, 5))
+    for start, end in itertools.combinations(range(6), 2):
+        queue = shared.together(tuple(range(start, end)))
+        if queue is not None:
+            assert shared._least_costs[start, end] <= queue.usd * queue.arrival_rate * (1 + 1e-9)
+
+
+def test_a_hundred_applications_ask_for_few_of_their_groups() -> None:
+    shared = queues_of(drawn(5, 100))
+    found = shared.cheapest()
+    assert found is not None and sum(len(queue.applications) for queue in found) == 100
+    assert len(shared._found) < 2000  # of 5050
+
+
+def test_the_floor_is_the_cheapest_mixture_of_sizes() -> None:
+    usd = np.array([1.0, 1.9, 2.0, 4.0])
+    floor = _Floor(usd)
+    assert floor.least(np.array(1.0)) == 1.0
+    assert floor.least(np.array(2.0)) == pytest.approx(1.5 / 2)  # as much of one as of three, not two at a time
+    assert floor.least(np.array(np.inf)) == pytest.approx(2 / 3)
+
+
+def test_every_promise_is_kept_by_the_table() -> None:
+    """Whoever waits longest in a batch of any size is in time, and the slacks are as long as that allows."""
+    shared = queues_of([application("a", 3.0, 0.1, 95.0), application("b", 2.0, 0.4, 99.0), application("c", 1.0, 0.4, 50.0)])
+    for j, service in enumerate(asked().services):
+        holds, slacks = shared.table((0, 1, 2), j)
+        for of, slack in zip(shared.applications, slacks, strict=True):
+            spare = seconds_left(service, [of.slo])[1 : len(holds) + 1] - holds - slack
+            assert (spare >= -1e-9).all() and spare.min() < 2e-6
+        assert slacks[0] == 0
+
+
+def test_who_is_told_what_a_queue_for_each_and_one_for_all_cost() -> None:
+    answer = recommend_sharing(
+        asked(), [application("slow", 0.5, 2.0), application("quick", 50.0, 0.1), application("mid", 5.0, 0.5)]
+    )
+    assert [of.name for of in answer.applications] == ["quick", "mid", "slow"]
+    (queue,) = answer.queues
+    assert queue.named == "quick, mid and slow" and answer.saving == pytest.approx(0.119, abs=0.002)
+    assert list(answer.compared) == ["recommended", "a queue for each", "one queue at the strictest promise", "no batching"]
+    cost = {name: of.per_request for name, of in answer.compared.items()}
+    assert cost["recommended"] < cost["one queue at the strictest promise"] < cost["a queue for each"] < cost["no batching"]
+    assert told.headline(answer).startswith("One queue for quick, mid and slow (22 or 92.9 to 78.1 ms, 1769 MB): 0.0835 USD")
+    assert "11.9 % less than a queue for each" in told.headline(answer)
+    for law, of in zip(queue.latencies, queue.applications, strict=True):
+        assert law.confidence is None and law.percentile(95) <= of.slo.latency
+
+
+def test_a_network_whose_time_goes_with_its_batch_gains_nothing_and_says_so() -> None:
+    of = profile(intercept=0.0, slope=0.1, memory_sizes=(CORE,))
+    answer = recommend_sharing(asked(of), [application("a", 5.0, 0.5), application("b", 1.0, 2.0)])
+    assert 0 <= answer.saving < 0.01
+    text = " ".join((told.headline(answer), *told.verdict(answer)))
+    assert "worth nothing here" in text or "a queue for each application is as good" in text
+
+
+def test_one_plan_has_all_who_share_and_a_route_for_each_queue_else() -> None:
+    alike = [application("web", 50.0, 0.1), application("report", 5.0, 0.5)]
+    together = recommend_sharing(asked(), alike).plan("m")
+    assert together.function and [of.slack for of in together.classes] == [0.0, pytest.approx(0.4, abs=1e-5)]
+    apart = recommend_sharing(asked(), [application("web", 300.0, 0.012), application("report", 200.0, 2.0)]).plan("m")
+    assert [route.name for route in apart.routes] == [of.route for of in apart.classes] == ["web", "report"]
+    assert [route.share for route in apart.routes] == pytest.approx([0.6, 0.4])
+    for plan in (together, apart):
+        assert read(Plan, write(plan)) == plan
+        assert plan.slo == plan.classes[0].slo and plan.predicted is not None
+
+
+def test_headroom_is_kept_free_and_the_promise_told_is_the_one_asked_for() -> None:
+    applications = [application("web", 50.0, 0.1), application("report", 5.0, 0.5)]
+    plain, free = (recommend_sharing(asked(goal=Goal(headroom=part)), applications) for part in (0.0, 0.2))
+    assert max(free.queues[0].policy.hold[1:]) < max(plain.queues[0].policy.hold[1:]) - 0.015
+    assert free.queues[0].applications[0].slo == Slo(0.1, 95.0)
+
+
+def test_bursts_of_many_phases_are_drawn_and_their_interval_told() -> None:
+    bursts = [application(f"a{k}", mmpp2(20.0 + k, 1.0, 0.5, 0.1), 0.1 * (k + 1)) for k in range(8)]
+    answer = recommend_sharing(asked(), bursts)
+    rows = told.application_rows(answer)
+    assert any(not of.exact and of.reached.low < of.reached.high for of in rows)
+    assert "drawn arrivals" in " ".join(told.verdict(answer))
+
+
+def test_a_promise_that_no_function_keeps_is_refused_by_the_name_of_its_class() -> None:
+    with pytest.raises(Infeasible, match="class web: no function answers p95 within 1 ms; the quickest takes 6.34 ms"):
+        recommend_sharing(asked(), [application("web", 5.0, 0.001), application("report", 5.0, 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("applications", "question", "field"),
+    [
+        ([], {}, "classes"),
+        ([application("a", 1.0, 1.0), application("a", 2.0, 0.5)], {}, "classes"),
+        ([application("a", 1.0, 1.0)], {"goal": Goal(max_cost=1.0)}, "max_cost"),
+        ([application("a", 1.0, 1.0)], {"goal": Goal("latency", 1.0)}, "objective"),
+        ([application("a", 1.0, 1.0)], {"offers": "a machine"}, "offers"),
+    ],
+)
+def test_what_does_not_go_together_with_classes_is_refused(
+    applications: list[Application], question: dict[str, object], field: str
+) -> None:
+    whole = asked(**{name: value for name, value in question.items() if name != "offers"})
+    if "offers" in question:
+        whole = replace(whole, offers=(machine_offer("c5.xlarge", profile(memory_sizes=(CORE,)), 0.17, 32),))
+    with pytest.raises(InvalidInput) as refused:
+        recommend_sharing(whole, applications)
+    assert refused.value.field == field
