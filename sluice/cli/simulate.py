@@ -176,6 +176,11 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
     return table
 
 
+def _cold(seen: RunStatistics | ServingStatistics) -> list[str]:
+    """Cold starts while environments are new, and thereafter."""
+    return [str(seen.cold_at_start), str(seen.cold_starts - seen.cold_at_start)]
+
+
 def _by_class(runs: Mapping[str, RunStatistics]) -> Table:
     """What the requests of each class met under each policy, in 80 columns."""
     table = Table(Column("by class", overflow="fold", min_width=11), padding=(0, 1, 0, 0))
@@ -197,11 +202,6 @@ def _late(of: ClassStatistics) -> str:
         return f"{100 * of.violation_ratio():.3g} %"
     share = of.violations()
     return f"{100 * share.value:.3g} %, {100 * share.low:.3g} to {100 * share.high:.3g} %"
-
-
-def _cold(seen: RunStatistics | ServingStatistics) -> list[str]:
-    """Cold starts while environments are new, and thereafter."""
-    return [str(seen.cold_at_start), str(seen.cold_starts - seen.cold_at_start)]
 
 
 def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list[str]]:
