@@ -8,6 +8,7 @@ import sys
 BENCHMARKS = (
     "buffer_throughput",
     "analysis",
+    "class_law",
     "arrival_fits",
     "simulator",
     "smdp",

@@ -113,7 +113,7 @@ def predicted(profile: ServiceProfile, rates: Sequence[float], promises: Sequenc
     assert table is not None, "nothing keeps the strictest SLO"
     holds = np.array(table.hold[1:-1])
     pmfs = shared_holds_law(arrivals, slacks, holds).batch_size_pmf
-    costs = [settings.bill(pmf[: b + 1], service).per_request for b, pmf in enumerate(pmfs)]
+    costs = [settings.bill(pmf[: b + 1], service, 0.0).per_request for b, pmf in enumerate(pmfs)]
     best = int(np.argmin(costs)) + 1
     law = shared_holds_law(arrivals, slacks, holds[: best - 1])
     latencies = [law.latency(k, service) for k in range(len(rates))]

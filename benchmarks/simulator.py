@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,12 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.batching import policy
+from sluice.batching.documents import RequestClass
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.chunks import SampledArrivals
+from sluice.optimizer.simulation.chunks import MergedArrivals, SampledArrivals
 from sluice.optimizer.simulation.deployment import Beside, Deployment, Environments
-from sluice.optimizer.simulation.event_loop import simulate
+from sluice.optimizer.simulation.event_loop import simulate, simulate_deployment
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.simulation.streaming import simulate_deployments
 from tests.optimizer.batcher_loop import run_batcher
@@ -68,6 +70,7 @@ CASES = {
         0.008,
     ),
 }
+CLASSED, N_CLASSES = "size or timeout", (1, 2, 4, 16)
 BEYOND_A_TABLE = ("Lambda, 3 at once", "1 server and Lambda")  # ``simulate`` knows tables alone
 
 
@@ -93,6 +96,7 @@ def main() -> None:
         add_row(f"{kind} over {over}", ".0f", kind, over)
     console = Console(width=132)
     console.print(table)
+    console.print(of_classes())
     memory = Table(title="Peak memory beyond the start, MB (greedy, 1 server)")
     for heading in ("", *(f"10^{len(str(n)) - 1} requests" for n in LENGTHS)):
         memory.add_column(heading, justify="right" if heading else "left")
@@ -252,6 +256,49 @@ def run_simpy(name: str, times: Array) -> Array:
     environment.process(source())
     environment.run()
     return np.array(latencies)
+
+
+# --- classes
+
+
+def of_classes() -> Table:
+    """Requests per second of the function's queue where the same arrivals are of several classes, each with a slack of its own."""
+    table = Table(title=f"size or timeout, requests of several classes, one core, median of {ROUNDS}")
+    for heading in ("classes", "streaming: requests/s", "simulate: requests/s"):
+        table.add_column(heading, justify="right")
+    for n in N_CLASSES:
+        check_classes(n)
+        rounds = [(by_streaming_classes(n), by_simulate_classes(n)) for _ in range(ROUNDS)]
+        table.add_row(str(n), *(format(statistics.median(speeds), ".2g") for speeds in zip(*rounds, strict=True)))
+    return table
+
+
+def classed(n: int) -> Deployment:
+    """The queue, its first class as it is without classes, the others each 4 ms more patient than the one before."""
+    return replace(CASES[CLASSED].deployment, classes=[RequestClass(f"class {k}", slack=0.004 * k) for k in range(n)])
+
+
+def by_streaming_classes(n: int) -> float:
+    """Arrivals of a process a class, latencies, and the statistics of each class."""
+    arrivals = MergedArrivals([poisson(CASES[CLASSED].arrival_rate / n)] * n, COMPILED, 1)
+    return COMPILED / seconds_of(lambda: simulate_deployments({"it": classed(n)}, arrivals, [0.02], bins=100))
+
+
+def by_simulate_classes(n: int) -> float:
+    """The latencies of given arrivals."""
+    times, of = arrivals(CLASSED, COMPILED), np.arange(COMPILED) % n
+    run = classed(n)
+    return COMPILED / seconds_of(lambda: simulate_deployment(run, times, np.random.default_rng(0), classes=of).latency)
+
+
+def check_classes(n: int) -> None:
+    """See that the specification answers alike."""
+    times, of, rng = arrivals(CLASSED, PLAIN // 2), np.arange(PLAIN // 2) % n, np.random.default_rng(0)
+    slacks = [0.004 * k for k in of.tolist()]
+    expected = np.empty(len(times))
+    for now, took, members in run_batcher(CASES[CLASSED].deployment.schedule, times, SERVICE, rng, slacks=slacks):
+        expected[members] = now + took - times[members]
+    assert np.allclose(simulate_deployment(classed(n), times, rng, classes=of).latency, expected, rtol=0, atol=1e-9), n
 
 
 # --- memory

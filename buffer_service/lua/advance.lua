@@ -107,7 +107,7 @@ end
 
 -- How many of those with a slack have one below 0; of a policy without columns nobody asks.
 local hurried, counted
-local function count_hurried()
+if has_columns then
   counted = tonumber(redis.call('GET', KEYS[13]) or '')
   hurried = counted or 0
   local last = counted and 0 or redis.call('ZCARD', KEYS[12])
@@ -117,7 +117,6 @@ local function count_hurried()
     end
   end
 end
-if has_columns then count_hurried() end
 
 -- One with a slack has come (1), or left (-1).
 local function note(member, came)

@@ -1,72 +1,286 @@
-"""How many invocations start cold, from how often they come and how long they run (docs/model.md, section 3.2).
+"""How many invocations start cold, from how requests come, how they are batched and how long an environment is kept (3.2).
 
-An environment is kept for ``keep_alive`` seconds after its last use, so an invocation starts cold if more are running with it than
-at any moment of the last ``keep_alive`` seconds. For Poisson invocations the number running is that of an infinite server: Poisson
-with mean ``load = invocation_rate * busy_duration``, a birth and death process. An invocation that finds ``k`` running is cold if
-the first passage back to ``k + 1`` took longer than ``keep_alive``:
+An environment is kept for ``keep_alive`` seconds after its last use, and the one last used is used first. So an invocation that
+finds ``k`` others under way starts cold where for longer than that no more than ``k`` were. With invocations from a MAP (D0, D1)
+and exponential times of rate ``m`` the number under way is a quasi-birth-death process: ``x_k`` are its stationary phases with
+``k`` under way, ``G_k(s)`` the transform of the time until ``k`` become ``k + 1``, by phase at the end,
 
-    P(cold) = sum_k Poisson(k; load) P(T_k > keep_alive)
+    G_k(s) = [s I + k m I - D0 - k m G_{k-1}(s)]^-1 D1,
 
-T_k, the passage time from k to k + 1, has a completely monotone density (Keilson 1979). It is taken as 0 with probability 1 - q,
-else exponential, with its own first two moments: exact for k = 0, and close wherever ``keep_alive`` is long beside
-``busy_duration``. With a = invocation_rate, m = 1 / busy_duration and m_k, s_k the first and second moments of T_k,
+and the cold ones per second, by phase, that find ``k`` under way
 
-    m_k = (1 + k m m_{k-1}) / a
-    s_k = [2 + 2 k m (m_{k-1} + m_k)] / (a (a + k m)) + k m (s_{k-1} + 2 m_{k-1} m_k) / a
+    c_k = (k + 1) m x_{k+1} L^-1[ (G_k(0) - G_k(s)) / s ](keep_alive),
+
+inverted by the Euler method (Abate, Whitt, A unified framework, INFORMS J. Computing 18 (2006)). While the first environment
+starts, for ``init`` seconds, whoever comes finds it under way as well: those expected to come, by phase, less what ``k`` that are
+warm serve meanwhile, start cold beside it.
+
+Batches leave as if a request opened one with a probability that depends on its phase, one over the mean size of the batches that
+it opens, being held for an exponential time that gives the mean size of all. A batch that was held for as long as a batch takes
+finds none under way; one that must first gather ``n`` finds one only if ``n`` come while that runs (Chernoff's bound).
+
+A share costs milliseconds, so that it is interpolated between times and numbers of requests an invocation (``_REQUESTS``,
+``_SECONDS``), its logarithm linearly in the rate of invocations and in their time.
 """
 
 from __future__ import annotations
 
-from math import exp, inf, log, sqrt
+from collections.abc import Callable
+from functools import cache, cached_property, lru_cache
+from math import comb, inf, log, sqrt
 
 import numpy as np
+from scipy.linalg import expm
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
 
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
-_NEGLIGIBLE = 1e-12
 SHORTEST = 1e-6  # s of an invocation, where the profile has none
+MOST_LEVELS = 160  # environments looked at; of more the number is scaled down, which fluid load does not notice
+MOST_PROVISIONED = 100
+_NEVER = 1e-11  # of the time that so many are under way
+_LEAST = 1e-18  # share of cold starts
+_MANY = 1e3  # requests that come while an environment is kept, of which one invokes: all of these are cold
+_REQUESTS, _SECONDS = 2**0.25, 2.0  # steps of the interpolation
+_NODES = 9  # of the Euler method, which is then exact to 1e-6
 
 
-def cold_start_probability(invocation_rate: float, busy_duration: float, keep_alive: float = KEEP_ALIVE) -> float:
-    """Probability that an invocation starts cold; a lower bound where invocations come in bursts.
+class ColdStarts:
+    """The share of the batches of one arrival process that start cold at an elastic function.
 
     Parameters
     ----------
-    invocation_rate : float
-        Invocations/s: the arrival rate over the mean batch size.
+    arrivals : ArrivalProcess
+        Of the requests.
+    keep_alive : float
+        Seconds that an unused environment is kept.
+    """
+
+    def __init__(self, arrivals: ArrivalProcess, keep_alive: float = KEEP_ALIVE) -> None:
+        require(keep_alive >= 0, "keep_alive", keep_alive, "seconds >= 0")
+        self.arrivals, self.keep_alive = arrivals, keep_alive
+        self._gathered = np.zeros((len(self._bounds), 1))  # logarithm of E exp(-bound * time until 0, 1, ... have come)
+        self._ahead = np.ones((len(self._bounds), arrivals.n_phases))  # the same by phase, but for a factor
+        self._factor = np.zeros(len(self._bounds))  # its logarithm
+        self._batches: Callable[[int], ArrivalProcess] = cache(lambda at: in_batches(arrivals, _REQUESTS**at))
+        self._levels: Callable[[int, int], Array] = cache(lambda at, busy: by_level(self._batches(at), _SECONDS**busy, keep_alive))
+        self._corner: Callable[[int, int, float], tuple[float, float]] = cache(self._at_corner)
+
+    def of_batches(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> Array:
+        """The share of the batches that start cold under a table that takes all who wait.
+
+        Parameters
+        ----------
+        batch_size_pmf : array, shape (..., max_batch_size)
+            Of tables with a largest batch each, which has the last probability that is not 0, or of one.
+        holds : array, shape (max_batch_size - 1,)
+            Seconds that 1, 2, ... wait for one more.
+        busy : array, shape (max_batch_size,)
+            Mean seconds of a batch of 1, 2, ...
+        init : float
+            Seconds of INIT.
+
+        Returns
+        -------
+        share : array, shape (...)
+        """
+        pmf = np.atleast_2d(batch_size_pmf)
+        sizes = np.arange(1, pmf.shape[1] + 1)
+        largest = pmf.shape[1] - np.argmax(pmf[:, ::-1] > 0, axis=1)
+        held = np.append(holds, 0.0)[None, :] >= np.maximum.accumulate(busy)[largest - 1][:, None]
+        held &= sizes < largest[:, None]
+        gathered = np.minimum(np.argmin(held, axis=1) + 1, largest)
+        share = self.of_invocations(pmf @ sizes, pmf @ busy, (pmf * held).sum(axis=1), gathered, init)
+        return np.asarray(share.reshape(np.shape(batch_size_pmf)[:-1]))
+
+    def of_invocations(self, requests: Array, busy: Array, apart: Array, gathered: Array, init: float) -> Array:
+        """The same of invocations: all arrays of the same shape (n,), as is what is returned.
+
+        Parameters
+        ----------
+        requests : array
+            Mean number of requests that come from one invocation to the next, at least 1.
+        busy : array
+            Mean seconds of an invocation.
+        apart : array
+            Share of them that surely find none under way.
+        gathered : array of int
+            Requests that each of the others waits for.
+        """
+        if self.keep_alive == 0 or np.isinf(self.keep_alive):
+            return np.full(len(requests), float(self.keep_alive == 0))
+        most = max(1.0, _MANY * self.arrivals.arrival_rate * self.keep_alive)
+        requests, busy = np.clip(requests, 1.0, most), np.maximum(busy, SHORTEST)
+        alone, together = self._interpolated(requests, busy, init)
+        beside = np.where(gathered > 1, np.minimum(together, self._gather(gathered, busy)), together)
+        return np.minimum(alone + (1 - apart) * beside, 1.0)
+
+    def beyond_provisioned(self, batch_size_pmf: Array, holds: Array, busy: Array, init: float) -> tuple[Array, Array]:
+        """Share of the batches that 0, 1, ... environments which are always there leave to others, and of the cold ones.
+
+        Arguments as in ``of_batches``, of one table; both are of shape (n,), and the first entry of the second is its share. They
+        end where next to nothing is left, or with the first entry where more than ``MOST_PROVISIONED`` may be under way.
+        """
+        largest, sizes = len(batch_size_pmf), np.arange(1, len(batch_size_pmf) + 1)
+        requests, mean = float(batch_size_pmf @ sizes), max(float(batch_size_pmf @ busy), SHORTEST)
+        held = np.append(holds >= busy.max(), False)
+        apart, gathered = float(batch_size_pmf[held].sum()), min(int(np.argmin(held)) + 1, largest)
+        batches, none = in_batches(self.arrivals, requests), self.of_batches(batch_size_pmf, holds, busy, init)
+        levels = by_level(batches, mean, self.keep_alive)
+        if len(levels) > MOST_PROVISIONED:
+            return np.ones(1), np.array([float(none)])
+        cold = _with_starts(levels, batches, mean, init)
+        bound = float(self._gather(np.array([gathered]), np.array([mean]))[0]) if gathered > 1 else 1.0
+        after = np.array([lost(batches, mean, n) for n in range(1, len(cold) + 1)]), cold.sum() - np.cumsum(cold)
+        left, cold_left = ((1 - apart) * np.clip(of, 0, bound) for of in after)
+        return np.append(1.0, left), np.append(float(none), cold_left)
+
+    def _interpolated(self, requests: Array, busy: Array, init: float) -> tuple[Array, Array]:
+        """Shares of the invocations that are cold and find none under way, and of those that find some."""
+        at = np.floor(np.log(requests) / log(_REQUESTS) + 1e-9).astype(int)
+        on = np.floor(np.log(busy) / log(_SECONDS) + 1e-9).astype(int)
+        few, short = _REQUESTS**at, _SECONDS**on
+        right = np.clip((1 / few - 1 / requests) / (1 / few - 1 / (few * _REQUESTS)), 0, 1)
+        up = np.clip((busy - short) / (short * (_SECONDS - 1)), 0, 1)
+        found = np.zeros((2, len(requests)))
+        for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            weight = (right if i else 1 - right) * (up if j else 1 - up)
+            for k in np.flatnonzero(weight > 0):
+                found[:, k] += weight[k] * np.array(self._corner(int(at[k]) + i, int(on[k]) + j, init))
+        return np.exp(found[0]), np.exp(found[1])
+
+    def _at_corner(self, at: int, on: int, init: float) -> tuple[float, float]:
+        """The logarithms of both at one corner of the grid."""
+        cold = _with_starts(self._levels(at, on), self._batches(at), _SECONDS**on, init)
+        return log(max(float(cold[:1].sum()), _LEAST)), log(max(float(cold[1:].sum()), _LEAST))
+
+    def _gather(self, gathered: Array, busy: Array) -> Array:
+        """At most the probability that so many requests come within ``busy`` seconds."""
+        while self._gathered.shape[1] <= gathered.max():
+            ahead = np.einsum("xij,xj->xi", self._one_more, self._ahead)
+            scale = ahead.max(axis=1)  # else a power of a hundred is less than a number holds
+            self._ahead, self._factor = ahead / scale[:, None], self._factor + np.log(scale)
+            share = np.log(np.maximum(self._ahead @ self.arrivals.embedded, 1e-300))
+            self._gathered = np.column_stack([self._gathered, self._factor + share])
+        bound = self._bounds[:, None] * busy + self._gathered[:, gathered]
+        return np.asarray(np.exp(np.minimum(bound.min(axis=0), 0.0)))
+
+    @cached_property
+    def _bounds(self) -> Array:
+        """1/s, at which Chernoff's bound is taken."""
+        return np.asarray(self.arrivals.arrival_rate * np.geomspace(0.1, 1e4, 30))
+
+    @cached_property
+    def _one_more(self) -> Array:
+        """E exp(-bound * time until the next), by phase before and after it: (n_bounds, n_phases, n_phases)."""
+        ending = self._bounds[:, None, None] * np.eye(self.arrivals.n_phases)
+        return np.asarray(np.linalg.solve(ending - self.arrivals.D0, np.broadcast_to(self.arrivals.D1, ending.shape)))
+
+
+def cold_start_probability(
+    invocations: ArrivalProcess, busy_duration: float, keep_alive: float = KEEP_ALIVE, init_duration: float = 0.0
+) -> float:
+    """Probability that an invocation starts cold, where all come from a MAP; exact for exponential times and no INIT.
+
+    Parameters
+    ----------
     busy_duration : float
         Mean seconds of an invocation.
     keep_alive : float
         Seconds that an unused environment is kept.
+    init_duration : float
+        Seconds that a cold start takes longer.
     """
-    require(0 < invocation_rate < inf, "invocation_rate", invocation_rate, "invocations/s > 0")
     require(0 < busy_duration < inf, "busy_duration", busy_duration, "seconds > 0")
     require(0 < keep_alive < inf, "keep_alive", keep_alive, "seconds > 0")
-    load = invocation_rate * busy_duration
-    least = max(0, int(load - 8 * sqrt(load)))  # below, the load is found once in 10^15 times
-    total, log_probability = 0.0, -load
-    mean = second = 0.0
-    for k in range(int(load + 10 * sqrt(load) + 30)):
-        deaths = k / busy_duration
-        mean, below = (1 + deaths * mean) / invocation_rate, mean
-        second = (
-            (2 + 2 * deaths * (below + mean)) / (invocation_rate + deaths) + deaths * (second + 2 * below * mean)
-        ) / invocation_rate
-        if k >= least:
-            found = exp(log_probability)
-            longer = 2 * mean * mean / second * exp(-2 * mean / second * keep_alive)
-            total += found * min(longer, 1.0)
-            if k > load and found < _NEGLIGIBLE * total:
-                break
-        log_probability += log(load / (k + 1))
-    return min(total, 1.0)
+    cold = by_level(invocations, busy_duration, keep_alive)
+    return min(1.0, float(_with_starts(cold, invocations, busy_duration, init_duration).sum()))
 
 
-def cold_start_probability_of(arrival_rate: float, batch_size_pmf: Array, service: ServiceTimes) -> float:
-    """Probability that an invocation starts cold, by batch sizes: 1, 2, ... have these, where ``arrival_rate`` requests/s come."""
-    mean_batch_size = float(batch_size_pmf @ np.arange(1, len(batch_size_pmf) + 1))
-    busy = float(batch_size_pmf @ service.mean_response[: len(batch_size_pmf)])
-    return cold_start_probability(arrival_rate / mean_batch_size, max(busy, SHORTEST))
+def in_batches(arrivals: ArrivalProcess, requests: float) -> ArrivalProcess:
+    """The arrivals that open batches of ``requests`` in the mean, each held for an exponential time."""
+    if requests <= 1:
+        return arrivals
+    flow, rate = arrivals.stationary @ arrivals.D1, arrivals.arrival_rate / requests
+    high = 2 * requests / arrivals.arrival_rate  # of the seconds held
+    while float((flow / (1 + _seen(arrivals, high))).sum()) > rate:
+        high *= 2
+    low = 0.0
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if float((flow / (1 + _seen(arrivals, middle))).sum()) > rate else (low, middle)
+    opening = arrivals.D1 / (1 + _seen(arrivals, high))
+    return ArrivalProcess(arrivals.D0 + arrivals.D1 - opening, opening)
+
+
+def lost(invocations: ArrivalProcess, busy: float, servers: int) -> float:
+    """Share of the invocations that find so many environments busy and go elsewhere: Erlang's loss, of a MAP."""
+    phases = _under_way(invocations.D0, invocations.D1, 1 / busy, servers)
+    return float((phases[-1] @ invocations.D1).sum()) / invocations.arrival_rate
+
+
+def _under_way(D0: Array, D1: Array, m: float, most: int) -> Array:
+    """Probability of every phase with 0, 1, ... under way, those that find ``most`` being lost: (most + 1, n_phases)."""
+    eye, up = np.eye(len(D0)), [np.zeros_like(D0)] * (most + 1)
+    for k in range(most - 1, -1, -1):
+        lost_there = D1 if k == most - 1 else 0
+        up[k] = D1 @ np.linalg.inv((k + 1) * m * eye - D0 - (k + 2) * m * up[k + 1] - lost_there)
+    found = [stationary_distribution(D0 + m * up[0])]
+    for k in range(most):
+        found.append(found[-1] @ up[k])
+    return np.array(found) / np.sum(found)
+
+
+def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Array:
+    """Share of the invocations that find 0, 1, ... under way and start cold, by phase after them: (n_levels, n_phases).
+
+    It ends where next to nobody is.
+    """
+    D0, D1, m = invocations.D0, invocations.D1, 1 / busy
+    load = float(_seen(invocations, busy).max())
+    n = int(load + 8 * sqrt(load) + 12)
+    if n > MOST_LEVELS:
+        D0, D1, n = D0 + (1 - MOST_LEVELS / n) * D1, MOST_LEVELS / n * D1, MOST_LEVELS
+    eye, phases = np.eye(len(D0)), _under_way(D0, D1, m, n)
+    tails = np.cumsum(phases[::-1].sum(axis=1))[::-1]
+    nodes, weights = _euler(_NODES)
+    s = np.append(nodes / keep_alive, 1e-12 / keep_alive)
+    passage, steps = np.zeros((len(s), *D0.shape), complex), s[:, None, None] * eye
+    shares, rate = [], float((phases @ D1).sum())
+    for k in range(n):
+        if tails[k + 1] < _NEVER:
+            break
+        passage = np.linalg.solve(steps + (k * m * eye - D0) - k * m * passage, D1.astype(complex))
+        down = phases[k + 1] * (k + 1) * m / rate
+        later = np.einsum("i,nij->nj", down, passage[-1] - passage[:-1]) / s[:-1, None]
+        shares.append(np.clip((weights @ later).real / keep_alive, 0, 1))
+    return np.array(shares)
+
+
+def _with_starts(levels: Array, invocations: ArrivalProcess, busy: float, init: float) -> Array:
+    """Share of the cold by how many they find under way, with those that come while an environment starts: (n_levels,)."""
+    if init > 0:
+        n = invocations.n_phases
+        counted = np.zeros((n + 1, n + 1))
+        counted[:n, :n], counted[:n, n] = invocations.D0 + invocations.D1, invocations.D1.sum(axis=1)
+        coming = expm(counted * init)[:n, n]
+        levels = levels * (1 + np.maximum(0.0, coming - np.arange(len(levels))[:, None] * init / busy))
+    return np.asarray(levels.sum(axis=1))
+
+
+def _seen(arrivals: ArrivalProcess, seconds: float) -> Array:
+    """Mean number of arrivals within an exponential time, by phase at its beginning: (n_phases,)."""
+    return np.asarray(np.linalg.solve(np.eye(arrivals.n_phases) / seconds - arrivals.D0 - arrivals.D1, arrivals.D1.sum(axis=1)))
+
+
+@lru_cache(maxsize=1)
+def _euler(m: int) -> tuple[Array, Array]:
+    """Nodes and weights of the Euler method, to be divided by the time: (2 m + 1,)."""
+    k = np.arange(2 * m + 1)
+    xi = np.ones(2 * m + 1)
+    xi[0], xi[2 * m] = 0.5, 2.0**-m
+    for i in range(1, m):
+        xi[2 * m - i] = xi[2 * m - i + 1] + 2.0**-m * comb(m, i)
+    return m * np.log(10) / 3 + 1j * np.pi * k, 10 ** (m / 3) * (1 - 2 * (k % 2)) * xi

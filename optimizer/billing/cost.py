@@ -109,8 +109,9 @@ class Billing:
         Of the function: ``x86_64`` or ``arm64``.
     granularity : float or None
         Seconds that a duration is rounded up to; ``None`` for the price list's (1 ms; 100 ms in BATCH's year).
-    cold_start_probability : float
-        Share of the invocations that start cold (``cold_starts.cold_start_probability`` estimates it), and are billed for INIT.
+    cold_start_probability : float or None
+        Share of the invocations that start cold, and are billed for INIT. ``None``: what predicts a setting estimates it
+        (``cold_starts.ColdStarts``), and where nobody has none is billed.
     payload_bytes : int or None
         Bytes of one request, as far as the buffer pays for moving them; ``None`` where they are not known, and cost nothing.
     answer_bytes : int
@@ -127,7 +128,7 @@ class Billing:
     prices: Prices = field(default_factory=default_prices)
     architecture: str = "x86_64"
     granularity: float | None = None
-    cold_start_probability: float = 0.0
+    cold_start_probability: float | None = None
     payload_bytes: int | None = None
     answer_bytes: int = 0
     snap_start: bool = False
@@ -135,7 +136,7 @@ class Billing:
     def __post_init__(self) -> None:
         self.prices.gb_second(self.architecture)  # refuses an architecture without a price
         require(0 < self.step < np.inf, "granularity", self.granularity, "a number of seconds > 0")
-        require(0 <= self.cold_start_probability <= 1, "cold_start_probability", self.cold_start_probability, "0 to 1")
+        require(0 <= (self.cold_start_probability or 0.0) <= 1, "cold_start_probability", self.cold_start_probability, "0 to 1")
         for name, value in (("payload_bytes", self.payload_bytes or 0), ("answer_bytes", self.answer_bytes)):
             require(value >= 0, name, value, "bytes >= 0")
 
@@ -192,7 +193,7 @@ def predict_cost(
         Whether there is a buffer to pay for; without batching there need be none, and its callers invoke the function themselves.
     """
     billing = billing or Billing()
-    prices, cold = billing.prices, billing.cold_start_probability
+    prices, cold = billing.prices, billing.cold_start_probability or 0.0
     require(0 <= init_duration < np.inf, "init_duration", init_duration, "seconds >= 0")
     if arrival_rate is not None:
         require(0 < arrival_rate < np.inf, "arrival_rate", arrival_rate, "requests/s > 0")

@@ -6,7 +6,14 @@ from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.function.batching_law import MOST_BATCH
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.falling_holds import FallingHolds
-from sluice.optimizer.function.latency import METHODS, SIMULATED, LatencyPrediction, predict_falling_holds, predict_latency
+from sluice.optimizer.function.latency import (
+    METHODS,
+    SIMULATED,
+    LatencyPrediction,
+    predict_falling_holds,
+    predict_latency,
+    with_cold_starts,
+)
 from sluice.optimizer.function.waiting_time import SizeOrTimeout, predict_batch_size_pmf, predict_waiting_time_cdf
 
 __all__ = [
@@ -22,4 +29,5 @@ __all__ = [
     "predict_latency",
     "predict_waiting_time_cdf",
     "shared_holds_law",
+    "with_cold_starts",
 ]

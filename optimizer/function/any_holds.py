@@ -73,7 +73,8 @@ class AnyHolds:
     def _left(self, holds: Array, factor: float) -> tuple[Array, Array]:
         held = np.asarray(holds, dtype=np.float64)
         require(bool((np.isfinite(held) & (held >= 0)).all()), "holds", held.tolist(), "seconds >= 0")
-        return _left(self._hidden, self._arriving, self._rate, self._rows, np.append(held * factor, 0.0))
+        holds = np.append(held * factor, 0.0)
+        return _left(self._hidden, self._arriving, self._rate, self._rows, holds, np.unique(holds))
 
     def _pmf(self, left: Array) -> Array:
         """Batch sizes from the phase in which batches of each leave, by the phase at their opening, which is the stationary one."""
@@ -84,10 +85,12 @@ class AnyHolds:
 
 
 @compiled
-def _left(hidden: Array, arriving: Array, rate: float, rows: NDArray[np.intp], holds: Array) -> tuple[Array, Array]:
-    """Phase as a batch leaves with 1, 2, ... members, and as it gets the last of them: (len(rows), len(holds), n_phases) each."""
+def _left(hidden: Array, arriving: Array, rate: float, rows: NDArray[np.intp], holds: Array, ends: Array) -> tuple[Array, Array]:
+    """Phase as a batch leaves with 1, 2, ... members, and as it gets the last of them: (len(rows), len(holds), n_phases) each.
+
+    ``ends`` has each of the holds once, ascending.
+    """
     largest, n = len(holds), len(hidden)
-    ends = np.unique(holds)
     left, reached = np.zeros((len(rows), largest, n)), np.zeros((len(rows), largest, n))
     held, after, passed, there = np.zeros((largest, n)), np.zeros((largest, n)), np.zeros((largest, n)), np.zeros((largest, n))
     for start in range(len(rows)):
@@ -112,8 +115,9 @@ def _left(hidden: Array, arriving: Array, rate: float, rows: NDArray[np.intp], h
                         break
             for k in range(largest):
                 if holds[k] == end:
-                    left[start, k] += held[k]
-                    held[k] = 0.0
+                    for i in range(n):
+                        left[start, k, i] += held[k, i]
+                        held[k, i] = 0.0
             begins = end
             if held.sum() < _GONE:
                 break
@@ -161,4 +165,6 @@ def _follow(
                     lowest, highest = min(lowest, k), k
         now, then = then, now
         first, last = lowest, highest
-    held[:] = after
+    for k in range(largest):
+        for i in range(n):
+            held[k, i] = after[k, i]

@@ -9,7 +9,7 @@ profile) and independent of the wait given the batch's size, as an elastic funct
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -111,6 +111,22 @@ def mixture(of_parts: Sequence[LatencyPrediction], shares: Array) -> LatencyPred
     method = SIMULATED if simulated else of_parts[0].method
     longest, timeout = max(part.longest for part in of_parts), max(part.timeout for part in of_parts)
     return LatencyPrediction(method, largest, timeout, pmf / pmf.sum(), cdf, longest, half if simulated else None)
+
+
+def with_cold_starts(warm: LatencyPrediction, share: float, seconds: float) -> LatencyPrediction:
+    """The latency of all requests where a ``share`` of the batches, of any size, takes ``seconds`` of INIT longer."""
+    if not share or not seconds:
+        return warm
+
+    def mixed(law: Callable[[Array], Array]) -> Callable[[Array], Array]:
+        def of_both(times: Array) -> Array:
+            later = np.asarray(times, dtype=float) - seconds
+            return np.asarray((1 - share) * law(times) + share * np.where(later < 0, 0.0, law(np.maximum(later, 0.0))))
+
+        return of_both
+
+    half = None if warm.half is None else mixed(warm.half)
+    return replace(warm, cdf=mixed(warm.cdf), longest=warm.longest + seconds, half=half)
 
 
 def predict_latency(

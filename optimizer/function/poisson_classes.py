@@ -43,6 +43,7 @@ from sluice.optimizer.service.times import ServiceTimes
 
 _DEGREE = 16  # of a series over a panel
 _NOTHING = -45.0  # the logarithm of what is no longer felt
+_NOBODY = 1e-300  # requests: 0 that has a logarithm
 _LEAST = 1e-12  # of P(N >= n): no batch is larger
 _FALL = 4.0  # by which the logarithm of v_n falls in a panel at most
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
@@ -205,7 +206,7 @@ def _fill(n: int, hold: float, rates: Array, slacks: Array, into: _Panels) -> tu
     """The panels of a hold: their number, and ``V_n`` at the end of the last."""
     total = rates.sum()
     here, end, log_factorial = 0.0, _longest(n) / total, math.lgamma(n)
-    rate, mean, count = total, 0.0, 0
+    rate, mean, count = total, _NOBODY, 0
     for c in range(len(slacks)):
         ends = hold + slacks[c]
         while here < ends:

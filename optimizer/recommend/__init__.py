@@ -26,6 +26,7 @@ from sluice.optimizer.recommend.candidate import PERCENTILES, Candidate
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
 from sluice.optimizer.recommend.every_load import AtLoad, EveryLoad, choose_every_load
 from sluice.optimizer.recommend.function_setting import FunctionSetting
+from sluice.optimizer.recommend.kept_warm import KeptWarm
 from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer, provisioned_offers
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, simulate_overflow
@@ -48,6 +49,7 @@ __all__ = [
     "FrontierPoint",
     "FunctionSetting",
     "Goal",
+    "KeptWarm",
     "Limits",
     "OverflowSetting",
     "Question",

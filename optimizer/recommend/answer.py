@@ -11,6 +11,7 @@ from sluice.optimizer.recommend.candidate import Candidate, plan_of
 from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
 from sluice.optimizer.recommend.every_load import EveryLoad
 from sluice.optimizer.recommend.function_setting import FunctionSetting
+from sluice.optimizer.recommend.kept_warm import HARM, KeptWarm
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
@@ -45,6 +46,9 @@ class Answer:
     overflow : OverflowSetting or None
         The cheapest workers with the function beside them, where these cost less than either alone, or no more than the premium;
         ``refused_overflow`` says why there are none.
+    kept_warm : KeptWarm or None
+        The function with environments that are kept warm, the cheapest number that keeps SLOs and budget; it competes where
+        ``cold_starts_harm``.
     every_load : EveryLoad or None
         The function's plan for every load, where one was asked for; ``by_function`` says whether it is taken.
     """
@@ -67,6 +71,7 @@ class Answer:
     overflow: OverflowSetting | None = None
     refused_overflow: str = ""
     every_load: EveryLoad | None = None
+    kept_warm: KeptWarm | None = None
 
     @property
     def slos(self) -> tuple[Slo, ...]:
@@ -87,23 +92,31 @@ class Answer:
     def by_function(self) -> FunctionSetting | EveryLoad:
         """What the function alone would do: its best setting, or the plan for every load.
 
-        The plan is taken where it is within the budget, its invocations cost no more than the premium beyond those of the cheapest
-        setting, and batching saves anything at all.
+        The plan is taken where it keeps the SLOs with its cold starts, is within the budget, costs no more than the premium beyond
+        the cheapest setting, and batching saves anything at all.
         """
         plan, goal = self.every_load, self.question.goal
         if plan is None or self.best.batch_size == 1 or plan.cost.per_request > goal.budget:
             return self.best
-        return plan if self.beyond_cheapest(plan) <= self.question.premium else self.best
+        if self.beyond_cheapest(plan) > self.question.premium or not plan.keeps(self.question.promised):
+            return self.best
+        return plan
 
     def beyond_cheapest(self, plan: EveryLoad) -> float:
-        """The part by which its invocations cost more than those of the cheapest setting, warm as those are taken to be."""
-        least = min(setting.cost.compute + setting.cost.requests for setting in (self.best, *self.runners_up))
-        return (plan.cost.compute + plan.cost.requests) / least - 1
+        """The part by which it costs more than the cheapest setting."""
+        return plan.cost.per_request / min(setting.cost.per_request for setting in (self.best, *self.runners_up)) - 1
+
+    @property
+    def cold_starts_harm(self) -> bool:
+        """Whether so many batches of the best setting start cold that what is kept warm competes, or no setting keeps the SLOs."""
+        return not self.feasible or self.best.cold_starts >= HARM
 
     @property
     def kinds(self) -> dict[str, Candidate]:
-        """The best that keeps SLOs and budget of the function alone, workers alone, and both; the preferred kind first."""
+        """The best that keeps SLOs and budget of the function alone, kept warm, workers alone, and both; the preferred first."""
         found: dict[str, Candidate] = {"the function alone": self.by_function} if self.feasible else {}
+        if self.kept_warm is not None and self.cold_starts_harm:
+            found["the function kept warm"] = self.kept_warm
         if self.workers:
             found["workers alone"] = min(self.workers, key=self._goal)
         if self.overflow is not None:

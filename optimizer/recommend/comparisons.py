@@ -128,7 +128,13 @@ def break_even(settings: FunctionSettings, best: FunctionSetting, none: Function
         basis = basis_of(arrivals, best.batch_size, best.timeout, SEARCH)
         return np.asarray(falling_holds_law(basis, np.array(best.policy.hold[1:-1])).batch_size_pmf[-1])
 
-    return _earned_from(lambda rate: settings.bill(batch_sizes(min(rate, fullest)), settings.service_of(best)), here, none)
+    def bill(rate: float) -> BatchCost:
+        sizes, starts, cold = batch_sizes(min(rate, fullest)), settings.starts, 0.0
+        if starts.matter:
+            cold = starts.share(settings.index(best), sizes, np.array(best.policy.hold[1:-1]), process.sped_up(rate / here))
+        return settings.bill(sizes, settings.service_of(best), cold)
+
+    return _earned_from(bill, here, none)
 
 
 def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:

@@ -174,6 +174,11 @@ class EveryLoad:
         return self._here.mean_batch_size
 
     @property
+    def cold_starts(self) -> float:
+        """Share of all batches that start cold, at the rate of the arrivals."""
+        return self._here.cold_share
+
+    @property
     def confidence(self) -> float | None:
         """Of the latencies, which are simulated."""
         return CONFIDENCE
@@ -356,13 +361,12 @@ class _At:
 
     @property
     def cost(self) -> BatchCost:
-        """Of a request, function by function, each with its own cold starts unless the bill is told a share of them."""
+        """Of a request, function by function, each with its own cold starts."""
         question, parts = self.sizes.question, []
-        told = question.billing.cold_start_probability > 0
         for j, cold in self.cold_starts.items():
             batches, service = self._batches_of(j), question.services[j]
             largest = int(np.flatnonzero(np.array(self.assignment) == j)[-1]) + 1
-            billing = question.billing if told else replace(question.billing, cold_start_probability=cold)
+            billing = replace(question.billing, cold_start_probability=cold)
             cost = billing.cost(batches[:largest] / batches.sum(), service, question.profile, buffered=len(self.assignment) > 1)
             share = float(batches @ np.arange(1, len(batches) + 1)) / self.mean_batch_size
             parts.append((share, service.memory_mb, cost))

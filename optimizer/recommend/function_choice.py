@@ -196,9 +196,11 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
         quickest = min(unbatched, key=lambda setting: setting.latency.quantile(slo.quantile))
         reached = quickest.latency.quantile(slo.quantile)
         if not quickest.keeps([slo]):
+            many = quickest.with_starts and quickest.cold_starts > slo.error_budget
+            cold = f", where {100 * quickest.cold_starts:.2g} % of the invocations start cold" if many else ""
             raise Infeasible(
                 f"no setting keeps {slo.name} within {slo.latency:g} s: the best reachable is {reached:.4g} s "
-                f"at {quickest.memory_mb} MB without batching",
+                f"at {quickest.memory_mb} MB without batching{cold}",
                 _reachable(settings, quickest) | {"latency": reached},
             )
     quickest = min(unbatched, key=lambda setting: first_percentile(settings, setting))

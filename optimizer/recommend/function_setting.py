@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
 from sluice.optimizer.function.batching_law import SETTING, basis_of
-from sluice.optimizer.function.latency import LatencyPrediction, predict_falling_holds, predict_latency
+from sluice.optimizer.function.latency import LatencyPrediction, predict_falling_holds, predict_latency, with_cold_starts
 from sluice.optimizer.function.sampled_batches import ArrivalSample
+from sluice.optimizer.recommend.function_starts import FunctionStarts
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.search import ROUNDING, Search
 from sluice.optimizer.recommend.words import holds_by_number, leaves, milliseconds
@@ -30,6 +32,7 @@ class FunctionSetting:
     """One point of the search with its prediction: a ``Candidate``; ``batch_size`` 1 is no batching.
 
     ``table`` waits to the last moment (``last_moment``), its longest hold being ``timeout``; without it, it is size-or-timeout.
+    ``starts`` tells the share of the batches that start cold, and ``with_starts`` whether latency and cost are with them.
     """
 
     function: str
@@ -38,12 +41,19 @@ class FunctionSetting:
     timeout: float
     latency: LatencyPrediction
     cost: BatchCost
+    starts: Callable[[], float]
+    with_starts: bool = False
     table: Policy | None = None
 
     @property
     def name(self) -> str:
         """What serves."""
         return "function"
+
+    @cached_property
+    def cold_starts(self) -> float:
+        """Share of the batches that start cold."""
+        return self.starts()
 
     @property
     def mean_batch_size(self) -> float:
@@ -130,21 +140,16 @@ class FunctionSettings:
         per_invocation = np.zeros(len(self.services))
         for j, service in enumerate(self.services):
             compute[j, : service.max_batch_size], _ = invocation_costs(service, question.billing)
-            alone = self.bill(np.ones(1), service)
+            alone = self.bill(np.ones(1), service, 0.0)
             per_invocation[j] = alone.per_request - alone.compute
-        self.search = Search(question.arrivals, self.services, compute, per_invocation, question.longest_timeout)
+        self.starts = FunctionStarts(question)
+        longest = question.longest_timeout
+        self.search = Search(question.arrivals, self.services, compute, per_invocation, longest, self.starts)
 
-    def bill(self, batch_size_pmf: Array, service: ServiceTimes) -> BatchCost:
-        """Of a request whose batch has the sizes of ``batch_size_pmf``."""
-        return self.question.billing.cost(batch_size_pmf, service, self.question.profile)
-
-    def cold_start(self, service: ServiceTimes) -> float:
-        """USD of a cold start; nothing where the bill is told a share of them, as they are in every cost then."""
-        billing = self.question.billing
-        if billing.cold_start_probability > 0:
-            return 0.0
-        one = replace(billing, cold_start_probability=1.0).cost(np.ones(1), service, self.question.profile)
-        return one.init + one.restore
+    def bill(self, batch_size_pmf: Array, service: ServiceTimes, cold_starts: float) -> BatchCost:
+        """Of a request whose batch has the sizes of ``batch_size_pmf``, where so large a share of the batches starts cold."""
+        billing = replace(self.question.billing, cold_start_probability=cold_starts)
+        return billing.cost(batch_size_pmf, service, self.question.profile)
 
     def service_of(self, setting: FunctionSetting) -> ServiceTimes:
         """The service times at its memory size."""
@@ -158,7 +163,7 @@ class FunctionSettings:
         """At the ``j``-th memory size."""
         service = self.services[j]
         latency = predict_latency(arrivals or self.question.arrivals, service, batch_size, timeout, effort=SETTING)
-        return self._setting(service, batch_size, timeout, latency)
+        return self._setting(j, batch_size, timeout, latency, arrivals)
 
     def held(self, j: int, table: Policy, arrivals: ArrivalProcess | None = None) -> FunctionSetting:
         """A table that waits to the last moment, at the ``j``-th memory size."""
@@ -167,7 +172,7 @@ class FunctionSettings:
         if arrivals is not None or isinstance(basis, ArrivalSample):  # what was drawn for the search is little
             basis = basis_of(arrivals or self.question.arrivals, table.max_batch_size, table.hold[1], SETTING)
         latency = predict_falling_holds(basis, service, table)
-        return self._setting(service, latency.batch_size, latency.timeout, latency, table)
+        return self._setting(j, latency.batch_size, latency.timeout, latency, arrivals, table)
 
     def under(self, setting: FunctionSetting, arrivals: ArrivalProcess) -> FunctionSetting:
         """The same setting under other arrivals."""
@@ -177,10 +182,25 @@ class FunctionSettings:
         return self.size_or_timeout(j, setting.batch_size, setting.timeout, arrivals)
 
     def _setting(
-        self, service: ServiceTimes, batch_size: int, timeout: float, latency: LatencyPrediction, table: Policy | None = None
+        self,
+        j: int,
+        batch_size: int,
+        timeout: float,
+        latency: LatencyPrediction,
+        arrivals: ArrivalProcess | None,
+        table: Policy | None = None,
     ) -> FunctionSetting:
-        function, cost = self.question.function_at(service.memory_mb), self.bill(latency.batch_size_pmf, service)
-        return FunctionSetting(function, service.memory_mb, batch_size, timeout, latency, cost, table)
+        service, starts = self.services[j], self.starts
+        holds = np.full(batch_size - 1, timeout) if table is None else np.array(table.hold[1:-1])
+
+        def share() -> float:
+            return starts.share(j, latency.batch_size_pmf, holds, arrivals)
+
+        cold = share() if starts.matter else 0.0
+        cost = self.bill(latency.batch_size_pmf, service, cold)
+        with_cold = with_cold_starts(latency, cold, float(starts.seconds[j]))
+        function = self.question.function_at(service.memory_mb)
+        return FunctionSetting(function, service.memory_mb, batch_size, timeout, with_cold, cost, share, starts.matter, table)
 
     def index(self, setting: FunctionSetting) -> int:
         """Of the function that it runs on."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
-from math import exp
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from sluice.batching.policy import MAX_BESIDE, Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
-from sluice.optimizer.billing.cold_starts import SHORTEST, cold_start_probability
+from sluice.optimizer.billing.cold_starts import ColdStarts
 from sluice.optimizer.billing.cost import invocation_costs
 from sluice.optimizer.function.any_holds import AnyHolds
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -69,7 +68,9 @@ class FunctionsBySize:
             held = np.floor(np.minimum(spare, question.longest_timeout) / _STEP) * _STEP
             self.left[j, : len(spare)] = np.where(spare >= 0, np.round(held, 6), -np.inf)
             self._busy[j, : len(spare)] = service.mean_response
-        self._cold_start = [settings.cold_start(service) for service in services]
+        self._starts: Callable[[float], ColdStarts] = cache(
+            lambda factor: settings.starts.of(self.arrivals.sped_up(factor) if factor != 1 else self.arrivals)
+        )
         self._law = AnyHolds(self.arrivals)
         jumps = float(-self.arrivals.D0.diagonal().min()) * float(self.left.max())
         self._fullest = max(1.0, MOST_JUMPS / jumps) if jumps > 0 else np.inf
@@ -120,23 +121,21 @@ class FunctionsBySize:
         return np.asarray(np.minimum(left[:-1], left[1:]))
 
     def cold_starts(self, pmf: Array, assignment: Assignment, factor: float) -> dict[int, float]:
-        """Share of the batches that start cold, by function, where batches have these sizes.
-
-        A batch that is held for longer than a batch takes finds an environment idle, if the last one is not gone; the others start
-        cold as Poisson invocations do (3.2).
-        """
-        invocations, kept = self.question.arrivals.arrival_rate * factor / _mean(pmf), self.question.environments.keep_alive
-        functions, sizes, found = np.array(assignment), np.arange(len(pmf)), {}
+        """Share of the batches that start cold, by function, where batches have these sizes."""
+        starts = self.settings.starts
+        invocations, functions, sizes, found = 1 / _mean(pmf), np.array(assignment), np.arange(len(pmf)), {}
         held = np.append(self.holds(assignment), 0.0) >= self._busy[functions, sizes].max()
         for j in sorted(set(assignment)):
             batches = np.where(functions == j, pmf, 0.0)
             share = float(batches.sum())
-            if share > _NEVER:
-                busy, rate = max(float(batches @ self._busy[j, : len(pmf)]) / share, SHORTEST), invocations * share
-                apart = float(batches[held].sum()) / share
-                found[j] = apart * exp(-rate * kept)
-                if apart < 1:
-                    found[j] += (1 - apart) * cold_start_probability(rate, busy, kept)
+            if share > _NEVER and starts.told is not None:
+                found[j] = starts.told
+            elif share > _NEVER:
+                busy, apart = float(batches @ self._busy[j, : len(pmf)]) / share, float(batches[held].sum()) / share
+                gathered = int(np.argmax((functions == j) & ~held)) + 1
+                requests = 1 / (invocations * share)
+                asked = np.array([requests]), np.array([busy]), np.array([apart]), np.array([gathered])
+                found[j] = float(self._starts(factor).of_invocations(*asked, float(starts.seconds[j]))[0])
         return found
 
     def whole(self, assignment: Assignment) -> Policy:
@@ -179,9 +178,9 @@ class FunctionsBySize:
     def _usd(self, pmf: Array, assignment: Assignment, factor: float) -> float:
         batch = float(pmf @ self.cost[list(assignment), np.arange(len(assignment))])
         functions = np.array(assignment)
-        if any(self._cold_start[j] for j in set(assignment)):
+        if self.settings.starts.matter:
             for j, cold in self.cold_starts(pmf, assignment, factor).items():
-                batch += float(pmf[functions == j].sum()) * cold * self._cold_start[j]
+                batch += float(pmf[functions == j].sum()) * cold * self.settings.starts.usd[j]
         return batch / _mean(pmf)
 
     @property

@@ -23,6 +23,8 @@ from sluice.optimizer.recommend.search import Search
 from sluice.optimizer.service.times import ServiceTimes
 
 SAME = 1e-9  # of the cost
+_NOTHING = 1e-12  # s; a latency that no batch has
+MORE = 1.05  # times as many cold starts are looked for as were found
 ROUNDING = 1e-9  # of a latency: kept free, so that the rounding of times makes nobody late
 
 
@@ -82,19 +84,56 @@ def last_moment_beside(
 
 
 def cheapest_last_moments(search: Search, slos: Sequence[Slo]) -> tuple[list[LastMoment], int]:
-    """The cheapest largest batch of every function that keeps the SLOs, cheapest first; and how many were compared."""
+    """The cheapest largest batch of every function that keeps the SLOs, cheapest first; and how many were compared.
+
+    A batch that starts cold is late, so that more of the others must be in time; where these cannot be enough, so are the cold.
+    """
     found, compared = [], 0
     for j, service in enumerate(search.services):
-        whole = last_moment(service.up_to(min(service.max_batch_size, search.max_batch_size)), slos, search.max_timeout)
-        if whole is None:
-            continue
-        law = falling_holds_law(search.basis, np.array(whole.hold[1:-1]))
-        largest = law.max_batch_size
-        compared += largest
-        cost = (law.batch_size_pmf @ search.compute[j, :largest] + search.per_invocation[j]) / law.mean_batch_size
-        best = int(np.argmax(cost <= cost.min() * (1 + SAME))) + 1  # of all but equal ones the smallest
-        found.append(LastMoment(j, _up_to(whole, best), float(cost[best - 1])))
+        service = service.up_to(min(service.max_batch_size, search.max_batch_size))
+        whole, cold = last_moment(service, slos, search.max_timeout), 0.0
+        while whole is not None:
+            table, table_cold = _cheapest(search, j, whole)
+            compared += whole.max_batch_size
+            if table_cold <= cold:
+                found.append(table)
+                break
+            cold, before = MORE * table_cold, whole  # that of a table with other holds, which is not known yet
+            whole = last_moment(service, beside_cold(slos, cold, search.init(j)), search.max_timeout)
+            if whole == before:
+                found.append(table)
+                break
     return sorted(found, key=lambda table: table.cost), compared
+
+
+def beside_cold(slos: Sequence[Slo], cold: float, init: float) -> list[Slo]:
+    """What those that are warm must keep where a share ``cold`` starts cold and takes ``init`` seconds longer.
+
+    Where the cold are more than an SLO allows to be late, all must be in time as if they were cold.
+    """
+    found = []
+    for slo in slos:
+        quantile = slo.quantile / (1 - cold) if cold < 1 else np.inf
+        if quantile < 1:
+            found.append(Slo(slo.latency, 100 * quantile))
+        else:
+            found.append(Slo(max(slo.latency - init, _NOTHING), slo.percentile))
+    return found
+
+
+def _cheapest(search: Search, j: int, whole: Policy) -> tuple[LastMoment, float]:
+    """The cheapest largest batch of a table, and the share of its batches that start cold."""
+    holds = np.array(whole.hold[1:-1])
+    law = falling_holds_law(search.basis, holds)
+    largest = law.max_batch_size
+    invocation = law.batch_size_pmf @ search.compute[j, :largest] + search.per_invocation[j]
+    cold = np.zeros(largest)
+    if search.starts is not None and search.starts.matter:
+        cold = search.starts.by_largest(j, law.batch_size_pmf, holds)
+        invocation = invocation + cold * search.starts.usd[j]
+    cost = invocation / law.mean_batch_size
+    best = int(np.argmax(cost <= cost.min() * (1 + SAME))) + 1  # of all but equal ones the smallest
+    return LastMoment(j, _up_to(whole, best), float(cost[best - 1])), float(cold[best - 1])
 
 
 def _up_to(table: Policy, batch_size: int) -> Policy:

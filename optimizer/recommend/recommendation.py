@@ -13,6 +13,7 @@ from sluice.optimizer.recommend.confidence import Confidence
 from sluice.optimizer.recommend.every_load import choose_every_load
 from sluice.optimizer.recommend.function_choice import FunctionChoice, choose_setting, first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
+from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
 from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.worker_number import choose_workers
@@ -38,13 +39,37 @@ def recommend(question: Question, on_progress: Callable[[float], None] = lambda 
     try:
         choice = choose_setting(settings, lambda done: on_progress(0.5 * done))
     except Infeasible:
-        answer = _with_overflow(replace(_quickest(settings), workers=workers, refused_workers=refused))
+        answer = _kept_warm(settings, replace(_quickest(settings), workers=workers, refused_workers=refused))
+        answer = _with_overflow(answer)
         if not answer.kinds:
             raise
         return answer
     on_progress(0.6)
     answer = _for_every_load(settings, _compared(settings, choice, lambda done: on_progress(0.6 + 0.2 * done)))
-    return _with_overflow(replace(answer, workers=workers, refused_workers=refused))
+    return _with_overflow(_kept_warm(settings, replace(answer, workers=workers, refused_workers=refused)))
+
+
+def _kept_warm(settings: FunctionSettings, answer: Answer) -> Answer:
+    """The answer with environments that are kept warm, where cold starts are known to matter and are estimated.
+
+    The setting is the best as if nothing started cold, where cold starts harm, and else the one that is best with them. Where
+    nothing else keeps the SLOs, calling the function directly is a setting as well, as it needs no buffer.
+    """
+    question = answer.question
+    if question.goal.objective != "cost" or not settings.starts.matter or settings.starts.told is not None:
+        return answer
+    as_if = replace(question, billing=replace(question.billing, cold_start_probability=0.0), offers=())
+    of_warm = FunctionSettings(as_if)
+    try:
+        harm = answer.cold_starts_harm
+        warm = [choose_setting(of_warm, lambda done: None).settings[0] if harm else of_warm.under(answer.best, question.arrivals)]
+    except Infeasible:
+        return answer
+    if not answer.feasible:
+        warm += [setting for setting in of_warm.unbatched() if setting.keeps(question.promised)]
+    found = [kept for setting in warm if (kept := cheapest_kept_warm(settings, setting)) is not None]
+    within = [kept for kept in found if kept.cost.per_request <= question.goal.budget]
+    return replace(answer, kept_warm=min(within, key=lambda kept: kept.cost.in_all(answer.arrival_rate), default=None))
 
 
 def _for_every_load(settings: FunctionSettings, answer: Answer) -> Answer:

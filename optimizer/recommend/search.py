@@ -28,6 +28,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.function.batching_law import SEARCH, basis_of, size_or_timeout_law
 from sluice.optimizer.function.sampled_batches import ArrivalSample, SampledHolds
 from sluice.optimizer.function.waiting_time import SizeOrTimeout
+from sluice.optimizer.recommend.function_starts import FunctionStarts
 from sluice.optimizer.service.times import ServiceTimes
 
 TOLERANCE = 5e-5  # of the least cost
@@ -38,6 +39,7 @@ MAX_ROUNDS = 20
 SAMPLED_ROUNDS = 2  # where arrivals are drawn, whose chance is rougher than what lies between timeouts
 CELLS_A_ROUND = 8
 ROUNDING = 1e-9  # of a probability: an SLO missed by no more is kept
+SELDOM = 1e-4  # of the batches: cold starts that rare are late whatever they take
 OnProgress = Callable[[float], None]
 Margins = Callable[[float, NDArray[np.intp]], Array]
 KeptFree = Callable[[float, NDArray[np.intp]], Array | float]
@@ -123,9 +125,11 @@ class Search:
     compute : array, shape (n_services, max_batch_size)
         USD for a batch of 1, 2, ...; zero beyond a function's largest batch.
     per_invocation : array, shape (n_services,)
-        USD that an invocation costs whatever its batch.
+        USD that an invocation costs whatever its batch, if it is warm.
     max_timeout : float
         Seconds; no timeout beyond it is asked for.
+    starts : FunctionStarts or None
+        Of the functions; ``None``: every environment is warm.
     """
 
     arrivals: ArrivalProcess
@@ -133,8 +137,10 @@ class Search:
     compute: Array
     per_invocation: Array
     max_timeout: float
+    starts: FunctionStarts | None = None
     _laws: dict[float, SizeOrTimeout | SampledHolds] = field(default_factory=dict)
     _costs: dict[float, Array] = field(default_factory=dict)
+    _cold: dict[float, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.max_batch_size = self._largest_reached(max(service.max_batch_size for service in self.services))
@@ -173,13 +179,38 @@ class Search:
         """USD per request by function and batch size, (n_services, max_batch_size); infinite where a batch is not allowed."""
         if timeout not in self._costs:
             law = self.law(timeout)
-            cost = (self.compute @ law.batch_size_pmf.T + self.per_invocation[:, None]) / law.mean_batch_size
+            invocation = self.compute @ law.batch_size_pmf.T + self.per_invocation[:, None]
+            if self.starts is not None:
+                invocation = invocation + self.cold(timeout) * self.starts.usd[:, None]
+            cost = invocation / law.mean_batch_size
             self._costs[timeout] = np.where(self.allowed, cost, np.inf)
         return self._costs[timeout]
 
+    def cold(self, timeout: float) -> Array:
+        """Share of the batches that start cold by function and batch size, (n_services, max_batch_size)."""
+        if self.starts is None or not self.starts.matter:
+            return np.zeros(self.allowed.shape)
+        if timeout not in self._cold:
+            self._cold[timeout] = self.starts.by_function(
+                self.law(timeout).batch_size_pmf, np.full(self.max_batch_size - 1, timeout)
+            )
+        return self._cold[timeout]
+
+    def init(self, j: int) -> float:
+        """Seconds that a cold start of the ``j``-th function takes."""
+        return 0.0 if self.starts is None else float(self.starts.seconds[j])
+
     def within(self, timeout: float, latencies: Array, services: NDArray[np.intp]) -> Array:
-        """Probability of a latency at most ``latencies`` (s), (len(services), max_batch_size, n_latencies)."""
-        return self.law(timeout).fraction_within(self.response[services], self.levels, latencies)
+        """Probability of a latency at most ``latencies`` (s), (len(services), max_batch_size, n_latencies).
+
+        Where next to no batch starts cold, those that do are taken to be late.
+        """
+        law, cold = self.law(timeout), self.cold(timeout)[services][..., None]
+        warm = law.fraction_within(self.response[services], self.levels, latencies)
+        if self.starts is None or cold.max(initial=0.0) <= SELDOM:
+            return np.asarray((1 - cold) * warm)
+        later = self.response[services] + self.starts.seconds[services][:, None, None]
+        return np.asarray((1 - cold) * warm + cold * law.fraction_within(later, self.levels, latencies))
 
     def landscape(
         self,

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from sluice.batching.documents import Plan, PolicyDocument, Prediction, RequestClass, Route, percentile_name
 from sluice.batching.errors import Infeasible, require
 from sluice.batching.policy import Policy
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.arrivals.superposition import superposed
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_costs
 from sluice.optimizer.function.class_holds import shared_holds_law
-from sluice.optimizer.function.latency import LatencyPrediction
+from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.application import Application
+from sluice.optimizer.recommend.function_starts import FunctionStarts
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.search import ROUNDING
 from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
 from sluice.optimizer.recommend.words import leaves, milliseconds
 from sluice.optimizer.service.times import ServiceTimes
 
+MOST_PHASES = 16  # of the arrivals of a queue, for which its cold starts are estimated
 WORTH = 0.01  # of the cost: what sharing saves, or is told to be worth nothing
 
 
@@ -36,12 +43,16 @@ class ServedQueue:
         As a plan names it.
     cost : BatchCost
         Of a request.
+    cold_starts, init : float
+        Share of the batches that start cold, and the seconds that this takes.
     """
 
     queue: SharedQueue
     service: ServiceTimes
     function: str
     cost: BatchCost
+    cold_starts: float
+    init: float
 
     @property
     def applications(self) -> tuple[Application, ...]:
@@ -71,10 +82,16 @@ class ServedQueue:
 
     @cached_property
     def latencies(self) -> tuple[LatencyPrediction, ...]:
-        """Of a request of each application: exact where all arrivals are Poisson, else simulated."""
+        """Of a request of each application, cold starts among them."""
         queue = self.queue
         law = shared_holds_law([of.arrivals for of in queue.applications], queue.slacks, np.array(queue.policy.hold[1:-1]))
-        return tuple(law.latency(k, self.service) for k in range(len(queue.applications)))
+        each = (law.latency(k, self.service) for k in range(len(queue.applications)))
+        return tuple(with_cold_starts(of, self.cold_starts, self.init) for of in each)
+
+    def keeps(self, k: int) -> bool:
+        """Whether the promise of an application is kept, cold starts included: by the table where these are few enough."""
+        slo = self.applications[k].slo
+        return self.latencies[k].surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +210,15 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     asked = {of.name: of for of in applications}
     # A queue is found with headroom and told with what was asked for.
 
+    starts = FunctionStarts(question)
+
     def served(queue: SharedQueue, buffered: bool = True) -> ServedQueue:
-        service = services[queue.service]
-        cost = billing.cost(queue.batch_size_pmf, service, question.profile, buffered)
-        return ServedQueue(queue.of(asked), service, question.function_at(service.memory_mb), cost)
+        service, pmf, j = services[queue.service], queue.batch_size_pmf, queue.service
+        together = _superposed(queue.applications)
+        cold = starts.share(j, pmf, np.array(queue.policy.hold[1:-1]), together) if starts.matter else 0.0
+        cost = replace(billing, cold_start_probability=cold).cost(pmf, service, question.profile, buffered)
+        function = question.function_at(service.memory_mb)
+        return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]))
 
     _check_in_time(shared, question)
     queues, strict = shared.cheapest(), shared.at_the_strictest()
@@ -208,6 +230,14 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         None if strict is None else served(strict),
         tuple(served(queue, buffered=False) for queue in shared.unbatched() if queue is not None),
     )
+
+
+def _superposed(applications: Sequence[Application]) -> ArrivalProcess:
+    """All their arrivals; where their phases together are many, as if they were Poisson."""
+    processes = [of.arrivals for of in applications]
+    if prod(of.n_phases for of in processes) <= MOST_PHASES:
+        return superposed(processes)
+    return poisson(sum(of.arrival_rate for of in processes))
 
 
 def _check(question: Question) -> None:

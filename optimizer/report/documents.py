@@ -14,7 +14,7 @@ from sluice.batching.documents import Plan, PolicyDocument, Slo, percentile_name
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import Prices
 from sluice.optimizer.function import LatencyPrediction
-from sluice.optimizer.recommend import Answer, EveryLoad, FunctionSetting, OverflowSetting, WorkerSetting
+from sluice.optimizer.recommend import Answer, EveryLoad, FunctionSetting, KeptWarm, OverflowSetting, WorkerSetting
 from sluice.optimizer.recommend.candidate import prediction_of, shown_percentiles
 from sluice.optimizer.report import wording
 from sluice.optimizer.simulation.batch_means import Estimate
@@ -45,6 +45,7 @@ def answer_document(answer: Answer, plan: Plan) -> Document:
         "refused_workers": dict(answer.refused_workers),
         "overflow": None if answer.overflow is None else _overflow(answer.overflow),
         "refused_overflow": answer.refused_overflow or None,
+        "kept_warm": None if answer.kept_warm is None else _kept_warm(answer.kept_warm, answer),
         "every_load": None if answer.every_load is None else _every_load(answer.every_load, answer),
         "kinds": {kind: candidate.cost.in_all(answer.arrival_rate) for kind, candidate in answer.kinds.items()},
         "runners_up": [_setting(runner_up, answer) for runner_up in answer.runners_up],
@@ -68,7 +69,19 @@ def _setting(setting: FunctionSetting, answer: Answer) -> Document:
         "policy": PolicyDocument.of(setting.policy),
         "latency": prediction_of(setting, shown_percentiles(answer.slos)).latency,
         "mean_batch_size": setting.mean_batch_size,
+        "cold_starts": setting.cold_starts,
         "cost": cost_document(setting.cost, answer.arrival_rate),
+    }
+
+
+def _kept_warm(warm: KeptWarm, answer: Answer) -> Document:
+    return _setting(warm.setting, answer) | {
+        "provisioned": warm.provisioned,
+        "on_demand": warm.on_demand,
+        "latency": prediction_of(warm, shown_percentiles(answer.slos)).latency,
+        "cold_starts": warm.cold_starts,
+        "cost": cost_document(warm.cost, answer.arrival_rate),
+        "competes": answer.cold_starts_harm,
     }
 
 
@@ -169,6 +182,8 @@ def run_document(run: RunStatistics, slos: Sequence[Slo]) -> Document:
         "unanswered": run.unanswered,
         "batches": run.n_batches,
         "cold_starts": run.cold_starts,
+        "cold_at_start": run.cold_at_start,
+        "cold_share": estimate_document(run.cold_share),
         "mean_batch_size": run.mean_batch_size,
         "batch_size_pmf": run.batch_size_pmf.tolist(),
         "by_function": run.by_function,
@@ -191,6 +206,7 @@ def _serving(side: ServingStatistics) -> Document:
         "share": side.share,
         "mean_batch_size": side.requests / side.batches if side.batches else None,
         "cold_starts": side.cold_starts,
+        "cold_at_start": side.cold_at_start,
         "billed_duration": side.billed_duration,
         "utilisation": side.utilisation,
         "cost": cost_document(side.cost),

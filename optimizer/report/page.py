@@ -329,6 +329,12 @@ class _Page:
             panels.append(svg(plot_trace(trace, process), "trace", "The trace and its fit"))
         return Section("arrivals", "Arrivals", caption, panels, [Table(head, rows)], wide=True)
 
+    def cold_starts(self) -> str:
+        told, kept = self.question.billing.cold_start_probability, self.question.environments.keep_alive
+        estimated = f"estimated, as environments are kept for {kept:g} s"
+        by_function = self.answer.by_function
+        return f"{wording.small(by_function.cold_starts)} % of the invocations, {estimated if told is None else 'as told'}"
+
     def assumptions(self) -> list[tuple[str, str]]:
         subject, answer, billing = self.subject, self.answer, self.question.billing
         profile, prices = self.question.profile, billing.prices
@@ -339,7 +345,7 @@ class _Page:
             ("memory sizes in it", f"{sizes} MB"),
             ("prices", f"{prices.region}, {prices.currency}, read {prices.read_on}; {billing.architecture}"),
             ("billed in steps of", milliseconds(billing.step)),
-            ("cold starts", f"{100 * billing.cold_start_probability:g} % of the invocations"),
+            ("cold starts", self.cold_starts()),
             ("part of the SLO kept free", f"{100 * self.question.goal.headroom:g} %"),
             (
                 "confidence, as the fit is uncertain",

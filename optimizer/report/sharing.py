@@ -10,7 +10,7 @@ from sluice.optimizer.recommend import ServedQueue, SharingAnswer
 from sluice.optimizer.recommend.sharing import WORTH, cost_of_queues
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
-from sluice.optimizer.report.wording import per_million
+from sluice.optimizer.report.wording import per_million, small
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -23,6 +23,7 @@ class ApplicationRow:
     promised: str
     reached: Estimate
     exact: bool
+    kept: bool
     shares_with: str
     slack: float
 
@@ -52,8 +53,14 @@ def verdict(answer: SharingAnswer) -> list[str]:
     """Whether the promises are kept, what sharing is worth, what the buffer costs."""
     rows = application_rows(answer)
     how = "exact" if all(of.exact for of in rows) else "some from drawn arrivals, with their intervals below"
-    kept = [f"{of.name} {of.promised}: {milliseconds(of.reached.value)}" for of in rows]
-    sentences = [f"Every promise is kept by the table alone, whatever the arrivals do; predicted ({how}): {', '.join(kept)}."]
+    reached = ", ".join(f"{of.name} {of.promised}: {milliseconds(of.reached.value)}" for of in rows)
+    missed = [of.name for of in rows if not of.kept]
+    told = f"Predicted ({how}): {reached}."
+    if missed:
+        sentences = [f"Cold starts make more requests of {', '.join(missed)} late than promised: keep environments warm. {told}"]
+    else:
+        sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
+    sentences += _cold_starts(answer)
     if len(answer.queues) < len(answer.applications) and answer.saving < WORTH:
         sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
     sentences += _strict(answer)
@@ -68,6 +75,14 @@ def verdict(answer: SharingAnswer) -> list[str]:
         f"queue for each; calling the function directly {without:.2f}: {pays}."
     )
     return sentences
+
+
+def _cold_starts(answer: SharingAnswer) -> list[str]:
+    cold = [of for of in answer.queues if small(of.cold_starts) != "-"]
+    if not cold:
+        return []
+    told = ", ".join(f"{small(of.cold_starts)} % of the batches of {of.named} ({milliseconds(of.init)} of INIT)" for of in cold)
+    return [f"Cold, by estimate: {told}."]
 
 
 def _strict(answer: SharingAnswer) -> list[str]:
@@ -87,7 +102,8 @@ def application_rows(answer: SharingAnswer) -> list[ApplicationRow]:
             promised = f"{of.slo.name} {milliseconds(of.slo.latency)}"
             reached, exact = _reached(queue, k), queue.latencies[k].confidence is None
             slack = queue.queue.slacks[k]
-            found.append(ApplicationRow(of.name, of.arrivals.arrival_rate, promised, reached, exact, others, slack))
+            row = (of.name, of.arrivals.arrival_rate, promised, reached, exact, queue.keeps(k), others, slack)
+            found.append(ApplicationRow(*row))
     return found
 
 
@@ -102,6 +118,7 @@ def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
             "arrival_rate": of.queue.arrival_rate,
             "mean_batch_size": of.queue.mean_batch_size,
             "cost": cost_document(of.cost, of.queue.arrival_rate),
+            "cold_starts": of.cold_starts,
             "classes": [
                 {
                     "name": each.name,
@@ -111,8 +128,10 @@ def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
                     "latency": {each.slo.name: value},
                     "interval": None if law.confidence is None else [low, high],
                     "method": law.method,
+                    "kept": of.keeps(k),
                 }
-                for each, slack, law, (value, low, high) in zip(
+                for k, each, slack, law, (value, low, high) in zip(
+                    range(len(of.applications)),
                     of.applications,
                     of.queue.slacks,
                     of.latencies,

@@ -67,7 +67,45 @@ def kept(answer: Answer) -> str:
     reached = " and ".join(f"{slo.name} {_reached(winner, slo)}" for slo in slos)
     by = "prediction" if winner.confidence is None else "simulation"
     verdict = "not kept" if not winner.keeps(slos) else "kept for any arrivals one by one" if winner.for_any_arrivals else "kept"
+    verdict += " but for cold starts" if winner.for_any_arrivals and winner is answer.best and winner.with_starts else ""
     return f"{promise(slos)}: {verdict}, by {by} {reached}{_surely(answer)}."
+
+
+def cold_starts(answer: Answer) -> list[str]:
+    """How many batches of the function start cold, what that takes and costs; nothing where it does not serve alone."""
+    setting, question = answer.by_function, answer.question
+    if answer.winner is not setting:
+        return []
+    told = question.billing.cold_start_probability is not None
+    why = "as told" if told else f"as an environment is kept for {question.environments.keep_alive:g} s"
+    if setting.cold_starts < 1e-6:
+        return [f"Next to no batch starts cold, {why}."]
+    share = f"{small(setting.cold_starts)} % of the batches start cold, {why}"
+    environments = question.environments_at(setting.memory_mb)
+    seconds = 0.0 if environments is None else environments.init_duration
+    if seconds == 0:
+        return [f"{share}; how long that takes the profile does not know, and neither latency nor bill have it."]
+    usd = per_million(setting.cost.init + setting.cost.restore)
+    return [f"{share}: {milliseconds(seconds)} more each, and {usd} USD per million requests."]
+
+
+def kept_warm(answer: Answer) -> list[str]:
+    """What environments that are kept warm would cost beyond the function alone, or what would be without them."""
+    warm = answer.kept_warm
+    if warm is None:
+        return []
+    if answer.winner is warm:
+        cold = f"{small(answer.best.cold_starts)} % of the batches would start cold"
+        without = f"Without them {cold}." if answer.feasible else "Without them cold starts break the promise."
+        if warm.on_demand < 1e-6:
+            return [f"{without} Next to no batch finds all of them busy."]
+        late = "next to none" if warm.cold_starts < 1e-6 else f"{small(warm.cold_starts)} %"
+        return [f"{without} {small(warm.on_demand)} % find all of them busy and go to others; {late} start cold."]
+    more = (warm.cost.per_request - answer.by_function.cost.per_request) * answer.arrival_rate * SECONDS_PER_MONTH
+    kept = f"with ProvisionedConcurrency={warm.provisioned} the function"
+    if not answer.feasible:
+        return [f"Kept warm, {kept} would do it for {per_million(warm.cost.per_request)} USD per million requests."]
+    return [f"Nothing need be kept warm: {kept} would cost {abs(more):.2f} USD per month {'more' if more >= 0 else 'less'}."]
 
 
 def _surely(answer: Answer) -> str:
@@ -101,7 +139,7 @@ def saving(answer: Answer) -> str:
     text = f"{per_million(bill)} USD per million requests"
     if winner is not by_function:
         if not answer.feasible:
-            return f"{text}; no setting of the function does it."
+            return f"{text}; no setting of the function does it{' cold' if winner is answer.kept_warm else ''}."
         if not 0 < bill < function:
             return f"{text}, beside {per_million(function)} for the best setting of the function."
         return f"{text}, {function / bill:.2f} times less than the best setting of the function ({per_million(function)})."
@@ -122,6 +160,8 @@ def every_load(answer: Answer) -> list[str]:
             return [
                 f"A plan for every load costs {per_million(plan.cost.per_request)} USD per million requests, beyond the budget."
             ]
+        if not plan.keeps(answer.question.promised):
+            return ["A plan for every load, as simulated, has more requests late at this rate than is promised: its cold starts."]
         beyond = percent(answer.beyond_cheapest(plan))
         return [
             f"A plan for every load costs {beyond} % more at this rate than the cheapest setting; --premium says how much it may."
@@ -172,8 +212,9 @@ def break_even(answer: Answer) -> str:
         here, direct = (
             arrival_rate * SECONDS_PER_MONTH * cost.in_all(arrival_rate) for cost in (winner.cost, answer.no_batching.cost)
         )
-        who = "the workers" if answer.winner is not answer.overflow else "workers and function"
-        text = f"With their buffer {who} cost {here:.2f} USD per month"
+        who = "the workers" if winner is not answer.overflow else "workers and function"
+        who = "the environments" if winner is answer.kept_warm else who
+        text = f"{'With their' if winner.cost.fixed_per_month else 'Without a'} buffer {who} cost {here:.2f} USD per month"
         if not answer.no_batching_keeps_slo:
             return f"{text}."
         return f"{text}; calling the function directly costs {direct:.2f} at {arrival_rate:.4g} requests/s."

@@ -290,7 +290,7 @@ def run(
                 _add(ends, marks, n_ends, now + response, _LATE if late else place)
                 n_ends += 1
                 in_flight[place] += 1
-    counts[:] = (head, tail, rule, swap, n_ends)
+    counts[0], counts[1], counts[2], counts[3], counts[4] = head, tail, rule, swap, n_ends
     wake[0] = wake_at
     return n_batches
 

@@ -36,7 +36,7 @@ class Requests(NamedTuple):
     places: Indices = NONE
     among_all: Indices = NONE
 
-    def of(self, which: Indices | NDArray[np.bool_]) -> Requests:
+    def of(self, which: Indices) -> Requests:
         """Some of them, in this order."""
         return Requests._make(values[which] if len(values) else values for values in self)
 
@@ -73,7 +73,9 @@ class Progress:
 
     def of_class(self, k: int) -> Progress:
         """The same for the requests of one class, as if they had left in batches of their own, each with what was theirs of one."""
-        came, requests = (all_of.of(all_of.classes == k)._replace(places=NONE) for all_of in (self.came, self.requests))
+        came, requests = (
+            Requests(all_of.times, all_of.sizes).of(np.flatnonzero(all_of.classes == k)) for all_of in (self.came, self.requests)
+        )
         before, batches = parts_of_batches(self.requests.classes == k, self.batches)
         return Progress(came, requests, batches, int(before[self.n_left]))
 

@@ -14,6 +14,7 @@ from sluice.batching.documents import RequestClass, Slo
 from sluice.optimizer.arrays import Array, Counts, Indices
 from sluice.optimizer.billing.cost import BatchCost, predict_cost
 from sluice.optimizer.service.by_size import MixedServiceTimes
+from sluice.optimizer.simulation.batch_means import BLOCKS, Estimate, estimate_ratio
 from sluice.optimizer.simulation.deployment import Deployment, Serving
 from sluice.optimizer.simulation.latency_statistics import ClassStatistics, LatencyCounter, LatencyStatistics
 from sluice.optimizer.simulation.queue_loop import COLD
@@ -47,8 +48,8 @@ class ServingStatistics:
     batches, requests : int
     share : float
         Of the answered requests.
-    cold_starts : int
-        Batches whose environment had to start.
+    cold_starts, cold_at_start : int
+        Batches whose environment had to start, and those of them in the run's first block.
     billed_duration : float
         Seconds: of a function's invocations, as they are billed, INIT included; those in which servers were busy.
     server_seconds : float
@@ -62,6 +63,7 @@ class ServingStatistics:
     requests: int
     share: float
     cold_starts: int
+    cold_at_start: int
     billed_duration: float
     server_seconds: float
     cost: BatchCost
@@ -114,6 +116,23 @@ class RunStatistics(LatencyStatistics):
     def cold_starts(self) -> int:
         """Batches whose environment had to start."""
         return sum(side.cold_starts for side in self._sides)
+
+    @property
+    def cold_at_start(self) -> int:
+        """Those of them in the first block, in which every environment is new; it is left out of every estimate."""
+        return sum(side.cold_at_start for side in self._sides)
+
+    @property
+    def cold_share(self) -> Estimate:
+        """Share of the functions' batches that start cold in equilibrium; ``nan`` where there are none."""
+        runs = self.queues or (self,)
+        cold, of_all = np.zeros(BLOCKS), np.zeros(BLOCKS, dtype=np.int64)
+        for run in runs:
+            for place, side in enumerate(run.serving):
+                if side.serving.elastic:
+                    cold += run._tally.batches[2 * place + COLD, 1:]
+                    of_all += run._tally.batches[2 * place : 2 * place + 2, 1:].sum(axis=0)
+        return estimate_ratio(cold, of_all)
 
     @property
     def by_function(self) -> float:
@@ -295,4 +314,5 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
         duration += cold * init
         terms = {name: requests / answered * usd for name, usd in of_its_own.terms().items()}
         cost = BatchCost(**terms, fixed_terms=of_its_own.fixed_terms)
-    return ServingStatistics(serving, batches, requests, requests / answered, cold, duration, there, cost)
+    at_start = int(tally.batches[2 * place + COLD, 0])
+    return ServingStatistics(serving, batches, requests, requests / answered, cold, at_start, duration, there, cost)

@@ -32,6 +32,7 @@ class Tally(NamedTuple):
     latency_sums: Array  # (BLOCKS + 1,)
     answered: Counts  # (BLOCKS + 1,)
     sizes: Counts  # (2 n_tables, max_batch_size + 1), by mark
+    batches: Counts  # (2 n_tables, BLOCKS + 1), by mark and the block of the first member
     seconds: Array  # (2 n_tables,), from dispatch to answer, by mark
     arrivals_at: Counts  # (n_bins,)
     answered_at: Counts
@@ -47,6 +48,7 @@ class Tally(NamedTuple):
             np.zeros(BLOCKS + 1),
             np.zeros(BLOCKS + 1, dtype=np.int64),
             np.zeros((2 * n_tables, max_batch_size + 1), dtype=np.int64),
+            np.zeros((2 * n_tables, BLOCKS + 1), dtype=np.int64),
             np.zeros(2 * n_tables),
             np.zeros(n_bins, dtype=np.int64),
             np.zeros(n_bins, dtype=np.int64),
@@ -87,11 +89,11 @@ def count(
         leaves, response, mark = batches.dispatched[k], batches.responses[k], batches.marks[k]
         tally.sizes[mark, size] += 1
         tally.seconds[mark] += response
+        tally.batches[mark, _block(places[start] - counted_from, length)] += 1
         ended = max(ended, leaves + response)
         for i in range(start, start + size):
             latency = leaves - arrivals[i] + response
-            place = places[i] - counted_from
-            block = 0 if place < 0 else 1 + place // length
+            block = _block(places[i] - counted_from, length)
             fraction, power = frexp(max(latency, _SHORTEST))
             at = (power - _LOWEST) * _PER_DOUBLING + int((fraction - 0.5) * (2 * _PER_DOUBLING))
             tally.latencies[block, min(N_BINS - 1, at)] += 1
@@ -107,6 +109,12 @@ def count(
                 if len(limits) > 0 and latency <= limits[0]:
                     tally.in_time_at[bin_at] += 1
     return ended
+
+
+@compiled
+def _block(place: int, length: int) -> int:
+    """Of a request, by its place among those that are counted; the first one is before them."""
+    return 0 if place < 0 else 1 + place // length
 
 
 @compiled

@@ -8,6 +8,15 @@ and of arrivals with phases one table for all of them and ``PhaseTables`` with t
 from __future__ import annotations
 
 from sluice.optimizer.smdp.answer import Answer, answer_problem
+from sluice.optimizer.smdp.class_answer import ClassAnswer, answer_classes, class_document, full_class_document
+from sluice.optimizer.smdp.class_policy_iteration import (
+    ClassPerformance,
+    ClassSolution,
+    evaluate_classes,
+    solve_classes,
+    urgent_first,
+)
+from sluice.optimizer.smdp.class_problem import ClassProblem, WeightedClass
 from sluice.optimizer.smdp.document import PhaseTablesDocument, answer_document, full_document, read_phase_tables
 from sluice.optimizer.smdp.frontier import Corner, choose_weight, solve_frontier
 from sluice.optimizer.smdp.latency_percentiles import exact_seconds
@@ -23,6 +32,10 @@ from sluice.optimizer.smdp.solution import Performance, SmdpSolution
 __all__ = [
     "METHODS",
     "Answer",
+    "ClassAnswer",
+    "ClassPerformance",
+    "ClassProblem",
+    "ClassSolution",
     "Corner",
     "FilteredTables",
     "OneTable",
@@ -31,19 +44,26 @@ __all__ = [
     "PhaseTablesDocument",
     "SmdpProblem",
     "SmdpSolution",
+    "WeightedClass",
     "WorkersSolution",
     "affine",
+    "answer_classes",
     "answer_document",
     "answer_problem",
     "choose_weight",
+    "class_document",
     "evaluate",
+    "evaluate_classes",
     "exact_seconds",
     "filter_phases",
+    "full_class_document",
     "full_document",
     "read_phase_tables",
     "simulate_filtered",
     "solve",
+    "solve_classes",
     "solve_frontier",
     "solve_one_table",
     "solve_workers",
+    "urgent_first",
 ]

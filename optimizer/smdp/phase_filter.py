@@ -19,6 +19,7 @@ Reference: Rabiner, A tutorial on hidden Markov models (1989), section III.A, in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.compiled import compiled
+from sluice.optimizer.compiled import compiled, inlined
 
 _PART = 0.25  # of the shortest mean stay in a phase: the step
 _TERMS = 20  # of the uniformized exponential over less than a step, more than enough
@@ -210,6 +211,13 @@ def _until_change(
     return changed
 
 
+@inlined
+def _copy(values: NDArray[Any], to: NDArray[Any]) -> None:
+    """Value by value: to have one array put into a part of another compiles, for 2 s, what would say that they do not fit."""
+    for i in range(len(values)):
+        to[i] = values[i]
+
+
 @compiled
 def _filter(
     times: Array, start: Array, D1: Array, step: float, silent: Array, matrices: Array, logarithms: Array, beliefs: Array
@@ -221,18 +229,18 @@ def _filter(
     belief, before, work = start.copy(), np.empty(n), np.empty((2, n))
     moved = work[0]
     phase = int(np.argmax(start))
-    beliefs[0] = start
+    _copy(start, beliefs[0])
     for t in range(1, len(times) + 1):
         elapsed = 0.0
         left = times[t] - times[t - 1] if t < len(times) else np.inf
         stride = step
         while left > 0 and (left < np.inf or stride < step * _LONGEST):
             length = left if n <= 2 and left < np.inf else min(stride, left)  # two phases change places once at most
-            before[:] = belief
+            _copy(belief, before)
             _advance(belief, length, step, silent, matrices, logarithms, work)
             if _likeliest(belief, phase) != phase:
                 length = _until_change(before, phase, length, step, silent, matrices, logarithms, work)
-                belief[:] = before
+                _copy(before, belief)
                 _advance(belief, length, step, silent, matrices, logarithms, work)
                 phase = _likeliest(belief, phase)
                 change_times, change_to = _recorded(change_times, change_to, n_changes, times[t - 1] + elapsed + length, phase)
@@ -249,7 +257,7 @@ def _filter(
         if not moved.sum() > 0:
             return change_times[:n_changes].copy(), change_to[:n_changes].copy(), t
         _to_sum_one(moved, belief)
-        beliefs[t] = belief
+        _copy(belief, beliefs[t])
         if _likeliest(belief, phase) != phase:
             phase = _likeliest(belief, phase)
             change_times, change_to = _recorded(change_times, change_to, n_changes, times[t], phase)
@@ -262,7 +270,8 @@ def _recorded(times: Array, phases: NDArray[np.int64], n: int, time: float, phas
     """The arrays, ``n`` of each in use, with one more; longer ones where they are full."""
     if n == len(times):
         more_times, more_phases = np.empty(2 * n), np.empty(2 * n, dtype=np.int64)
-        more_times[:n], more_phases[:n] = times, phases
+        _copy(times, more_times)
+        _copy(phases, more_phases)
         times, phases = more_times, more_phases
     times[n], phases[n] = time, phase
     return times, phases

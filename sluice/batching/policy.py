@@ -272,13 +272,15 @@ def control_limit(limit: int, max_batch_size: int, servers: int | None = 1) -> P
     return Policy(hold, take, servers, kind="control_limit", parameters={"limit": limit, "max_batch_size": max_batch_size})
 
 
-def smdp(actions: Sequence[int], servers: int | None = 1) -> Policy:
+def smdp(actions: Sequence[int], servers: int | None = 1, columns: int = 1) -> Policy:
     """The table of a solved semi-Markov decision process: with ``q`` waiting take ``actions[q]``, and wait where that is 0.
+
+    With ``columns`` the actions are those of a grid, row by row, as ``Policy`` has it.
 
     Xu et al., SMDP-based dynamic batching (ICC'23 and journal version): the action space is {0} and [B_min, min(s, B_max)].
     """
     hold = [INF if a == 0 else 0.0 for a in actions]
-    return Policy(hold, tuple(actions), servers, kind="smdp")
+    return Policy(hold, tuple(actions), servers, kind="smdp", columns=columns)
 
 
 def deadline(slo: float, service_times: Sequence[float], servers: int | None = 1) -> Policy:

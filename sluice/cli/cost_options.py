@@ -11,6 +11,7 @@ import click
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
+from sluice.optimizer.billing.cold_starts import KEEP_ALIVE
 
 
 def price_options(command: Command) -> Command:
@@ -32,15 +33,20 @@ def price_options(command: Command) -> Command:
 
 
 def cost_options(command: Command) -> Command:
-    """The same with cold starts and the bytes that are moved."""
+    """The same with cold starts and the bytes that are moved; the command gets ``keep_alive`` (s) too."""
 
     @price_options
     @click.option(
         "--cold-start-probability",
         type=float,
-        default=0.0,
+        help="Share of the invocations that start cold, and take and are billed the profile's INIT  [default: estimated]",
+    )
+    @click.option(
+        "--keep-alive",
+        type=float,
+        default=KEEP_ALIVE,
         show_default=True,
-        help="Share of the invocations that start cold, and are billed the profile's INIT.",
+        help="Seconds that an idle environment is kept, for that estimate.",
     )
     @click.option("--snap-start", is_flag=True, help="A cold start restores a snapshot, which is kept and restored for a price.")
     @click.option(
@@ -51,7 +57,7 @@ def cost_options(command: Command) -> Command:
     def with_cold_starts(
         *,
         billing: Billing,
-        cold_start_probability: float,
+        cold_start_probability: float | None,
         snap_start: bool,
         payload_bytes: int | None,
         answer_bytes: int,

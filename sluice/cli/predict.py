@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
+import numpy as np
 from rich.table import Table
 
 from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name, quantile_of
@@ -13,8 +16,8 @@ from sluice.cli.cost_options import cost_options
 from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
 from sluice.optimizer.arrivals import ArrivalProcess
-from sluice.optimizer.billing import Billing, cold_start_probability_of
-from sluice.optimizer.function import METHODS, MOST_BATCH, predict_latency
+from sluice.optimizer.billing import Billing, ColdStarts
+from sluice.optimizer.function import METHODS, MOST_BATCH, predict_latency, with_cold_starts
 from sluice.optimizer.recommend import PERCENTILES
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
@@ -56,6 +59,7 @@ def command(
     percentiles: tuple[float, ...],
     method: str,
     billing: Billing,
+    keep_alive: float,
     as_json: bool,
 ) -> None:
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
@@ -63,8 +67,13 @@ def command(
     process = ArrivalProcess.of(arrivals)
     service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)
-    cold = cold_start_probability_of(process.arrival_rate, prediction.batch_size_pmf, service)
-    cost = billing.cost(prediction.batch_size_pmf, service, profile)
+    init = profile.init.get(memory_mb)
+    seconds, cold = init.mean if init else 0.0, billing.cold_start_probability
+    if cold is None:
+        holds, busy = np.full(batch_size - 1, timeout), service.mean_response[:batch_size]
+        cold = float(ColdStarts(process, keep_alive).of_batches(prediction.batch_size_pmf, holds, busy, seconds))
+    cost = replace(billing, cold_start_probability=cold).cost(prediction.batch_size_pmf, service, profile)
+    prediction = with_cold_starts(prediction, cold, seconds)
     shown = sorted(set(percentiles or PERCENTILES))
     latency = {percentile_name(p): prediction.percentile(p) for p in shown}
     simulated = prediction.confidence is not None
@@ -77,7 +86,7 @@ def command(
                 "arrival_rate": process.arrival_rate,
                 **prediction_document(prediction, latency),
                 **({"intervals": intervals, "confidence": prediction.confidence} if simulated else {}),
-                "estimated_cold_start_probability": cold,
+                "cold_starts": cold,
                 "cost": cost_document(cost, process.arrival_rate),
                 "prices": prices_document(billing.prices),
             }
@@ -90,7 +99,7 @@ def command(
         table.add_row(f"latency {name}", milliseconds(value) + between)
     table.add_row("mean batch size", f"{prediction.mean_batch_size:.2f}")
     table.add_row("invocations/s", f"{process.arrival_rate / prediction.mean_batch_size:.4g}")
-    table.add_row("cold starts, at least", f"{100 * cold:.2g} %")
+    table.add_row("cold starts", f"{100 * cold:.2g} % of the invocations")
     output.stdout.print(table)
     if simulated:
         output.stdout.print(

@@ -25,6 +25,7 @@ from sluice.optimizer.recommend import Application, Goal, Limits, Question, prov
 from sluice.optimizer.recommend.question import CONFIDENCE, LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
+from sluice.optimizer.simulation.deployment import LAMBDA
 
 
 def question_options(command: Command) -> Command:
@@ -65,6 +66,7 @@ def question_options(command: Command) -> Command:
         worker_texts: tuple[str, ...],
         provisioned: bool,
         billing: Billing,
+        keep_alive: float,
         **others: Any,
     ) -> Any:
         if applications:
@@ -86,9 +88,9 @@ def question_options(command: Command) -> Command:
         if provisioned:
             offers += provisioned_offers(profile, limits.memory_sizes, billing, limits.max_batch_size)
         without = ArrivalProcess.without_each_block(arrivals)
-        question = Question(
-            ArrivalProcess.of(arrivals), profile, slos, billing, tuple(offers), limits, goal, mix=mix, without=without
-        )
+        environments = replace(LAMBDA, keep_alive=keep_alive)
+        process = ArrivalProcess.of(arrivals)
+        question = Question(process, profile, slos, billing, tuple(offers), limits, goal, environments, mix, without)
         return command(question=question, applications=applications, arrivals=arrivals, **others)
 
     return with_question

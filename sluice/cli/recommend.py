@@ -119,7 +119,13 @@ def _page(*subject: Any) -> str:
 def _show(answer: Answer) -> None:
     output.stdout.print(_settings(answer))
     verdict = (wording.headline(answer), wording.kept(answer), wording.saving(answer), wording.break_even(answer))
-    for sentence in (*verdict, *wording.every_load(answer), *wording.proof(answer)):
+    for sentence in (
+        *verdict,
+        *wording.cold_starts(answer),
+        *wording.kept_warm(answer),
+        *wording.every_load(answer),
+        *wording.proof(answer),
+    ):
         output.stdout.print(sentence)
     output.stdout.print(cost_table({of.name: of.cost for of in alternatives(answer, workers=1, runners_up=0)}))
     if isinstance(answer.by_function, EveryLoad):

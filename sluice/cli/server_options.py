@@ -6,6 +6,7 @@ of ``sluice.optimizer.smdp.solve`` by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -15,9 +16,11 @@ from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals, read_profile
 from sluice.cli.groups import group
 from sluice.cli.per_batch import read_per_batch
+from sluice.cli.smdp_classes import read_classes
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.service import EmpiricalLaw, ServiceLaw, law_named, smoothed_profile
-from sluice.optimizer.smdp import METHODS, SmdpProblem
+from sluice.optimizer.smdp import METHODS, ClassProblem, SmdpProblem
 
 UNITS = {"s": 1.0, "ms": 1e-3}
 DISTRIBUTION = "deterministic"
@@ -98,16 +101,33 @@ class ServerOptions:
     def problem(self, servers: int = 1) -> SmdpProblem:
         """The problem of one of ``servers`` workers, each with its share of the arrivals."""
         require(servers >= 1, "servers", servers, "an integer >= 1")
-        require(self.batch_max is None or 1 <= self.batch_max <= MOST, "batch_max", self.batch_max, f"an integer from 1 to {MOST}")
-        require(0 < self.w1 < np.inf, "w1", self.w1, "a number > 0")
-        require(self.w2 is None or 0 <= self.w2 < np.inf, "w2", self.w2, "a number >= 0")
-        scale = UNITS[self.unit]
-        law = self._measured() if self.profile is not None else self._assumed(scale)
+        law, scale = self._law(), UNITS[self.unit]
         largest = len(law.mean)
         process = self._process(float(largest / law.mean[-1]) * servers, scale)
         share = process.sped_up(1 / servers) if servers > 1 else process
-        energy = read_per_batch(self.energy, largest, "energy") * scale
-        return SmdpProblem(share, law, energy, self.batch_min, self.w1 / scale, 1.0 if self.w2 is None else self.w2)
+        return SmdpProblem(share, law, self._energy(largest), self.batch_min, self.w1 / scale, self._power_weight)
+
+    def class_problem(self, texts: Sequence[str]) -> ClassProblem:
+        """The problem of classes of NAME:RATE:WEIGHT each."""
+        for name in ("rho", "rate", "arrivals", "mmpp2"):
+            require(getattr(self, name) is None, name, getattr(self, name), "none with --class, which has the rate of each class")
+        law, scale = self._law(), UNITS[self.unit]
+        energy = self._energy(len(law.mean))
+        return ClassProblem.of(read_classes(texts, scale), law, energy, self.batch_min, self.w1 / scale, self._power_weight)
+
+    @property
+    def _power_weight(self) -> float:
+        return 1.0 if self.w2 is None else self.w2
+
+    def _energy(self, largest: int) -> Array:
+        return read_per_batch(self.energy, largest, "energy") * UNITS[self.unit]
+
+    def _law(self) -> ServiceLaw:
+        """Checks the numbers that stand beside it as well."""
+        require(self.batch_max is None or 1 <= self.batch_max <= MOST, "batch_max", self.batch_max, f"an integer from 1 to {MOST}")
+        require(0 < self.w1 < np.inf, "w1", self.w1, "a number > 0")
+        require(self.w2 is None or 0 <= self.w2 < np.inf, "w2", self.w2, "a number >= 0")
+        return self._measured() if self.profile is not None else self._assumed(UNITS[self.unit])
 
     def _measured(self) -> ServiceLaw:
         """The law that the profile's measurements have."""

@@ -26,6 +26,7 @@ from sluice.optimizer.simulation import (
     Deployment,
     Estimate,
     RunStatistics,
+    ServingStatistics,
     SeveralQueues,
     cheapest_kept,
     cheapest_perhaps_kept,
@@ -151,7 +152,8 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
     drops = any(run.dropped for run in runs.values())
     joules = any(run.energy_per_request is not None for run in runs.values())
     columns = [*(f"{percentile_name(p)} ms" for p in percentiles), *(f"beyond\n{promised(slo.latency)}" for slo in slos)]
-    columns += [*(["dropped"] if drops else []), "USD per\nmillion", *(["J"] if joules else []), "mean\nbatch", "busy", "cold"]
+    columns += [*(["dropped"] if drops else []), "USD per\nmillion", *(["J"] if joules else []), "mean\nbatch", "busy"]
+    columns += ["cold\nfirst", "cold\nlater"]
     table = Table(Column("", overflow="fold", min_width=12), title=title, padding=(0, 1, 0, 0))
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
@@ -168,10 +170,15 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
             cells += [f"{100 * seen.dropped / seen.n_requests:.2g} %"] if drops else []
             cells += [per_million(seen.cost.per_request), *([f"{seen.energy_per_request:.4g}"] if joules else [])]
             cells += [f"{seen.mean_batch_size:.2f}", "-" if seen.utilisation is None else f"{100 * seen.utilisation:.0f} %"]
-            table.add_row(of, *cells, str(seen.cold_starts), style="bold" if of == best else None)
+            table.add_row(of, *cells, *_cold(seen), style="bold" if of == best else None)
             for row in _functions(seen, len(percentiles) + len(slos) + drops, joules):
                 table.add_row(*row, style="dim")
     return table
+
+
+def _cold(seen: RunStatistics | ServingStatistics) -> list[str]:
+    """Cold starts while environments are new, and thereafter."""
+    return [str(seen.cold_at_start), str(seen.cold_starts - seen.cold_at_start)]
 
 
 def _by_class(runs: Mapping[str, RunStatistics]) -> Table:
@@ -204,7 +211,7 @@ def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list
         cells = [per_million(side.cost.per_request), *([""] if joules else [])]
         cells.append(f"{side.requests / side.batches:.2f}" if side.batches else "-")
         cells.append("-" if side.utilisation is None else f"{100 * side.utilisation:.0f} %")
-        yield [name, *[""] * n_of_all, *cells, str(side.cold_starts)]
+        yield [name, *[""] * n_of_all, *cells, *_cold(side)]
 
 
 def _interval(estimate: Estimate) -> str:

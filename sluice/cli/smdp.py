@@ -14,14 +14,40 @@ from sluice.cli import output
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
 from sluice.cli.smdp_answer import in_tables, in_words
-from sluice.optimizer.smdp import answer_document, answer_problem, exact_seconds, full_document
+from sluice.cli.smdp_classes import classes_in_tables, classes_in_words
+from sluice.optimizer.smdp import (
+    METHODS,
+    answer_classes,
+    answer_document,
+    answer_problem,
+    class_document,
+    exact_seconds,
+    full_class_document,
+    full_document,
+)
 
 MAX_SECONDS = 30.0
+SLACK = 50.0
+"""Seconds: with the hold of none as long as callers wait, less ten."""
 LARGE = 256  # batches from which on it is told what it takes
 
 
 @click.command("smdp")
 @server_options
+@click.option(
+    "--class",
+    "classes",
+    multiple=True,
+    metavar="NAME:RATE:WEIGHT",
+    help="Twice, for two classes before the server: Poisson arrivals per unit of time, and what the latency of one weighs.",
+)
+@click.option(
+    "--slack",
+    type=float,
+    metavar="SECONDS",
+    help="Of the class of less weight in a plan: how much later one of the other may come and still go first"
+    f"  [default: {SLACK:g}]",
+)
 @solver_options
 @slo_options(required=False)
 @click.option("--frontier", is_flag=True, help="Show all that the weights can buy, from the least latency to the least power.")
@@ -44,6 +70,8 @@ LARGE = 256  # batches from which on it is told what it takes
 @output.json_option
 def command(
     server: ServerOptions,
+    classes: tuple[str, ...],
+    slack: float | None,
     solver: dict[str, Any],
     slos: tuple[Slo, ...],
     frontier: bool,
@@ -58,11 +86,24 @@ def command(
 
     The objective is w1 * mean latency + w2 * mean power. With --slo the largest w2 whose policy keeps the SLO is sought; an SLO is
     in seconds whatever the unit. Arrivals with phases have a table for each phase, and one table for all of them: the plan's, as a
-    buffer is told of no phase.
+    buffer is told of no phase. With --class twice it is the table over how many of each class wait.
     """
     require(server.w2 is None or not slos, "w2", server.w2, "only without --slo, for which it is sought")
     require(out is not None or (model is None and function is None), "model, function", (model, function), "only with --out")
     require(0 < max_seconds < inf, "max_seconds", max_seconds, "a number of seconds > 0")
+    require(slack is None or (bool(classes) and model is not None), "slack", slack, "only for a plan with --class")
+    end = time.monotonic() + max_seconds
+    if classes:
+        _refuse_beside_classes(slo=bool(slos), frontier=frontier, servers=servers != 1, **_other_methods(solver))
+        answer = answer_classes(server.class_problem(classes), lambda: end - time.monotonic())
+        if out is not None:
+            output.write_file(out, write(class_document(answer, SLACK if slack is None else slack, model, function)))
+        if as_json:
+            output.print_json(full_class_document(answer))
+            return
+        for said in (*classes_in_words(answer), *classes_in_tables(answer)):
+            output.stdout.print(said, highlight=False)
+        return
     problem = server.problem(servers)
     if problem.max_batch_size >= LARGE:
         click.echo(
@@ -70,7 +111,6 @@ def command(
             f"exact percentiles take some {exact_seconds(problem):.2g} s; no step is begun after {max_seconds:g} s (--max-seconds)",
             err=True,
         )
-    end = time.monotonic() + max_seconds
     ask = {"servers": servers, "frontier": frontier, **solver}
     found = answer_problem(problem, slos, **ask, seconds_left=lambda: end - time.monotonic())
     if out is not None:
@@ -82,3 +122,13 @@ def command(
         output.stdout.print(sentence, highlight=False)
     for shown in in_tables(found):
         output.stdout.print(shown, highlight=False)
+
+
+def _other_methods(solver: dict[str, Any]) -> dict[str, bool]:
+    """Which options of the solver ask for something else than policy iteration."""
+    return {name: value not in (None, METHODS[0]) for name, value in solver.items()}
+
+
+def _refuse_beside_classes(**asked: bool) -> None:
+    for name, given in asked.items():
+        require(not given, name, "given", "none with --class: two classes have policy iteration, one server and the weights given")

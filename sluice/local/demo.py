@@ -28,7 +28,7 @@ from sluice.local.networks import write_network
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, ReplayProgress, replay, run
 from sluice.local.stack import AWS_ENVIRONMENT, BufferProcess, LambdaProcess, buffer_process, lambda_process
-from sluice.optimizer.billing import default_prices
+from sluice.optimizer.billing import Billing, default_prices
 from sluice.optimizer.fits import ArrivalFit, arrival_document, fit_arrivals
 from sluice.optimizer.recommend import Answer, Goal, Question, recommend
 from sluice.optimizer.recommend.words import leaves
@@ -141,7 +141,8 @@ class Demo:
             trace = read_trace(self.trace).sped_up(self.scale)
             fitted = self._fit(trace, say, show)
             arrivals = arrival_document(fitted)
-            question = Question(fitted.arrivals, profile, (self.slo,), goal=Goal(headroom=self.headroom))
+            warm = Billing(cold_start_probability=0.0)  # as the replays are
+            question = Question(fitted.arrivals, profile, (self.slo,), warm, goal=Goal(headroom=self.headroom))
             answer = recommend(question, lambda fraction: show("Searching memory x batch size x timeout", fraction))
             plans = self._plans(answer, arrivals, trace)
             say(f"Recommended: {answer.best.memory_mb} MB; a batch leaves at {_policy(plans['recommended'])}.")

@@ -10,6 +10,7 @@ import numpy as np
 from sluice.batching.documents import Slo
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.baselines.overflow import with_overflow
+from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend import (
     FunctionSetting,
@@ -60,9 +61,9 @@ class Cell:
         yield min((self._mark(i, function.memory_mb) for i in range(len(self.question.offers))), key=lambda row: row.cost)
 
     def function(self) -> FunctionSetting:
-        """The best setting of the function."""
-        question = self.question
-        return recommend(Question(question.arrivals, question.profile, question.slos)).best
+        """The best setting of the function, where every environment is warm."""
+        question, warm = self.question, Billing(cold_start_probability=0.0)
+        return recommend(Question(question.arrivals, question.profile, question.slos, warm)).best
 
     def workers(self) -> list[WorkerSetting]:
         """The cheapest of every offer that keep the SLO."""

@@ -139,7 +139,7 @@ def reasons(found: Findings) -> dict[str, str]:
     count = {said: len(some) for said, some in found.by_verdict.items()}
     return {
         "cold": f"""*Cold* ({count["cold"]}): more than half of what it costs beyond the winner are cold starts, which `recommend`
-            does not count unless told `--cold-start-probability`; in a smaller function each costs less.""",
+            did not count when this was computed; in a smaller function each costs less.""",
         "family": f"""*Family* ({count["family"]}): what is cheaper is not among the tables and workers that are searched.
             *Overflow* (MArk) chooses its workers anew every minute; *early drop* needs fewer, as it gives up whom it would answer
             late.{dearest(found)}""",

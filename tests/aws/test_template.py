@@ -132,6 +132,15 @@ def test_one_function_per_memory_size_behind_the_same_alias(template: AnyTemplat
     assert {f["AutoPublishAliasAllProperties"] for f in functions} == {True}
 
 
+@pytest.mark.parametrize("kind", ["Zip", "Image"])
+def test_environments_of_one_function_are_kept_warm_where_asked_for(template: AnyTemplate, kind: str) -> None:
+    cold, warm = (template(PackageType=kind, ProvisionedConcurrency="3", **told) for told in ({}, {"ProvisionedMemory": "1769"}))
+    assert all(not isinstance(f.get("ProvisionedConcurrencyConfig"), dict) for f in functions_of(cold).values())
+    kept = {f["MemorySize"]: f.get("ProvisionedConcurrencyConfig") for f in functions_of(warm).values()}
+    assert [size for size, config in kept.items() if isinstance(config, dict)] == [1769]
+    assert int(kept[1769]["ProvisionedConcurrentExecutions"]) == 3
+
+
 def test_a_function_from_an_image_has_the_image_and_nothing_of_an_archive(template: AnyTemplate) -> None:
     filled = template(PackageType="Image", FunctionImage="1.dkr.ecr.eu-west-1.amazonaws.com/mlp:1")
     assert not created(filled, "InferenceLayer")

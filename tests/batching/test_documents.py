@@ -233,6 +233,17 @@ def test_one_column_is_left_out_of_a_plan_and_of_its_digest_and_several_are_in_b
     assert read(Plan, said) == PLAN and b"columns" not in write(read(Plan, said))
 
 
+def test_the_table_of_the_page_waits_for_whom_and_how_long_the_page_says():
+    page = (Path(__file__).parents[2] / "docs" / "classes.md").read_text()
+    [grid] = [block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if '"columns"' in block]
+    policy = read(PolicyDocument, grid).policy()
+    rows = {waiting: policy.row(*waiting) for waiting in ((0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (9, 9))}
+    assert {waiting: policy.hold[row] for waiting, row in rows.items()} == {
+        (0, 1): 2.0, (1, 0): 0.15, (1, 1): 0.1, (2, 0): 0.0, (2, 1): 0.0, (9, 9): 0.0,
+    }  # fmt: skip
+    assert (policy.take[rows[2, 0]], policy.take[rows[2, 1]]) == (2, 3)
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

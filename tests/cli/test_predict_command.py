@@ -45,7 +45,7 @@ def test_every_term_of_the_cost_is_in_the_document_and_they_sum_up(profile: str,
 
 def test_rare_invocations_start_cold_and_snapshots_are_priced(profile: str, document_of: Document) -> None:
     often, seldom = (document_of("predict", "--poisson", r, "--profile", profile, *SETTING) for r in ("100", "0.001"))
-    assert often["estimated_cold_start_probability"] < 0.01 < 0.5 < seldom["estimated_cold_start_probability"]
+    assert often["cold_starts"] < 0.01 < 0.5 < seldom["cold_starts"] < 1
     cold = ("--cold-start-probability", "0.01", "--snap-start")
     cost = document_of("predict", "--poisson", "100", "--profile", profile, *SETTING, *cold)["cost"]
     assert cost["terms"]["restore"] > 0 and cost["fixed_terms"]["snapshot"] > 0

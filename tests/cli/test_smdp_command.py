@@ -306,3 +306,46 @@ def test_a_cut_beyond_what_a_policy_has_rows_for_is_refused(exit_of: Run) -> Non
     ask = ("smdp", "--rho", "0.7", "--service", "0.01,0.001", "--batch-max", "4", "--method", "value-iteration")
     code, _, err = exit_of(*ask, "--max-state", "1000000000")
     assert code == 2 and "max_state: 1000000000 is not allowed; allowed: an integer from 1 to 65536" in err
+
+
+TWO = (*SMALL, "--class", "quick:300:5", "--class", "slow:700:1")
+
+
+def test_two_classes_have_a_table_over_both_and_what_it_saves(document_of: Document, shown_by: Callable[..., str]) -> None:
+    answer = document_of(*TWO)
+    assert answer["converged"] and answer["policy"]["columns"] > 1 and answer["monotone"]
+    assert [each["name"] for each in answer["classes"]] == ["quick", "slow"] and answer["arrival_rate"] == pytest.approx(1000)
+    assert all(other["cost"] >= answer["tables"]["optimal"]["cost"] * (1 - 1e-7) for other in answer["tables"].values())
+    shown = shown_by(*TWO)
+    assert "a batch leaves from so many of quick on" in shown and "it saves" in shown and "converged" in shown
+
+
+def test_a_plan_of_two_classes_has_their_names_and_a_slack_for_the_patient_one(
+    tmp_path: Path, shown_by: Callable[..., str]
+) -> None:
+    file = tmp_path / "plan.json"
+    shown_by(*TWO, "--out", str(file), "--model", "m", "--function", "http://localhost:8500")
+    plan = read(Plan, file.read_bytes())
+    assert [(each.name, each.slack) for each in plan.classes] == [("quick", 0.0), ("slow", 50.0)]
+    assert plan.policy is not None and plan.policy.policy().columns > 1
+    shown_by(*TWO, "--out", str(file), "--model", "m", "--function", "http://localhost:8500", "--slack", "5")
+    assert read(Plan, file.read_bytes()).classes[1].slack == 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--class", "a:1:1"), "classes: 1 is not allowed; allowed: two"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--class", "c:1:1"), "put into one those whose weights are nearest"),
+        (("--class", "a:1"), "NAME:RATE:WEIGHT"),
+        (("--class", "a:x:1"), "NAME:RATE:WEIGHT"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--rho", "0.5"), "rho: 0.5 is not allowed; allowed: none with --class"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--frontier"), "none with --class"),
+        (("--class", "a:1:1", "--class", "b:1:1", "--method", "linear-program"), "none with --class"),
+        (("--rho", "0.5", "--slack", "5"), "slack: 5.0"),
+        (("--class", "a:1:1", "--class", "b:5000:1"), "load"),
+    ],
+)
+def test_what_two_classes_do_not_have_is_refused(exit_of: Run, options: tuple[str, ...], said: str) -> None:
+    code, _, stderr = exit_of(*SMALL, *options)
+    assert code == 2 and said in stderr

@@ -1,4 +1,4 @@
-"""The references that benchmarks/analysis.py compares with agree with the models."""
+"""The references that benchmarks/analysis.py and benchmarks/class_law.py compare with agree with the models."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from benchmarks.analysis import counts_by_expm, fraction_within_by_expm, service
+from benchmarks.class_law import reaching_by_quadrature
 from sluice.optimizer.arrivals.counting import counting_matrices_by_expm
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.function.latency import predict_latency
+from sluice.optimizer.function.poisson_classes import PoissonClasses
 
 
 @pytest.mark.parametrize("latency", [0.012, 0.05, 0.3])
@@ -25,3 +27,9 @@ def test_the_reference_counts_as_batch_eq_11() -> None:
     nodes, weights = np.polynomial.legendre.leggauss(20)
     values = [counting_matrices_by_expm(arrivals, 4, t) for t in 0.05 * (nodes + 1)]
     assert np.abs(integrals - np.tensordot(0.05 * weights, values, axes=1)).max() < 1e-12
+
+
+def test_the_reference_integrates_the_law_of_poisson_classes() -> None:
+    rates, slacks, holds = np.array([2.0, 30.0, 9.0]), np.array([0.0, 0.3, 0.04]), np.array([0.1, 0.08, 0.05])
+    pmf = PoissonClasses(rates, slacks, holds).batch_size_pmf[-1]
+    assert reaching_by_quadrature(rates, slacks, holds) == pytest.approx(np.cumsum(pmf[::-1])[::-1], abs=1e-12)

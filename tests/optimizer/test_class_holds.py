@@ -136,7 +136,7 @@ positive = st.floats(1e-3, 1e3)
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(positive, st.floats(0, 10)), min_size=1, max_size=6),
-    st.lists(st.floats(0, 2), max_size=12),
+    st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 2)), max_size=12),
     st.floats(0.01, 100),
 )
 def test_sizes_and_waits_are_laws_whatever_the_unit_of_time(
@@ -153,6 +153,14 @@ def test_sizes_and_waits_are_laws_whatever_the_unit_of_time(
         latency = law.latency(c, at_once)
         shares = latency.cdf(np.linspace(-1e-3, slack + falling.max(initial=0) + 1e-6, 50))
         assert shares[0] == 0 and shares[-1] == pytest.approx(1, abs=1e-9) and (np.diff(shares) >= -1e-11).all()
+
+
+@pytest.mark.parametrize("others", [poisson(0.5), mmpp2(1, 0.1, 1, 1)])
+def test_the_shortest_of_holds_is_one(others: ArrivalProcess) -> None:
+    law = shared_holds_law([poisson(1.0), others], [0.0, 1.0], np.full(4, 5e-324))
+    hurried, patient = (law.latency(c, service(5, 1)) for c in (0, 1))
+    assert law.batch_size_pmf.sum(axis=1) == pytest.approx(1) and 1 < law.mean_batch_size[-1] < 2
+    assert hurried.percentile(99) < 0.02 and patient.percentile(1) < 1 < patient.percentile(99)
 
 
 def test_who_has_a_slack_waits_longer_for_all_others_the_batches_are_the_same() -> None:

@@ -1,6 +1,5 @@
 """The price list and its overlays, bills by hand, cold starts against environments one by one, and where a buffer pays."""
 
-import heapq
 import json
 import math
 from collections.abc import Sequence
@@ -10,12 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 from cfnlint.decode import cfn_yaml  # type: ignore[import-untyped]
-from scipy.linalg import expm
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.billing.break_even import solve_break_even
-from sluice.optimizer.billing.cold_starts import cold_start_probability, cold_start_probability_of
 from sluice.optimizer.billing.cost import BatchCost, Billing, invocation_costs, predict_cost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
 from sluice.optimizer.service.times import ServiceTimes, service_times
@@ -291,68 +288,6 @@ def test_a_cost_that_makes_no_sense_names_its_field(options: dict[str, float], m
         predict_cost(always(1), service([0.1]), Billing(**billed), **asked)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="arrival_rate: 0"):
         BatchCost().in_all(0.0)
-
-
-# --- cold starts
-
-
-def cold_share(rate: float, busy: float, keep_alive: float, n: int, rng: np.random.Generator) -> float:
-    """Share of cold starts in the second half of ``n`` invocations; the environment last used takes the next one."""
-    arrivals, durations = np.cumsum(rng.exponential(1 / rate, n)), rng.exponential(busy, n)
-    running: list[float] = []
-    idle: list[float] = []  # when each was last used, the latest on top
-    cold = 0
-    for at, (now, duration) in enumerate(zip(arrivals.tolist(), durations.tolist(), strict=True)):
-        while running and running[0] <= now:
-            idle.append(heapq.heappop(running))
-        if idle and idle[-1] >= now - keep_alive:
-            idle.pop()
-        else:
-            idle.clear()
-            cold += at >= n // 2
-        heapq.heappush(running, now + duration)
-    return cold / (n - n // 2)
-
-
-def test_a_lone_environment_is_cold_after_its_keep_alive_without_a_request() -> None:
-    assert cold_start_probability(1e-3, 1e-6, 300) == pytest.approx(math.exp(-0.3), rel=1e-6)
-
-
-@pytest.mark.parametrize(("rate", "busy", "keep_alive"), [(2.0, 1.0, 30.0), (5.0, 1.0, 20.0), (0.1, 1.0, 20.0)])
-def test_two_moments_stand_for_the_passage_time(rate: float, busy: float, keep_alive: float) -> None:
-    exact = 0.0
-    for k in range(40):
-        ups, downs = np.full(k, rate), np.arange(1, k + 1) / busy
-        passage = np.diag(ups, 1) + np.diag(downs, -1) - np.diag(rate + np.arange(k + 1) / busy)
-        found = math.exp(-rate * busy) * (rate * busy) ** k / math.factorial(k)
-        exact += found * expm(passage * keep_alive)[k].sum()
-    assert cold_start_probability(rate, busy, keep_alive) == pytest.approx(exact, rel=0.01)
-
-
-@pytest.mark.parametrize(("rate", "busy"), [(0.01, 0.1), (0.05, 1.0), (1.0, 0.3), (20.0, 0.5)])
-def test_cold_starts_are_as_frequent_as_in_environments_one_by_one(rate: float, busy: float) -> None:
-    rng = np.random.default_rng(11)
-    shares = [cold_share(rate, busy, 60, 40_000, rng) for _ in range(12)]
-    predicted = cold_start_probability(rate, busy, 60)
-    accuracy = 0.06 * predicted  # the environments are simulated as they are, the model counts the most that ran at once
-    assert abs(np.mean(shares) - predicted) < 4 * np.std(shares, ddof=1) / math.sqrt(12) + accuracy
-
-
-def test_cold_starts_of_batches_are_those_of_their_rate_and_mean_time() -> None:
-    service = ServiceTimes(512, np.array([[0.1], [0.2], [0.3]]), np.full(3, 0.01), np.array([0.1, 0.2, 0.3]))
-    pmf = np.array([0.5, 0.5])  # of batches of at most 2
-    assert cold_start_probability_of(3.0, pmf, service) == pytest.approx(cold_start_probability(2.0, 0.16), rel=1e-12)
-
-
-def test_much_traffic_makes_cold_starts_rare() -> None:
-    assert cold_start_probability(1e4, 0.05) < 1e-5 < cold_start_probability(1, 0.05) < cold_start_probability(0.01, 0.05)
-
-
-@pytest.mark.parametrize("field", ["invocation_rate", "busy_duration", "keep_alive"])
-def test_environments_that_make_no_sense_name_their_field(field: str) -> None:
-    values = {"invocation_rate": 1.0, "busy_duration": 1.0, "keep_alive": 300.0}
-    with pytest.raises(InvalidInput, match=f"{field}: 0.0 is not allowed"):
-        cold_start_probability(**(values | {field: 0.0}))
 
 
 # --- where the buffer pays

@@ -21,7 +21,9 @@ from sluice.optimizer.report import sharing as told
 CORE = 1769
 
 
-def profile(intercept: float = 0.0056, slope: float = 0.00074, memory_sizes: tuple[int, ...] = (885, CORE)) -> ServiceProfile:
+def profile(
+    intercept: float = 0.0056, slope: float = 0.00074, memory_sizes: tuple[int, ...] = (885, CORE), init: float | None = None
+) -> ServiceProfile:
     """The time of a batch of n is ``intercept + slope n`` on one core, in proportion slower on less."""
     points = [
         ProfilePoint(
@@ -29,7 +31,8 @@ def profile(intercept: float = 0.0056, slope: float = 0.00074, memory_sizes: tup
         )
         for memory_mb, n in itertools.product(memory_sizes, (1, 2, 4, 8, 16, 32))
     ]
-    return ServiceProfile(function="perceptron-{memory_mb}", points=points, model="perceptron")
+    starts = {} if init is None else dict.fromkeys(memory_sizes, ServiceTime(init))
+    return ServiceProfile(function="perceptron-{memory_mb}", points=points, init=starts, model="perceptron")
 
 
 def application(name: str, arrivals: float | ArrivalProcess, latency: float, percentile: float = 95.0) -> Application:
@@ -179,6 +182,19 @@ def test_bursts_of_many_phases_are_drawn_and_their_interval_told() -> None:
     rows = told.application_rows(answer)
     assert any(not of.exact and of.reached.low < of.reached.high for of in rows)
     assert "drawn arrivals" in " ".join(told.verdict(answer))
+
+
+def test_cold_starts_are_in_cost_and_latency_and_a_promise_that_they_break_is_said_to_be_broken() -> None:
+    often, seldom = (
+        [application("web", rate, 0.1), application("report", rate / 10, 0.5)] for rate in (50.0, 0.002)
+    )  # environments are kept for 300 s
+    kept, broken = (recommend_sharing(asked(profile(init=3.0)), each) for each in (often, seldom))
+    assert all(queue.keeps(k) for queue in kept.queues for k in range(len(queue.applications)))
+    assert "Every promise is kept" in told.verdict(kept)[0]
+    (queue,) = broken.queues
+    assert queue.cold_starts > 0.3 and queue.cost.init > 0 and not queue.keeps(0)
+    assert told.verdict(broken)[0].startswith("Cold starts make more requests of web, report late than promised")
+    assert "of INIT" in told.verdict(broken)[1]
 
 
 def test_a_promise_that_no_function_keeps_is_refused_by_the_name_of_its_class() -> None:

@@ -293,8 +293,8 @@ def test_environments_start_cold_when_more_are_needed_than_while_they_are_kept(k
     deployment = Deployment(policies.no_batching(), exponential(busy_duration), Environments(keep_alive=keep_alive))
     runs = replications(deployment, poisson(load / busy_duration))
     assert_near([run.cold_starts / run.n_batches for run in runs], exact)
-    estimate = cold_start_probability(load / busy_duration, busy_duration, keep_alive)
-    assert estimate == pytest.approx(exact, rel=0.13 if keep_alive < 10 * busy_duration else 0.005)
+    estimate = cold_start_probability(poisson(load / busy_duration), busy_duration, keep_alive)
+    assert estimate == pytest.approx(exact, rel=1e-5)
 
 
 @pytest.mark.parametrize("burst", [1, 4])

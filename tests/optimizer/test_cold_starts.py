@@ -1,0 +1,270 @@
+"""Cold starts: the estimate against closed forms, environments one by one, and the simulator; where it counts."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from sluice.batching import policy as policies
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+from sluice.optimizer.billing import Billing
+from sluice.optimizer.billing.cold_starts import ColdStarts, cold_start_probability, in_batches, lost
+from sluice.optimizer.function import predict_latency
+from sluice.optimizer.recommend import Goal, Limits, Question, recommend
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
+from sluice.optimizer.report import wording
+from sluice.optimizer.service.times import service_times
+from sluice.optimizer.simulation import Deployment, Environments, Function, SampledArrivals, simulate_deployments
+from sluice.optimizer.simulation.event_loop import simulate_deployment
+
+INIT = 0.4
+
+
+@cache
+def profile(init: float = INIT) -> ServiceProfile:
+    """10 ms and 1 ms a request at 1769 MB, in proportion at 885 MB, batches up to 8."""
+    points = []
+    for memory_mb in (885, 1769):
+        for n in (1, 2, 4, 8):
+            seconds = (0.01 + 0.001 * n) * 1769 / memory_mb
+            points.append(ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds))
+    return ServiceProfile(function="f-{memory_mb}", points=points, init={m: ServiceTime(init) for m in (885, 1769)} if init else {})
+
+
+def cold_share(rate: float, busy: float, keep_alive: float, n: int, rng: np.random.Generator) -> float:
+    """Share of cold starts in the second half of ``n`` invocations; the environment last used takes the next one."""
+    arrivals, durations = np.cumsum(rng.exponential(1 / rate, n)), rng.exponential(busy, n)
+    running: list[float] = []
+    idle: list[float] = []  # when each was last used, the latest on top
+    cold = 0
+    for at, (now, duration) in enumerate(zip(arrivals.tolist(), durations.tolist(), strict=True)):
+        while running and running[0] <= now:
+            idle.append(heapq.heappop(running))
+        if idle and idle[-1] >= now - keep_alive:
+            idle.pop()
+        else:
+            idle.clear()
+            cold += at >= n // 2
+        heapq.heappush(running, now + duration)
+    return cold / (n - n // 2)
+
+
+def test_a_lone_environment_is_cold_after_its_keep_alive_without_a_request() -> None:
+    assert cold_start_probability(poisson(1e-3), 1e-6, 300) == pytest.approx(math.exp(-0.3), rel=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "busy", "keep_alive"), [(2.0, 1.0, 30.0), (5.0, 1.0, 20.0), (0.1, 1.0, 20.0)])
+def test_it_is_the_chance_that_no_more_were_under_way_for_as_long(rate: float, busy: float, keep_alive: float) -> None:
+    exact = 0.0
+    for k in range(40):
+        ups, downs = np.full(k, rate), np.arange(1, k + 1) / busy
+        passage = np.diag(ups, 1) + np.diag(downs, -1) - np.diag(rate + np.arange(k + 1) / busy)
+        found = math.exp(-rate * busy) * (rate * busy) ** k / math.factorial(k)
+        exact += found * expm(passage * keep_alive)[k].sum()
+    assert cold_start_probability(poisson(rate), busy, keep_alive) == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rate", "busy"), [(0.01, 0.1), (0.05, 1.0), (1.0, 0.3), (20.0, 0.5)])
+def test_cold_starts_are_as_frequent_as_in_environments_one_by_one(rate: float, busy: float) -> None:
+    rng = np.random.default_rng(11)
+    shares = [cold_share(rate, busy, 60, 40_000, rng) for _ in range(12)]
+    predicted = cold_start_probability(poisson(rate), busy, 60)
+    accuracy = 0.06 * predicted  # the environments are simulated as they are, the model counts the most that ran at once
+    assert abs(np.mean(shares) - predicted) < 4 * np.std(shares, ddof=1) / math.sqrt(12) + accuracy
+
+
+def test_much_traffic_makes_cold_starts_rare() -> None:
+    shares = [cold_start_probability(poisson(rate), 0.05) for rate in (1e4, 1.0, 0.01)]
+    assert shares[0] < 1e-5 < shares[1] < shares[2]
+
+
+@pytest.mark.parametrize("field", ["busy_duration", "keep_alive"])
+def test_environments_that_make_no_sense_name_their_field(field: str) -> None:
+    values = {"busy_duration": 1.0, "keep_alive": 300.0}
+    with pytest.raises(InvalidInput, match=f"{field}: 0.0 is not allowed"):
+        cold_start_probability(poisson(1.0), **(values | {field: 0.0}))
+    with pytest.raises(InvalidInput, match="keep_alive: -1.0 is not allowed; allowed: seconds >= 0"):
+        ColdStarts(poisson(1.0), -1.0)
+
+
+# --- in batches, in bursts
+
+
+def simulated(arrivals: ArrivalProcess, batch_size: int, timeout: float, init: float, keep_alive: float, n: int) -> float:
+    """Share of the batches of a run, less its beginning, that start cold."""
+    rng = np.random.default_rng(5)
+    policy = policies.size_or_timeout(batch_size, timeout) if batch_size > 1 else policies.no_batching()
+    deployment = Deployment(policy, service_times(profile(), 1769), Environments(init, keep_alive))
+    run = simulate_deployment(deployment, np.cumsum(arrivals.sample(n, rng)), rng)
+    return float(run.cold[run.first_of_batch >= n // 20].mean())
+
+
+def estimated(arrivals: ArrivalProcess, batch_size: int, timeout: float, init: float, keep_alive: float) -> float:
+    service = service_times(profile(), 1769)
+    pmf = predict_latency(arrivals, service, batch_size, timeout).batch_size_pmf
+    holds, busy = np.full(batch_size - 1, timeout), service.mean_response[:batch_size]
+    return float(ColdStarts(arrivals, keep_alive).of_batches(pmf, holds, busy, init))
+
+
+BURSTS = mmpp2(10, 0.5, 0.05, 0.01)
+
+
+@pytest.mark.parametrize("init", [0.0, 3.0])
+@pytest.mark.parametrize(
+    ("arrivals", "batch_size", "timeout", "keep_alive"),
+    [
+        (poisson(0.02), 1, 0.0, 60.0),
+        (poisson(2.0), 1, 0.0, 20.0),
+        (BURSTS.sped_up(0.01), 1, 0.0, 60.0),
+        (BURSTS.sped_up(0.1), 1, 0.0, 60.0),
+        (BURSTS.sped_up(0.1), 8, 0.4, 60.0),
+        (BURSTS.sped_up(0.01), 8, 0.4, 300.0),
+    ],
+)
+def test_the_estimate_is_near_what_a_long_run_shows(
+    arrivals: ArrivalProcess, batch_size: int, timeout: float, keep_alive: float, init: float
+) -> None:
+    seen = simulated(arrivals, batch_size, timeout, init, keep_alive, 400_000)
+    assert seen > 2e-3 and estimated(arrivals, batch_size, timeout, init, keep_alive) == pytest.approx(seen, rel=0.15)
+
+
+@pytest.mark.parametrize(("arrivals", "timeout"), [(poisson(20), 0.4), (BURSTS.sped_up(0.5), 0.4), (poisson(2), 0.4)])
+def test_batches_that_never_meet_are_never_cold(arrivals: ArrivalProcess, timeout: float) -> None:
+    assert simulated(arrivals, 8, timeout, 0.0, 300.0, 100_000) == 0.0
+    assert estimated(arrivals, 8, timeout, 0.0, 300.0) < 1e-5
+
+
+@pytest.mark.parametrize("requests", [1.0, 1.3, 4.0, 50.0])
+def test_batches_open_at_the_rate_that_their_mean_size_leaves(requests: float) -> None:
+    assert in_batches(BURSTS, requests).arrival_rate == pytest.approx(BURSTS.arrival_rate / requests, rel=1e-5)
+
+
+def test_between_the_points_of_its_grid_the_share_is_what_it_is_there() -> None:
+    starts, one = ColdStarts(BURSTS, 60.0), np.ones(1)
+    for busy in (0.013, 0.3, 1.7):
+        exact = cold_start_probability(BURSTS, busy, 60.0)
+        assert starts.of_invocations(one, busy * one, 0 * one, np.ones(1, dtype=int), 0.0)[0] == pytest.approx(exact, rel=0.05)
+
+
+@pytest.mark.parametrize(("keep_alive", "share"), [(0.0, 1.0), (np.inf, 0.0)])
+def test_environments_that_are_kept_for_ever_or_not_at_all(keep_alive: float, share: float) -> None:
+    assert estimated(poisson(3), 4, 0.1, 0.0, keep_alive) == share
+
+
+def test_of_many_environments_those_are_cold_that_a_fluid_needs_more() -> None:
+    needed, slow_for = 0.5 * (6000 - 60), 100.0  # environments more, after as many seconds in the mean
+    fluid = math.exp(-60.0 / slow_for) * needed / (100 * (6000 + 60))
+    assert cold_start_probability(mmpp2(6000, 60, 0.01, 0.01), 0.5, 60.0) == pytest.approx(fluid, rel=0.15)
+
+
+# --- where they count
+
+
+def question(rate: float, latency: float, init: float = INIT, billing: Billing | None = None, loads: bool = False) -> Question:
+    goal = Goal(loads=(0.1, 10.0)) if loads else Goal()
+    return Question(poisson(rate), profile(init), (Slo(latency, 95),), billing or Billing(), limits=Limits((885, 1769)), goal=goal)
+
+
+def test_a_recommendation_predicts_what_the_estimate_says_of_its_setting() -> None:
+    answer = recommend(question(0.02, 0.2))
+    setting = answer.best
+    share = estimated(poisson(0.02), setting.batch_size, setting.timeout, INIT, 300.0)  # tables hold as long at first
+    assert setting.cold_starts == pytest.approx(share, rel=0.05) and setting.cold_starts > 0.002
+    init = setting.cold_starts * INIT * setting.memory_mb / 1024 * Billing().prices.gb_second("x86_64") / setting.mean_batch_size
+    assert setting.cost.init == pytest.approx(init)
+    assert setting.latency.probability_within(0.2) == pytest.approx(1 - setting.cold_starts, abs=1e-9)
+    assert all(point.cost_per_request >= setting.cost.per_request * 0.999 for point in answer.frontier)
+
+
+def test_a_promise_is_kept_with_the_requests_that_start_cold() -> None:
+    rarely = recommend(question(0.01, 0.5)).best  # five in a hundred wait for longer than an environment is kept
+    assert rarely.cold_starts > 0.045 and rarely.latency.probability_within(0.5) >= 0.95 - 1e-9
+
+
+def test_where_more_start_cold_than_may_be_late_the_holds_leave_time_for_it() -> None:
+    setting = recommend(question(0.005, 0.5)).best
+    assert setting.cold_starts > 0.2
+    assert setting.latency.percentile(95) <= 0.5 and setting.timeout <= 0.5 - INIT
+
+
+def test_a_promise_that_cold_starts_break_is_refused_and_the_reason_told() -> None:
+    asked = question(0.002, 0.2)
+    nothing_dearer = replace(asked, goal=Goal(max_cost=1e-5))  # than what is not kept warm
+    with pytest.raises(Infeasible, match=r"is 0\.41\d* s at 1769 MB .* where 55 % of the invocations start cold"):
+        recommend(nothing_dearer)
+
+
+def test_a_share_that_is_told_is_everybodys_and_none_that_none_is() -> None:
+    told = recommend(question(0.02, 0.2, billing=Billing(cold_start_probability=0.01), loads=True))
+    of_plan = told.every_load
+    assert of_plan is not None and of_plan.cold_starts == pytest.approx(0.01)
+    assert {setting.cold_starts for setting in (told.best, told.no_batching, *told.runners_up)} == {0.01}
+    none = recommend(question(0.02, 0.2, billing=Billing(cold_start_probability=0.0)))
+    warm = recommend(question(0.02, 0.2, init=0.0))
+    assert none.best.cost == warm.best.cost and none.best.cold_starts == 0 < warm.best.cold_starts
+
+
+def test_a_plan_for_every_load_is_taken_only_where_it_keeps_the_promise_with_its_cold_starts() -> None:
+    answer = recommend(question(0.005, 0.5, loads=True))
+    assert answer.every_load is not None and not answer.every_load.keeps(answer.question.promised)
+    assert answer.by_function is answer.best and answer.best.keeps(answer.slos)
+
+
+# --- kept warm
+
+
+@pytest.mark.parametrize(("load", "servers"), [(0.66, 1), (3.0, 2), (3.0, 7)])
+def test_what_finds_all_that_are_provisioned_busy_is_erlangs_loss(load: float, servers: int) -> None:
+    terms = [load**k / math.factorial(k) for k in range(servers + 1)]
+    assert lost(poisson(load / 0.1), 0.1, servers) == pytest.approx(terms[-1] / sum(terms))
+
+
+def test_environments_are_kept_warm_where_nothing_else_keeps_the_promise() -> None:
+    answer = recommend(question(0.002, 0.2))
+    warm = answer.kept_warm
+    assert not answer.feasible and warm is not None and answer.winner is warm
+    assert warm.provisioned == 1 and warm.keeps(answer.slos) and "keep 1 environment of it provisioned" in warm.instruction
+    price = Billing().prices.provisioned(warm.memory_mb, "x86_64").reserved_per_hour
+    assert warm.cost.machines * 0.002 * 3600 == pytest.approx(price)
+    assert warm.policy.max_batch_size == 1 and warm.cost.fixed_per_month == 0  # a buffer would cost ten times as much
+    assert "Without them cold starts break the promise." in wording.kept_warm(answer)[0]
+
+
+def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told() -> None:
+    answer = recommend(question(3.0, 0.2))
+    assert not answer.cold_starts_harm and answer.winner is answer.best and answer.kept_warm is not None
+    assert list(answer.kinds) == ["the function alone"]
+    (told,) = wording.kept_warm(answer)
+    assert told.startswith("Nothing need be kept warm: with ProvisionedConcurrency=1 the function would cost ")
+    unknown = recommend(question(3.0, 0.2, init=0.0))
+    assert unknown.kept_warm is None and wording.kept_warm(unknown) == []
+
+
+def test_more_are_kept_warm_where_more_are_under_way_at_once() -> None:
+    bursts = mmpp2(400, 1, 0.05, 0.002)  # seconds of four at once after minutes of next to none
+    answer = recommend(replace(question(1.0, 0.05), arrivals=bursts, slos=(Slo(0.05, 99.9),), limits=Limits((1769,), 4)))
+    warm = answer.kept_warm
+    assert warm is not None and warm.provisioned > 3 and warm.keeps(answer.slos)
+
+
+def test_what_is_provisioned_serves_in_a_run_what_is_predicted() -> None:
+    asked = replace(question(30.0, 0.03), slos=(Slo(0.03, 99),), limits=Limits((885,), 1))
+    settings = FunctionSettings(asked)
+    alone = FunctionSettings(replace(asked, billing=Billing(cold_start_probability=0.0))).unbatched()[0]
+    warm = cheapest_kept_warm(settings, alone)
+    assert warm is not None
+    function = Function(asked.profile, 885, asked.billing, asked.environments)
+    run = simulate_deployments({"": warm.deployment(function)}, SampledArrivals(asked.arrivals, 200_000, 1), [0.03])[""]
+    provisioned, on_demand = run.serving
+    assert on_demand.batches / run.n_batches == pytest.approx(warm.on_demand, rel=0.05, abs=1e-3)
+    assert run.cost.per_request == pytest.approx(warm.cost.per_request, rel=0.02)
+    assert provisioned.cold_starts == 0 and on_demand.cold_starts / run.n_batches == pytest.approx(warm.cold_starts, abs=1e-3)
