@@ -78,3 +78,8 @@ def test_what_cannot_be_asked_is_refused_by_its_option(exit_of: Run, profiled: s
 def test_a_promise_that_nothing_keeps_names_the_class(exit_of: Run, profiled: str) -> None:
     code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:0.001", "--class", "b:5:1")
     assert code == 1 and "class web: no function answers p95 within 1 ms" in err
+
+
+def test_a_promise_of_seconds_that_was_meant_in_milliseconds_is_noted(exit_of: Run, profiled: str) -> None:
+    code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:200")
+    assert code == 0 and "note: --class 200 is 200 s; 200 ms are --class 0.2" in err
