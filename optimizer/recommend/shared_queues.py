@@ -91,7 +91,7 @@ class SharedQueues:
     usd : sequence of array, shape (max_batch_size,) each
         What an invocation of each function costs with a batch of 1, 2, ...
     cold_starts : callable, optional
-        USD that cold starts add to an invocation, (max_batch_size,): of a function, by the mean batch size under each largest batch,
+        USD that cold starts add to an invocation, (max_batch_size,): of a function, by its mean batch under each largest batch,
         (max_batch_size,), and the requests/s of a group.
     """
 

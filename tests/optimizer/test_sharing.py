@@ -199,7 +199,7 @@ def test_cold_starts_are_in_cost_and_latency_and_a_promise_that_they_break_is_sa
 
 def test_cold_starts_count_in_the_choice_of_the_function() -> None:
     """Where every other invocation pays for two seconds of INIT a small function is cheap, which is dear where none does."""
-    of, both = profile(init=2.0, memory_sizes=(512, CORE)), [application("a", 0.5, 0.1), application("b", 0.3, 0.5)]
+    of, both = profile(init=2.0, memory_sizes=(512, CORE)), [application("a", 5.0, 0.1), application("b", 2.5, 0.5)]
     chosen = [recommend_sharing(asked(of, billing=Billing(cold_start_probability=share)), both).queues for share in (0.0, 0.5)]
     assert [[queue.memory_mb for queue in queues] for queues in chosen] == [[CORE], [512]]
     assert chosen[1][0].cold_starts == 0.5
