@@ -10,7 +10,6 @@ from sluice.batching.errors import InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals
 from sluice.cli.output import read_file
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
-from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.traces.trace import read_trace
 
 OPTION = "--class"
@@ -45,4 +44,6 @@ def _process(arrivals: str) -> ArrivalProcess:
         return poisson(rate)
     if not Path(arrivals).is_dir() and read_file(arrivals, OPTION).lstrip()[:1] == b"{":
         return ArrivalProcess.of(read_arrivals(arrivals, None, None))
+    from sluice.optimizer.fits.choice import fit_arrivals  # which takes a while to import, and few commands need
+
     return fit_arrivals(read_trace(arrivals)).arrivals
