@@ -179,9 +179,12 @@ def evaluate_classes(problem: ClassProblem, actions: Actions) -> ClassPerformanc
     return ClassPerformance((urgent, patient), power, one.arrival_rate / batches)
 
 
-def urgent_first(problem: ClassProblem, actions: Actions) -> Actions:
-    """The table of one queue, (n_states,), read with the number waiting of both classes, on a grid for ``evaluate_classes``."""
-    states = max(len(actions), problem.together.max_batch_size + 2)
+def urgent_first(problem: ClassProblem, actions: Actions, states: int = 0) -> Actions:
+    """The table of one queue, (n_states,), read with the number waiting of both classes, on a grid for ``evaluate_classes``.
+
+    The grid has ``states`` a side, and more where the table or a batch needs them.
+    """
+    states = max(states, len(actions), problem.together.max_batch_size + 2)
     waiting = np.add.outer(np.arange(states), np.arange(states))
     return np.asarray(actions[np.minimum(waiting, len(actions) - 1)])
 
