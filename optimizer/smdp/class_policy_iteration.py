@@ -131,7 +131,7 @@ def solve_classes(problem: ClassProblem, seconds_left: SecondsLeft = endless, mo
     Raises
     ------
     NotConverged
-        A table whose values are not found.
+        A table whose values are not found, or whose gain is not what its latencies and its power come to.
     """
     states = problem.together.max_batch_size + 2
     found = _on_grid(problem, _greedy(problem, states), None, seconds_left)
@@ -145,8 +145,16 @@ def solve_classes(problem: ClassProblem, seconds_left: SecondsLeft = endless, mo
         changed = max(abs(found.gain / smaller.gain - 1), found.began / found.gain - 1)
         settled = changed < _SETTLED
     performance = evaluate_classes(problem, found.actions)
+    _check_gain(problem, found, performance)
     converged = settled and found.bound is None
     return ClassSolution(problem, found.actions, found.gain, performance, iterations, converged, changed, found.bound)
+
+
+def _check_gain(problem: ClassProblem, found: _OnGrid, performance: ClassPerformance) -> None:
+    """That the gain, of one linear system, is what the latencies and the power come to, which are of three others."""
+    off = abs(problem.cost(performance.mean_latency, performance.power) / found.gain - 1)
+    if not off < _SETTLED:
+        raise NotConverged("the gain of a table over two classes", found.actions.tolist(), off)
 
 
 def evaluate_classes(problem: ClassProblem, actions: Actions) -> ClassPerformance:
