@@ -58,6 +58,7 @@ def test_as_json_every_queue_and_application_is_there(document_of: Document, pro
         (["--class", "web:fast:0.2"], "--class: 'fast' is not allowed; allowed: a file that exists"),
         (["--class", "a b:50:0.2"], "--class: 'a b:50' is not allowed"),
         (["--class", "a:5:0.2", "--class", "a:6:0.3"], "each class once"),
+        (["--class", "a:nan:0.2"], "--class: 'a:nan' is not allowed; allowed: a rate above 0, in requests/s"),
         (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: 'p95' is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--poisson", "3"], "none beside --class"),
         (["--class", "a:5:0.2", "--loads", "0.1:10"], "--loads"),
