@@ -108,7 +108,7 @@ end
 -- How many of those with a slack have one below 0; of a policy without columns nobody asks.
 local hurried, counted
 if has_columns then
-  counted = tonumber(redis.call('GET', KEYS[13]) or '')
+  counted = tonumber(string.match(redis.call('GET', KEYS[13]) or '', '^%d+$')) -- of 0.5 what is read is no row
   hurried = counted or 0
   local last = counted and 0 or redis.call('ZCARD', KEYS[12])
   for first = 0, last - 1, CHUNK do

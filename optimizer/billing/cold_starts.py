@@ -38,7 +38,7 @@ from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distributio
 
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
 SHORTEST = 1e-6  # s of an invocation, where the profile has none
-MOST_LEVELS = 160  # environments looked at; of more the number is scaled down, which fluid load does not notice
+MOST_LEVELS = 320  # environments looked at; of more the number is scaled down, which makes of a small share a rough one
 MOST_PROVISIONED = 100
 _NEVER = 1e-11  # of the time that so many are under way
 _LEAST = 1e-18  # share of cold starts

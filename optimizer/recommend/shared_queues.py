@@ -37,6 +37,7 @@ MOST_IN_ANY_GROUPS = 8
 _SAME = 1e-9  # of a cost
 _STEP = 1e-6  # s; holds and slacks are so many, rounded down
 _Group = tuple[int, ...]
+ColdStartCosts = Callable[[int, Array, float], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +90,20 @@ class SharedQueues:
         Of the functions.
     usd : sequence of array, shape (max_batch_size,) each
         What an invocation of each function costs with a batch of 1, 2, ...
+    cold_starts : callable, optional
+        USD that cold starts add to an invocation, (max_batch_size,): of a function, by its mean batch under each largest batch,
+        (max_batch_size,), and the requests/s of a group.
     """
 
-    def __init__(self, applications: Sequence[Application], services: Sequence[ServiceTimes], usd: Sequence[Array]) -> None:
+    def __init__(
+        self,
+        applications: Sequence[Application],
+        services: Sequence[ServiceTimes],
+        usd: Sequence[Array],
+        cold_starts: ColdStartCosts | None = None,
+    ) -> None:
         self.applications = by_promise(applications)
-        self._services, self._usd = services, usd
+        self._services, self._usd, self._cold_starts = services, usd, cold_starts
         self._rates = np.array([of.arrivals.arrival_rate for of in self.applications])
         # by function, (n_applications, max_batch_size)
         self._left = [np.array([seconds_left(service, [of.slo]) for of in self.applications]) for service in services]
@@ -154,9 +164,12 @@ class SharedQueues:
 
     def unbatched(self) -> tuple[SharedQueue | None, ...]:
         """Every application by itself, one request at a time; ``None`` where no function is in time for it."""
-        found: list[SharedQueue | None] = []
+        alone, found = np.ones(1), []
         for k, of in enumerate(self.applications):
-            each = [(float(usd[0]), j) for j, usd in enumerate(self._usd) if self._left[j][k, 0] >= 0]
+            each = []
+            for j in (j for j, left in enumerate(self._left) if left[k, 0] >= 0):
+                cold = 0.0 if self._cold_starts is None else float(self._cold_starts(j, alone, of.arrivals.arrival_rate)[0])
+                each.append((float(self._usd[j][0]) + cold, j))
             usd, j = min(each, default=(np.inf, -1))
             found.append(SharedQueue((of,), j, no_batching(), (0.0,), np.ones(1), usd) if each else None)
         return tuple(found)
@@ -188,7 +201,11 @@ class SharedQueues:
                 break
             holds, slacks = self.table(group, j, own_slack)
             law = shared_holds_law(arrivals, slacks.tolist(), holds, SEARCH)
-            usd = law.batch_size_pmf @ self._usd[j][: len(holds) + 1] / law.mean_batch_size
+            invocation = law.batch_size_pmf @ self._usd[j][: len(holds) + 1]
+            if self._cold_starts is not None:
+                rate = sum(of.arrival_rate for of in arrivals)
+                invocation = invocation + self._cold_starts(j, law.mean_batch_size, rate)
+            usd = invocation / law.mean_batch_size
             b = int(np.argmax(usd <= usd.min() * (1 + _SAME))) + 1
             if best is None or usd[b - 1] < best.usd * (1 - _SAME):
                 policy = _policy(holds[: b - 1], min(of.slo.latency for of in applications))

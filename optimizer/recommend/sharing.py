@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from sluice.batching.documents import Plan, PolicyDocument, Prediction, RequestClass, Route, percentile_name
 from sluice.batching.errors import Infeasible, require
 from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.arrivals.superposition import superposed
@@ -206,16 +207,22 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     promised = [Application(of.name, of.arrivals, of.slo.within(headroom)) for of in applications]
     services, billing = question.services, question.billing
     usd = [compute + fee for compute, fee in (invocation_costs(service, billing) for service in services)]
-    shared = SharedQueues(promised, services, usd)
+    starts, together = FunctionStarts(question), cache(_superposed)
+
+    def cold_starts(j: int, mean_batch_size: Array, arrival_rate: float) -> Array:
+        """Those after a silence, in the choice; what is told counts all (an estimate takes a while, and there are many groups)."""
+        if starts.told is not None:
+            return np.full(len(mean_batch_size), starts.usd[j] * starts.told)
+        return np.asarray(starts.usd[j] * np.exp(-arrival_rate / mean_batch_size * question.environments.keep_alive))
+
+    shared = SharedQueues(promised, services, usd, cold_starts if starts.matter else None)
     asked = {of.name: of for of in applications}
     # A queue is found with headroom and told with what was asked for.
 
-    starts = FunctionStarts(question)
-
     def served(queue: SharedQueue, buffered: bool = True) -> ServedQueue:
         service, pmf, j = services[queue.service], queue.batch_size_pmf, queue.service
-        together = _superposed(queue.applications)
-        cold = starts.share(j, pmf, np.array(queue.policy.hold[1:-1]), together) if starts.matter else 0.0
+        holds = np.array(queue.policy.hold[1:-1])
+        cold = starts.share(j, pmf, holds, together(queue.applications)) if starts.matter else 0.0
         cost = replace(billing, cold_start_probability=cold).cost(pmf, service, question.profile, buffered)
         function = question.function_at(service.memory_mb)
         return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]))
@@ -232,7 +239,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     )
 
 
-def _superposed(applications: Sequence[Application]) -> ArrivalProcess:
+def _superposed(applications: tuple[Application, ...]) -> ArrivalProcess:
     """All their arrivals; where their phases together are many, as if they were Poisson."""
     processes = [of.arrivals for of in applications]
     if prod(of.n_phases for of in processes) <= MOST_PHASES:

@@ -8,7 +8,7 @@ and of arrivals with phases one table for all of them and ``PhaseTables`` with t
 from __future__ import annotations
 
 from sluice.optimizer.smdp.answer import Answer, answer_problem
-from sluice.optimizer.smdp.class_answer import ClassAnswer, answer_classes, class_document, full_class_document
+from sluice.optimizer.smdp.class_answer import ClassAnswer, answer_classes, class_document, class_plan, full_class_document
 from sluice.optimizer.smdp.class_policy_iteration import (
     ClassPerformance,
     ClassSolution,
@@ -52,6 +52,7 @@ __all__ = [
     "answer_problem",
     "choose_weight",
     "class_document",
+    "class_plan",
     "evaluate",
     "evaluate_classes",
     "exact_seconds",

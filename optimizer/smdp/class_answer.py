@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
+from sluice.batching.policy import Policy
 from sluice.optimizer.smdp.class_policy_iteration import (
+    MOST_STATES,
     ClassPerformance,
     ClassSolution,
     evaluate_classes,
@@ -15,9 +19,10 @@ from sluice.optimizer.smdp.class_policy_iteration import (
 )
 from sluice.optimizer.smdp.class_problem import ClassProblem
 from sluice.optimizer.smdp.policy_iteration import solve_by_policy_iteration
-from sluice.optimizer.smdp.solution import SecondsLeft, endless
+from sluice.optimizer.smdp.solution import Actions, SecondsLeft, endless
 
 IN_ORDER, URGENT_FIRST = "one queue, in order of arrival", "the same table, urgent first"
+_SAME = 1e-6  # part of a mean latency
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +33,8 @@ class ClassAnswer:
     ----------
     solution : ClassSolution
     compared : dict of str to ClassPerformance
-        The optimal table of one queue that serves in order of arrival, at the mean weight; and that table with the urgent first.
+        The optimal table of one queue that serves in order of arrival, at the mean weight; and that table with the urgent first,
+        where a grid is found that is large enough for it.
     """
 
     solution: ClassSolution
@@ -48,8 +54,25 @@ def answer_classes(problem: ClassProblem, seconds_left: SecondsLeft = endless) -
     solution = solve_classes(problem, seconds_left)
     one = solve_by_policy_iteration(problem.without_classes, seconds_left=seconds_left)
     in_order = ClassPerformance((one.mean_latency, one.mean_latency), one.power, one.performance.mean_batch_size)
-    reordered = evaluate_classes(problem, urgent_first(problem, one.actions[0]))
-    return ClassAnswer(solution, {IN_ORDER: in_order, URGENT_FIRST: reordered})
+    reordered = _reordered(problem, one.actions[0], in_order, len(solution.actions), seconds_left)
+    return ClassAnswer(solution, {IN_ORDER: in_order} | ({} if reordered is None else {URGENT_FIRST: reordered}))
+
+
+def _reordered(
+    problem: ClassProblem, actions: Actions, in_order: ClassPerformance, states: int, seconds_left: SecondsLeft
+) -> ClassPerformance | None:
+    """The table of one queue with the urgent first; ``None`` where the grid is too small and may not be doubled.
+
+    The order changes nothing for all together, so that the grid is large enough once they wait as long as in order of arrival.
+    """
+    (together, _) = in_order.mean_latency
+    while True:
+        found = evaluate_classes(problem, urgent_first(problem, actions, states))
+        if abs(np.dot(problem.shares, found.mean_latency) / together - 1) < _SAME:
+            return replace(in_order, mean_latency=found.mean_latency)
+        if states >= MOST_STATES or seconds_left() <= 0:
+            return None
+        states = min(2 * states - 1, MOST_STATES)
 
 
 def class_document(
@@ -70,14 +93,24 @@ def class_document(
     """
     if (model is None) != (function is None):
         raise InvalidInput("model, function", (model, function), "both, for a plan, or neither, for a policy")
-    policy = PolicyDocument.of(found.solution.policy())
+    policy = found.solution.policy()
     if model is None or function is None:
-        return policy
-    if not slack > 0:
-        raise InvalidInput("slack", slack, "a number of seconds > 0: by it the buffer tells the patient from the urgent")
-    urgent, patient = found.solution.problem.classes
+        return PolicyDocument.of(policy)
+    return class_plan(found.solution.problem, policy, slack, model, function)
+
+
+def class_plan(problem: ClassProblem, policy: Policy, slack: float, model: str, function: str) -> Plan:
+    """The plan for the worker at ``function``; ``slack`` is that of the patient class, s.
+
+    Raises
+    ------
+    InvalidInput
+        A slack that is not above 0; names that a plan does not allow.
+    """
+    require(slack > 0, "slack", slack, "a number of seconds > 0: by it the buffer tells the patient from the urgent")
+    urgent, patient = problem.classes
     classes = [RequestClass(urgent.name, slack=0.0), RequestClass(patient.name, slack=slack)]
-    return Plan(model=model, function=function, policy=policy, classes=classes)
+    return Plan(model=model, function=function, policy=PolicyDocument.of(policy), classes=classes)
 
 
 def full_class_document(found: ClassAnswer) -> dict[str, object]:

@@ -131,7 +131,7 @@ def solve_classes(problem: ClassProblem, seconds_left: SecondsLeft = endless, mo
     Raises
     ------
     NotConverged
-        A table whose values are not found.
+        A table whose values are not found, or whose gain is not what its latencies and its power come to.
     """
     states = problem.together.max_batch_size + 2
     found = _on_grid(problem, _greedy(problem, states), None, seconds_left)
@@ -145,8 +145,16 @@ def solve_classes(problem: ClassProblem, seconds_left: SecondsLeft = endless, mo
         changed = max(abs(found.gain / smaller.gain - 1), found.began / found.gain - 1)
         settled = changed < _SETTLED
     performance = evaluate_classes(problem, found.actions)
+    _check_gain(problem, found, performance)
     converged = settled and found.bound is None
     return ClassSolution(problem, found.actions, found.gain, performance, iterations, converged, changed, found.bound)
+
+
+def _check_gain(problem: ClassProblem, found: _OnGrid, performance: ClassPerformance) -> None:
+    """That the gain, of one linear system, is what the latencies and the power come to, which are of three others."""
+    off = abs(problem.cost(performance.mean_latency, performance.power) / found.gain - 1)
+    if not off < _SETTLED:
+        raise NotConverged("the gain of a table over two classes", found.actions.tolist(), off)
 
 
 def evaluate_classes(problem: ClassProblem, actions: Actions) -> ClassPerformance:
@@ -179,9 +187,12 @@ def evaluate_classes(problem: ClassProblem, actions: Actions) -> ClassPerformanc
     return ClassPerformance((urgent, patient), power, one.arrival_rate / batches)
 
 
-def urgent_first(problem: ClassProblem, actions: Actions) -> Actions:
-    """The table of one queue, (n_states,), read with the number waiting of both classes, on a grid for ``evaluate_classes``."""
-    states = max(len(actions), problem.together.max_batch_size + 2)
+def urgent_first(problem: ClassProblem, actions: Actions, states: int = 0) -> Actions:
+    """The table of one queue, (n_states,), read with the number waiting of both classes, on a grid for ``evaluate_classes``.
+
+    The grid has ``states`` a side, and more where the table or a batch needs them.
+    """
+    states = max(states, len(actions), problem.together.max_batch_size + 2)
     waiting = np.add.outer(np.arange(states), np.arange(states))
     return np.asarray(actions[np.minimum(waiting, len(actions) - 1)])
 

@@ -29,7 +29,7 @@ from scipy.fft import irfft2, next_fast_len, rfft2
 from scipy.sparse.linalg import LinearOperator, gmres
 from scipy.special import gammaln, xlogy
 
-from sluice.batching.errors import NotConverged
+from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.smdp.class_problem import ClassProblem
@@ -37,10 +37,13 @@ from sluice.optimizer.smdp.solution import Actions
 
 _NEGLIGIBLE = 1e-14  # probability of so many arrivals, or more
 _MOST_COUNTS = 2**14
+MOST_PROBABILITIES = 2**25
+"""Of so many of each class meanwhile, by batch size: 0.25 GiB, and while they are made four times as much."""
 _ACCURACY = 1e-12  # of the linear system wanted, over its right side
 _ENOUGH = 1e-8  # where rounding lets it come no nearer
 _RESTART = 100
 _RESTARTS = 4
+_ROUNDS = 8  # of so many restarts, while not enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +102,14 @@ class ClassQueue:
             begin = start.copy()
             begin[0, 0] *= largest
             begin = begin.ravel()
-        solved, ended = gmres(operator, sides.ravel(), begin, rtol=_ACCURACY, restart=_RESTART, maxiter=_RESTARTS)
-        missed = float(np.linalg.norm(times(solved) - sides.ravel()) / np.linalg.norm(sides)) if ended else 0.0
+        missed, rounds = np.inf, 0
+        while missed > _ENOUGH and rounds < _ROUNDS:
+            begin, ended = gmres(operator, sides.ravel(), begin, rtol=_ACCURACY, restart=_RESTART, maxiter=_RESTARTS)
+            missed = float(np.linalg.norm(times(begin) - sides.ravel()) / np.linalg.norm(sides)) if ended else 0.0
+            rounds += 1
         if missed > _ENOUGH:
             raise NotConverged("the values of a table over two classes", None, missed)
-        rest = solved.reshape(self.shape)
+        rest = np.asarray(begin).reshape(self.shape)
         gain = float(rest[0, 0]) / largest
         rest[0, 0] = 0.0
         return gain, rest
@@ -179,12 +185,22 @@ class ClassQueue:
 
 
 def _joint_counts(problem: ClassProblem) -> Array:
-    """Probabilities of k1 urgent and k2 patient arrivals during a service of each size, (max_batch_size, n1, n2)."""
+    """Probabilities of k1 urgent and k2 patient arrivals during a service of each size, (max_batch_size, n1, n2).
+
+    Raises
+    ------
+    InvalidInput
+        More than ``MOST_PROBABILITIES`` before any is made.
+    """
     rate, law = problem.together.arrival_rate, problem.together.service
     n = 64
     while (counts := law.counts(rate, n))[-1, -1] >= _NEGLIGIBLE and n < _MOST_COUNTS:
         n *= 2
     n = int(np.flatnonzero(counts.max(axis=0) >= _NEGLIGIBLE)[-1]) + 1
+    if len(counts) * n * n > MOST_PROBABILITIES:
+        most = int((MOST_PROBABILITIES / len(counts)) ** 0.5)
+        few = f"at most {most - 1} with two classes and batches of up to {len(counts)}: a smaller largest batch, or shorter tails"
+        raise InvalidInput("arrivals during a service", f"up to {n - 1}", few)
     k = np.arange(n)
     total = k[:, None] + k
     shares = np.array(problem.shares)

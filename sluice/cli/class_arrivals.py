@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.cli.arrival_options import read_arrivals
 from sluice.cli.output import read_file
 from sluice.optimizer.arrivals import ArrivalProcess, poisson
-from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.traces.trace import read_trace
 
 OPTION = "--class"
@@ -31,18 +31,21 @@ def read_classes(texts: Sequence[str]) -> dict[str, ArrivalProcess]:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) or not arrivals:
             raise InvalidInput(OPTION, text, FORM)
         require(name not in processes, OPTION, name, "each class once")
-        processes[name] = _process(arrivals)
+        processes[name] = _process(arrivals, text)
     return processes
 
 
-def _process(arrivals: str) -> ArrivalProcess:
-    """The process of a rate, of a document, or the fit of a trace."""
+def _process(arrivals: str, text: str) -> ArrivalProcess:
+    """The process of a rate, of a document, or the fit of a trace; ``text`` is what was given."""
     try:
         rate = float(arrivals)
     except ValueError:
         rate = None
     if rate is not None:
+        require(0 < rate < inf, OPTION, text, "a rate above 0, in requests/s")
         return poisson(rate)
     if not Path(arrivals).is_dir() and read_file(arrivals, OPTION).lstrip()[:1] == b"{":
         return ArrivalProcess.of(read_arrivals(arrivals, None, None))
+    from sluice.optimizer.fits.choice import fit_arrivals  # which takes a while to import, and few commands need
+
     return fit_arrivals(read_trace(arrivals)).arrivals

@@ -44,13 +44,18 @@ def slo_options(*, required: bool = True, default: Slo | None = None) -> Callabl
         @wraps(command)
         def with_slos(*, slo_texts: tuple[str, ...], percentile: float | None, **others: Any) -> Any:
             slos = read_slos(slo_texts, percentile)
-            for latency in dict.fromkeys(slo.latency for slo in slos if slo.latency >= MEANT_MS):
-                click.echo(f"note: --slo {latency:g} is {latency:g} s; {latency:g} ms are --slo {latency / 1000:g}", err=True)
+            note_seconds("--slo", slos)
             return command(slos=slos, **others)
 
         return with_slos
 
     return decorated
+
+
+def note_seconds(option: str, slos: Sequence[Slo]) -> None:
+    """Say of latencies so long that they were probably meant in milliseconds that they are seconds."""
+    for latency in dict.fromkeys(slo.latency for slo in slos if slo.latency >= MEANT_MS):
+        click.echo(f"note: {option} {latency:g} is {latency:g} s; {latency:g} ms are {option} {latency / 1000:g}", err=True)
 
 
 def read_slos(texts: Sequence[str], percentile: float | None = None) -> tuple[Slo, ...]:

@@ -10,6 +10,7 @@ import click
 
 from sluice.batching.documents import Slo, write
 from sluice.batching.errors import require
+from sluice.batching.policy import no_batching
 from sluice.cli import output
 from sluice.cli.server_options import ServerOptions, server_options, solver_options
 from sluice.cli.slo_options import slo_options
@@ -21,6 +22,7 @@ from sluice.optimizer.smdp import (
     answer_document,
     answer_problem,
     class_document,
+    class_plan,
     exact_seconds,
     full_class_document,
     full_document,
@@ -90,14 +92,20 @@ def command(
     """
     require(server.w2 is None or not slos, "w2", server.w2, "only without --slo, for which it is sought")
     require(out is not None or (model is None and function is None), "model, function", (model, function), "only with --out")
+    require(
+        (model is None) == (function is None), "model, function", (model, function), "both, for a plan, or neither, for a policy"
+    )
     require(0 < max_seconds < inf, "max_seconds", max_seconds, "a number of seconds > 0")
     require(slack is None or (bool(classes) and model is not None), "slack", slack, "only for a plan with --class")
     end = time.monotonic() + max_seconds
     if classes:
         _refuse_beside_classes(slo=bool(slos), frontier=frontier, servers=servers != 1, **_other_methods(solver))
-        answer = answer_classes(server.class_problem(classes), lambda: end - time.monotonic())
+        slack, asked = SLACK if slack is None else slack, server.class_problem(classes)
+        if model is not None and function is not None:
+            class_plan(asked, no_batching(), slack, model, function)  # what it does not allow, before anything takes time
+        answer = answer_classes(asked, lambda: end - time.monotonic())
         if out is not None:
-            output.write_file(out, write(class_document(answer, SLACK if slack is None else slack, model, function)))
+            output.write_file(out, write(class_document(answer, slack, model, function)))
         if as_json:
             output.print_json(full_class_document(answer))
             return

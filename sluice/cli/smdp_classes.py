@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 
 from rich.table import Column, Table
 
@@ -53,10 +54,10 @@ def classes_in_tables(found: ClassAnswer) -> Iterator[Table | str]:
     yield _beside(found)
     ended = "converged" if solution.converged else "was stopped"
     states = len(solution.actions)
-    yield (
-        f"policy-iteration: {ended} after {solution.iterations} iterations on {states} x {states} states;"
-        f" the last doubling changed the cost by a part of {solution.truncation:.2g}"
-    )
+    doubled = f"the last doubling changed the cost by a part of {solution.truncation:.2g}"
+    if not isfinite(solution.truncation):
+        doubled = "the grid was never doubled, and what it misses is not known"
+    yield f"policy-iteration: {ended} after {solution.iterations} iterations on {states} x {states} states; {doubled}"
     if solution.bound is not None:
         yield f"The best table so far costs {solution.gain:.6g}, and none less than {max(0.0, solution.bound):.6g}."
 

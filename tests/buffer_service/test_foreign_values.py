@@ -119,6 +119,17 @@ async def test_what_somebody_else_put_where_those_in_a_hurry_are_counted_goes_ou
     await store.close()
 
 
+@pytest.mark.parametrize("value", [b"0.5", b"nan", b"-1", b"1e3"])
+async def test_a_number_that_is_no_count_of_those_in_a_hurry_is_counted_anew(redis_server, client, value):
+    store = RedisStore(redis_server.url, "aaaaaaaa")
+    queue = store.queue(uuid.uuid4().hex, Limits())
+    await queue.install(replace(GRID, hold=[math.inf, 0.2, 0.3, 0.4]))
+    await plant(client, queue.keys[12], "string", value)
+    outcome = await queue.advance(Events([b"aaaaaaaa00000000"]), now=1.0)
+    assert (outcome.wake_in, await client.get(queue.keys[12])) == (pytest.approx(0.3), b"0")
+    await store.close()
+
+
 async def test_a_batch_in_flight_whose_members_are_none_is_put_aside_and_those_lost_with_it_are_sent_again(redis_server, client):
     store = RedisStore(redis_server.url, "aaaaaaaa")
     queue, member = store.queue(uuid.uuid4().hex, Limits()), b"aaaaaaaa00000000"

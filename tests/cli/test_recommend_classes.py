@@ -58,6 +58,7 @@ def test_as_json_every_queue_and_application_is_there(document_of: Document, pro
         (["--class", "web:fast:0.2"], "--class: 'fast' is not allowed; allowed: a file that exists"),
         (["--class", "a b:50:0.2"], "--class: 'a b:50' is not allowed"),
         (["--class", "a:5:0.2", "--class", "a:6:0.3"], "each class once"),
+        (["--class", "a:nan:0.2"], "--class: 'a:nan' is not allowed; allowed: a rate above 0, in requests/s"),
         (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: 'p95' is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--poisson", "3"], "none beside --class"),
         (["--class", "a:5:0.2", "--loads", "0.1:10"], "--loads"),
@@ -78,3 +79,8 @@ def test_what_cannot_be_asked_is_refused_by_its_option(exit_of: Run, profiled: s
 def test_a_promise_that_nothing_keeps_names_the_class(exit_of: Run, profiled: str) -> None:
     code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:0.001", "--class", "b:5:1")
     assert code == 1 and "class web: no function answers p95 within 1 ms" in err
+
+
+def test_a_promise_of_seconds_that_was_meant_in_milliseconds_is_noted(exit_of: Run, profiled: str) -> None:
+    code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:200")
+    assert code == 0 and "note: --class 200 is 200 s; 200 ms are --class 0.2" in err

@@ -349,3 +349,28 @@ def test_a_plan_of_two_classes_has_their_names_and_a_slack_for_the_patient_one(
 def test_what_two_classes_do_not_have_is_refused(exit_of: Run, options: tuple[str, ...], said: str) -> None:
     code, _, stderr = exit_of(*SMALL, *options)
     assert code == 2 and said in stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--slack", "nan", "--function", "http://w:1"), "slack: nan"),
+        (("--class", "the quick:1:9", "--function", "http://w:1"), "classes[0].name: 'the quick'"),
+        ((), "both, for a plan, or neither"),
+    ],
+)
+def test_what_a_plan_of_two_classes_does_not_allow_is_refused_before_anything_is_solved(
+    tmp_path: Path, exit_of: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], said: str
+) -> None:
+    def solved(*_: object) -> None:
+        raise AssertionError("solved")
+
+    monkeypatch.setattr("sluice.cli.smdp.answer_classes", solved)
+    classes = ("--class", "slow:700:1", *(() if "--class" in options else ("--class", "quick:300:5")))
+    code, _, stderr = exit_of(*SMALL, *classes, *options, "--model", "m", "--out", str(tmp_path / "plan.json"))
+    assert code == 2 and said in stderr
+
+
+def test_a_grid_that_was_never_doubled_is_told_so(shown_by: Callable[..., str]) -> None:
+    shown = " ".join(shown_by(*TWO, "--max-seconds", "1e-9").split())
+    assert "the grid was never doubled, and what it misses is not known" in shown

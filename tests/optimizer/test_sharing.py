@@ -12,7 +12,7 @@ from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, Servic
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.billing.cost import invocation_costs
+from sluice.optimizer.billing.cost import Billing, invocation_costs
 from sluice.optimizer.recommend import Application, Goal, Question, machine_offer, recommend_sharing
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.shared_queues import SharedQueues, _Floor
@@ -195,6 +195,14 @@ def test_cold_starts_are_in_cost_and_latency_and_a_promise_that_they_break_is_sa
     assert queue.cold_starts > 0.3 and queue.cost.init > 0 and not queue.keeps(0)
     assert told.verdict(broken)[0].startswith("Cold starts make more requests of web, report late than promised")
     assert "of INIT" in told.verdict(broken)[1]
+
+
+def test_cold_starts_count_in_the_choice_of_the_function() -> None:
+    """Where every other invocation pays for two seconds of INIT a small function is cheap, which is dear where none does."""
+    of, both = profile(init=2.0, memory_sizes=(512, CORE)), [application("a", 5.0, 0.1), application("b", 2.5, 0.5)]
+    chosen = [recommend_sharing(asked(of, billing=Billing(cold_start_probability=share)), both).queues for share in (0.0, 0.5)]
+    assert [[queue.memory_mb for queue in queues] for queues in chosen] == [[CORE], [512]]
+    assert chosen[1][0].cold_starts == 0.5
 
 
 def test_a_promise_that_no_function_keeps_is_refused_by_the_name_of_its_class() -> None:
