@@ -37,7 +37,8 @@ MOST_IN_ANY_GROUPS = 8
 _SAME = 1e-9  # of a cost
 _STEP = 1e-6  # s; holds and slacks are so many, rounded down
 _Group = tuple[int, ...]
-ColdStartCosts = Callable[[int, Array, float], Array]
+ColdStartCosts = Callable[[int, Array, tuple[Application, ...]], Array]
+LONGEST_WAIT = 50.0  # s; callers wait for 60 s unless told otherwise, and a plan that holds them for longer is refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ class SharedQueues:
         What an invocation of each function costs with a batch of 1, 2, ...
     cold_starts : callable, optional
         USD that cold starts add to an invocation, (max_batch_size,): of a function, by its mean batch under each largest batch,
-        (max_batch_size,), and the requests/s of a group.
+        (max_batch_size,), and a group; infinite where they make more late than a promise allows.
     """
 
     def __init__(
@@ -106,7 +107,9 @@ class SharedQueues:
         self._services, self._usd, self._cold_starts = services, usd, cold_starts
         self._rates = np.array([of.arrivals.arrival_rate for of in self.applications])
         # by function, (n_applications, max_batch_size)
-        self._left = [np.array([seconds_left(service, [of.slo]) for of in self.applications]) for service in services]
+        self._left = [
+            np.minimum([seconds_left(service, [of.slo]) for of in self.applications], LONGEST_WAIT) for service in services
+        ]
         self._poisson = all(of.arrivals.n_phases == 1 for of in self.applications)
         self._floors: dict[tuple[int, int], _Floor] = {}
         self._found: dict[tuple[_Group, bool], SharedQueue | None] = {}
@@ -168,10 +171,10 @@ class SharedQueues:
         for k, of in enumerate(self.applications):
             each = []
             for j in (j for j, left in enumerate(self._left) if left[k, 0] >= 0):
-                cold = 0.0 if self._cold_starts is None else float(self._cold_starts(j, alone, of.arrivals.arrival_rate)[0])
+                cold = 0.0 if self._cold_starts is None else float(self._cold_starts(j, alone, (of,))[0])
                 each.append((float(self._usd[j][0]) + cold, j))
             usd, j = min(each, default=(np.inf, -1))
-            found.append(SharedQueue((of,), j, no_batching(), (0.0,), np.ones(1), usd) if each else None)
+            found.append(SharedQueue((of,), j, no_batching(), (0.0,), np.ones(1), usd) if np.isfinite(usd) else None)
         return tuple(found)
 
     def together(self, group: _Group, own_slack: bool = True) -> SharedQueue | None:
@@ -203,9 +206,10 @@ class SharedQueues:
             law = shared_holds_law(arrivals, slacks.tolist(), holds, SEARCH)
             invocation = law.batch_size_pmf @ self._usd[j][: len(holds) + 1]
             if self._cold_starts is not None:
-                rate = sum(of.arrival_rate for of in arrivals)
-                invocation = invocation + self._cold_starts(j, law.mean_batch_size, rate)
+                invocation = invocation + self._cold_starts(j, law.mean_batch_size, applications)
             usd = invocation / law.mean_batch_size
+            if not np.isfinite(usd).any():
+                continue
             b = int(np.argmax(usd <= usd.min() * (1 + _SAME))) + 1
             if best is None or usd[b - 1] < best.usd * (1 - _SAME):
                 policy = _policy(holds[: b - 1], min(of.slo.latency for of in applications))

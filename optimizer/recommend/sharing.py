@@ -209,13 +209,24 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     usd = [compute + fee for compute, fee in (invocation_costs(service, billing) for service in services)]
     starts, together = FunctionStarts(question), cache(_superposed)
 
-    def cold_starts(j: int, mean_batch_size: Array, arrival_rate: float) -> Array:
+    def cold_starts(j: int, mean_batch_size: Array, group: tuple[Application, ...]) -> Array:
         """Those after a silence, in the choice; what is told counts all (an estimate takes a while, and there are many groups)."""
-        if starts.told is not None:
-            return np.full(len(mean_batch_size), starts.usd[j] * starts.told)
-        return np.asarray(starts.usd[j] * np.exp(-arrival_rate / mean_batch_size * question.environments.keep_alive))
+        rate = sum(of.arrivals.arrival_rate for of in group)
+        share = np.exp(-rate / mean_batch_size * question.environments.keep_alive)
+        return np.asarray(starts.usd[j] * (share if starts.told is None else np.full(len(share), starts.told)))
 
-    shared = SharedQueues(promised, services, usd, cold_starts if starts.matter else None)
+    def in_time(j: int, mean_batch_size: Array, group: tuple[Application, ...]) -> Array:
+        """The same where they make nobody late beyond his promise."""
+        usd, share = cold_starts(j, mean_batch_size, group), np.zeros(len(mean_batch_size))
+        if starts.usd[j]:
+            share = usd / starts.usd[j]
+        cold = float(starts.seconds[j]) + services[j].response[0, 0]
+        allowed = min((of.slo.error_budget for of in group if cold > of.slo.latency), default=1.0)
+        return np.where(share > allowed, np.inf, usd)
+
+    _check_in_time(SharedQueues(promised, services, usd), question)
+    anyhow = SharedQueues(promised, services, usd, cold_starts if starts.matter else None)
+    kept = SharedQueues(promised, services, usd, in_time) if starts.matter else anyhow
     asked = {of.name: of for of in applications}
     # A queue is found with headroom and told with what was asked for.
 
@@ -227,15 +238,15 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         function = question.function_at(service.memory_mb)
         return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]))
 
-    _check_in_time(shared, question)
-    queues, strict = shared.cheapest(), shared.at_the_strictest()
+    # Where cold starts break a promise whoever shares, the answer says so.
+    queues, strict = kept.cheapest() or anyhow.cheapest(), anyhow.at_the_strictest()
     assert queues is not None  # each application is in time in a queue of its own
     return SharingAnswer(
         question,
         tuple(map(served, queues)),
-        tuple(served(queue) for queue in shared.separate() if queue is not None),
+        tuple(served(queue) for queue in anyhow.separate() if queue is not None),
         None if strict is None else served(strict),
-        tuple(served(queue, buffered=False) for queue in shared.unbatched() if queue is not None),
+        tuple(served(queue, buffered=False) for queue in anyhow.unbatched() if queue is not None),
     )
 
 

@@ -46,6 +46,10 @@ def headline(answer: SharingAnswer) -> str:
     text = f"{text}: {usd} USD per million requests"
     if len(answer.queues) == len(answer.applications):
         return f"{text}{'; sharing a queue is worth nothing here' if others else ''}."
+    if answer.saving < 0:
+        return f"{text}, {-saved:.3g} % more than a queue for each ({apart}), in which cold starts would break a promise."
+    if answer.saving < WORTH:
+        return f"{text}, as much as a queue for each ({apart})."
     return f"{text}, {saved:.3g} % less than a queue for each ({apart})."
 
 
@@ -61,7 +65,7 @@ def verdict(answer: SharingAnswer) -> list[str]:
     else:
         sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
     sentences += _cold_starts(answer)
-    if len(answer.queues) < len(answer.applications) and answer.saving < WORTH:
+    if len(answer.queues) < len(answer.applications) and 0 <= answer.saving < WORTH:
         sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
     sentences += _strict(answer)
     fixed, rate = answer.cost.fixed_per_month, answer.arrival_rate

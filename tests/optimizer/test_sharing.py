@@ -10,6 +10,7 @@ import pytest
 
 from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
 from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing, invocation_costs
@@ -203,6 +204,20 @@ def test_cold_starts_count_in_the_choice_of_the_function() -> None:
     chosen = [recommend_sharing(asked(of, billing=Billing(cold_start_probability=share)), both).queues for share in (0.0, 0.5)]
     assert [[queue.memory_mb for queue in queues] for queues in chosen] == [[CORE], [512]]
     assert chosen[1][0].cold_starts == 0.5
+
+
+def test_who_hardly_comes_shares_a_queue_that_is_warm_where_alone_cold_starts_would_break_his_promise() -> None:
+    rare, often = application("rare", 0.001, 0.012, 99.9), application("often", 300.0, 0.5)
+    answer = recommend_sharing(asked(profile(init=0.4)), [rare, often])
+    (queue,) = answer.queues
+    assert queue.keeps(0) and queue.keeps(1) and not answer.separate[0].keeps(0)
+    assert answer.saving < 0 and "more than a queue for each" in told.headline(answer)
+
+
+def test_nobody_is_held_for_longer_than_callers_wait() -> None:
+    plan = recommend_sharing(asked(), [application("web", 5.0, 0.1), application("night", 0.01, 3000.0)]).plan("m")
+    check_waits(plan, request_timeout=60.0)
+    assert max(of.slack or 0.0 for of in plan.classes) > 40
 
 
 def test_a_promise_that_no_function_keeps_is_refused_by_the_name_of_its_class() -> None:
