@@ -19,6 +19,7 @@ STUDIES = (
     "proteus",
     "request_sizes",
     "search_scaling",
+    "smdp_classes",
     "smdp_figures",
 )
 
