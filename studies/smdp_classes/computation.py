@@ -50,7 +50,8 @@ def compute() -> Study:
 
 
 def _row(setting: tuple[float, float, float], answer: ClassAnswer) -> Row:
-    costs = [answer.cost(answer.compared[name]) for name in (IN_ORDER, URGENT_FIRST)]
-    latencies = answer.solution.performance.mean_latency
-    together = answer.compared[IN_ORDER].mean_latency[0]
-    return Row(*setting, answer.solution.gain, *costs, *latencies, together, len(answer.solution.actions))
+    in_order, urgent_first = (answer.cost(answer.compared[name]) for name in (IN_ORDER, URGENT_FIRST))
+    together, _ = answer.compared[IN_ORDER].mean_latency
+    solution = answer.solution
+    latencies = solution.performance.mean_latency
+    return Row(*setting, solution.gain, in_order, urgent_first, *latencies, together, len(solution.actions))

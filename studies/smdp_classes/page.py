@@ -20,20 +20,24 @@ def page(study: Study) -> str:
         [
             "# Two classes before one server",
             f"""
-            **A table that counts urgent and patient requests apart saves up to {percent(waits.saved)} of the weighted latency of one
+            **A table that counts urgent and patient requests apart saves up to {percent(waits.saved)} of the weighted
+            latency of one
             queue in order of arrival ({said(waits)}), and up to {percent(both.saved)} of latency and energy together
-            ({said(both)}).** At load {LOAD:g} hardly any of that is the order: against the same table with the urgent first it saves
-            as much, since what counts is for whom the server waits and how many it takes. At load {busy.load:g} nearly all is the
+            ({said(both)}).** At load {LOAD:g} hardly any of that is the order: against the same table with the urgent first
+            it saves
+            about as much, since what counts is for whom the server waits and how many it takes. At load {busy.load:g} nearly all is the
             order: {percent(busy.saved)} of latency in order of arrival, {percent(busy.saved_of_first)} with the urgent first. Where
             both classes weigh the same it saves nothing.""",
             """
             Made by `python -m studies.smdp_classes --compute`, which takes some seconds, from what it leaves in
-            [smdp-classes.csv](../studies/data/smdp-classes.csv) and [smdp-classes-table.csv](../studies/data/smdp-classes-table.csv).
+            [smdp-classes.csv](../studies/data/smdp-classes.csv) and
+            [smdp-classes-table.csv](../studies/data/smdp-classes-table.csv).
             How the table is found is in [the model](model.md#4-one-server-the-smdp), 4.8; `sluice smdp --class` solves for two
             classes of your own ([one server](smdp.md)), and [a buffer follows it](classes.md#a-table-over-both).""",
             f"""
             The server is GoogLeNet on a Tesla P4, as in the [SMDP papers](smdp-figures.md): {1e3 * SECONDS[0]:g} +
-            {1e3 * SECONDS[1]:g} b ms and {1e3 * JOULES[0]:g} + {1e3 * JOULES[1]:g} b mJ for a batch of b up to {LARGEST}. Arrivals are
+            {1e3 * SECONDS[1]:g} b ms and {1e3 * JOULES[0]:g} + {1e3 * JOULES[1]:g} b mJ for a batch of b up to {LARGEST}.
+            Arrivals are
             Poisson, {URGENT:.0%} of them urgent. A ms of a patient request weighs 1, of an urgent one as many as the ratio says;
             a watt weighs 1 or nothing.""",
             "## The table",
@@ -50,7 +54,8 @@ def page(study: Study) -> str:
                 "ratio", [(f"{row.ratio:g}", row, other) for row, other in pairs(by_ratio(rows, 0.0), by_ratio(rows, 1.0))]
             ),
             f"""
-            By load the ratio is {RATIO:g}, by ratio the load is {LOAD:g}. Costs are exact but for the end of the grid, which was doubled
+            By load the ratio is {RATIO:g}, by ratio the load is {LOAD:g}. Costs are exact but for the end of the grid, which
+            was doubled
             until that changed them by less than a part of a million.""",
         ]
     )

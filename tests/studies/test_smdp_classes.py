@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from sluice.optimizer.smdp.class_answer import IN_ORDER, URGENT_FIRST, answer_classes
 from studies.smdp_classes.claims import by_load, by_ratio
 from studies.smdp_classes.computation import LOAD, LOADS, RATIO, RATIOS, problem
 from studies.smdp_classes.drawings import draw
 from studies.smdp_classes.page import page
 from studies.smdp_classes.results import Study, drawn, read
-from sluice.optimizer.smdp.class_answer import IN_ORDER, URGENT_FIRST, answer_classes
 from tests.studies.published import assert_published
 
 
