@@ -20,14 +20,12 @@ def page(study: Study) -> str:
         [
             "# Two classes before one server",
             f"""
-            **A table that counts urgent and patient requests apart saves up to {percent(waits.saved)} of the weighted
-            latency of one
-            queue in order of arrival ({said(waits)}), and up to {percent(both.saved)} of latency and energy together
-            ({said(both)}).** At load {LOAD:g} hardly any of that is the order: against the same table with the urgent first
-            it saves
-            about as much, since what counts is for whom the server waits and how many it takes. At load {busy.load:g} nearly all is the
-            order: {percent(busy.saved)} of latency in order of arrival, {percent(busy.saved_of_first)} with the urgent first. Where
-            both classes weigh the same it saves nothing.""",
+            **A table that counts urgent and patient requests apart saves up to {percent(waits.saved)} of the weighted latency of
+            one queue in order of arrival ({said(waits)}), and up to {percent(both.saved)} of latency and energy together
+            ({said(both)}).** At load {LOAD:g} hardly any of that is the order: against the same table with the urgent first it
+            saves about as much, since what counts is for whom the server waits and how many it takes. At load {busy.load:g}
+            nearly all is the order: {percent(busy.saved)} of latency in order of arrival, {percent(busy.saved_of_first)} with
+            the urgent first. Where both classes weigh the same it saves nothing.""",
             """
             Made by `python -m studies.smdp_classes --compute`, which takes some seconds, from what it leaves in
             [smdp-classes.csv](../studies/data/smdp-classes.csv) and
