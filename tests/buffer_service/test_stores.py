@@ -655,7 +655,7 @@ async def _drive_three_bodies(url, tables, events, limit, slacks):
     limits = Limits(limit, max_attempts=1000)
     bodies = [redis.queue(model, limits), memory.queue(model, limits)]
     specification = Batcher(tables[0], member_slack)
-    now, count, in_flight, arrived, told = 1000.0, 0, {}, [], []
+    now, heard, count, in_flight, arrived, told = 1000.0, 0.0, 0, {}, [], []
     try:
         for event, (gap, arrivals, completed) in enumerate(events):
             now += gap
@@ -672,6 +672,9 @@ async def _drive_three_bodies(url, tables, events, limit, slacks):
                     table, dated = in_flight.pop(name)
                     specification.take_back(1, dated, table)
                 serving = list(in_flight)
+                if heard > now:  # the sweep finds its own process heard of after now
+                    specification.set_back(now)
+                heard = now
             gone = [member(count // 2, slack=slacks[count // 2 % len(slacks)])] if arrivals % 4 == 3 else []
             specification.withdraw(gone.__contains__)
             fitting = members[: max(0, limit - len(specification))]
