@@ -74,7 +74,7 @@ def in_short(rows: Sequence[Row]) -> list[str]:
         *Who is late.* Nobody, whoever plans: the largest share of any application's requests beyond its promise is {late:g}, where
         every batch takes as long as it may at longest.""",
         """
-        Made by `python -m studies.harmonybatch --compute`, which takes a minute, from what it leaves in
+        Made by `python -m studies.harmonybatch --compute`, which takes a minute and a half, from what it leaves in
         [harmonybatch.csv](../studies/data/harmonybatch.csv).""",
     ]
 
