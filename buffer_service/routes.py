@@ -197,6 +197,7 @@ class Routes:
 
     async def _infer(self, model: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         served = self._service.model(model)
+        served.telemetry.came += 1
         content_type = ""
         declared = 0
         headers: dict[str, str] = {}
