@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from importlib.resources import files
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
-from redis.cluster import key_slot  # type: ignore[attr-defined]
+from redis.crc import key_slot
 from redis.exceptions import NoScriptError, ResponseError
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
@@ -121,7 +121,7 @@ class WorkerRegistry:
         """Close the connections."""
         await self._servers.close()
 
-    async def _call(self, *commands: tuple[object, ...]) -> list[object]:
+    async def _call(self, *commands: tuple[object, ...]) -> list[Any]:
         try:
             return await self._servers.call(self._slot, *commands)
         except NoScriptError:
