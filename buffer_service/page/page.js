@@ -67,6 +67,8 @@ function folded(name, inside) {
   return element("details", {}, element("summary", {}, name), inside);
 }
 
+let plots = 0;
+
 /** A figure with its numbers in a table below it. */
 class Plot {
   constructor(title, column) {
@@ -74,7 +76,9 @@ class Plot {
     this.column = column;
     this.picture = element("div");
     this.numbers = scroll(`${title}, in numbers`);
-    this.node = element("figure", {}, element("figcaption", {}, title), this.picture, folded("In numbers", this.numbers));
+    const caption = `plot-${plots += 1}`;
+    this.node = element("figure", {"aria-labelledby": caption},
+      element("figcaption", {id: caption}, title), this.picture, folded("In numbers", this.numbers));
   }
 
   /** Points `[age in s, value or null]`, oldest first, over the last `span` seconds, and a `limit` that they should stay below. */
