@@ -6,6 +6,7 @@ known there is ``null``.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -50,47 +51,61 @@ class Watch:
         self._date = date
         self._began = clock()
         self._histories: dict[str, History] = {}
+        self._plans: dict[str, tuple[Plan, dict[str, Any]]] = {}  # by model, what was told of it last
 
-    def sample(self) -> None:
+    async def sample(self) -> None:
         """Keep how the counters of every model stand now."""
-        now = self._clock()
-        for name, model in self._watched.models.items():
-            self._histories.setdefault(name, History()).take(now, model.telemetry.totals())
+        for name, model in list(self._watched.models.items()):
+            self._history(name).take(self._clock(), model.telemetry.totals())
+            await asyncio.sleep(0)
 
-    def tell(self) -> dict[str, Any]:
-        """The document."""
+    async def tell(self) -> dict[str, Any]:
+        """The document; between two models others have their turn."""
         now = self._clock()
-        windows = {name: self._history(name).window(now, model.telemetry.totals()) for name, model in self._watched.models.items()}
-        refusals = self._watched.refusals
-        busiest = sorted(windows, key=lambda name: (-windows[name].came, name))[:MOST_MODELS]
+        models, refusals = self._watched.models, self._watched.refusals
+        came = {name: self._history(name).came_since(model.telemetry.came) for name, model in models.items()}
+        busiest = sorted(came, key=lambda name: (-came[name], name))[:MOST_MODELS]
+        told = []
+        for name in sorted(busiest):
+            told.append(self._tell_model(self._clock(), name, refusals))
+            await asyncio.sleep(0)
         return {
             "at": datetime.fromtimestamp(self._date(), UTC).isoformat(timespec="milliseconds"),
             "up": now - self._began,
             "kept": SAMPLE_EVERY * KEPT,
-            "models": [self._tell_model(now, name, windows[name], refusals) for name in sorted(busiest)],
-            "models_left_out": len(windows) - len(busiest),
-            "refused_plans": [_refused(refusal) for refusal in refusals if refusal.model not in windows][:MOST_MODELS],
+            "models": told,
+            "models_left_out": len(models) - len(busiest),
+            "refused_plans": [_refused(refusal) for refusal in refusals if refusal.model not in models][:MOST_MODELS],
         }
 
     def _history(self, name: str) -> History:
         return self._histories.setdefault(name, History())
 
-    def _tell_model(self, now: float, name: str, window: Window, refusals: Sequence[Refusal]) -> dict[str, Any]:
-        model = self._watched.models[name]
+    def _tell_model(self, now: float, name: str, refusals: Sequence[Refusal]) -> dict[str, Any]:
+        model, history = self._watched.models[name], self._history(name)
         plan, totals = model.plan, model.telemetry.totals()
+        window = history.window(now, totals)
         refused = [_refused(refusal) for refusal in refusals if refusal.model == name]
         return {
             "name": name,
-            "plan": _tell_plan(plan) | {"refused": refused[-1] if refused else None},
+            "plan": self._tell_plan(plan) | {"refused": refused[-1] if refused else None},
             "waiting": sum(totals.waiting.values()),
             "measured": _tell_window(plan.slo, window),
-            "series": [interval._asdict() | {"end": interval.end - now} for interval in self._history(name).intervals(now, totals)],
+            "series": [interval._asdict() | {"end": interval.end - now} for interval in history.intervals(now, totals)],
             "classes": [_tell_class(each, window) for each in plan.classes[:MOST_PARTS]],
             "classes_left_out": max(0, len(plan.classes) - MOST_PARTS),
             "routes": [self._tell_route(model, route, window, totals.waiting) for route in plan.all_routes[:MOST_PARTS]],
             "routes_left_out": max(0, len(plan.all_routes) - MOST_PARTS),
             "cost": _tell_cost(plan, window),
         }
+
+    def _tell_plan(self, plan: Plan) -> dict[str, Any]:
+        """What is always the same of a plan, made once."""
+        known, told = self._plans.get(plan.model, (None, {}))
+        if known is not plan:
+            told = _tell_plan(plan)
+            self._plans[plan.model] = plan, told
+        return told
 
     def _tell_route(self, model: ServedModel, route: Route, window: Window, waiting: Mapping[str, int]) -> dict[str, Any]:
         measured = window.routes.get(route.name)
