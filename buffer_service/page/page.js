@@ -184,6 +184,16 @@ function workersRows(model) {
     known(worker.tried_in) ? `✗ ejected, tried ${worker.tried_in > 0 ? `in ${seconds(worker.tried_in)}` : "with the next batch"}` : "✓ well"])));
 }
 
+/** What an hour costs at the measured rate, with batches and without, as the plan expects. */
+function costs(cost) {
+  const {predicted, predicted_without_batching: alone} = cost;
+  const less = known(predicted.usd_per_million) && known(alone.usd_per_million) && predicted.usd_per_million > 0
+    ? `; ${digits(alone.usd_per_million / predicted.usd_per_million)} times this plan's` : "";
+  const one = (name, told, more) => term(name, or(told.usd_per_hour, usd), known(told.usd_per_million)
+    ? `${usd(told.usd_per_million)} a million${more}` : "this plan says nothing of it", known(told.usd_per_hour));
+  return [one("an hour, predicted", predicted, ""), one("an hour without batching, predicted", alone, less)];
+}
+
 const leftOut = (n, what) => n ? [element("p", {class: "quiet"}, `${count(n)} more ${what}: not shown.`)] : [];
 
 /** The section of one model, made once and brought up to date; what a reader has opened stays open. */
@@ -224,8 +234,7 @@ class Model {
       term("waiting now", count(model.waiting), "at all processes"),
       term("mean batch", or(measured.mean_batch_size, digits, "none yet"), `${count(measured.batches)} batches`),
       term("not answered", count(Object.values(measured.refused).reduce((sum, n) => sum + n, 0)), refused || "none"),
-      term("per hour", or(cost.predicted.usd_per_hour, usd), "as the plan expects, at this rate", known(cost.predicted.usd_per_hour)),
-      term("per million requests", or(cost.predicted.usd_per_million, usd), "as the plan expects", known(cost.predicted.usd_per_million)));
+      ...costs(cost));
     const points = (value) => model.series.map((each) => [-each.end, value(each)]);
     this.rate.line(points((each) => each.arrival_rate), kept, "Requests per second that came to this process");
     this.waiting.line(points((each) => each.waiting), kept, "Requests that wait, at all processes, as this one heard last");

@@ -208,14 +208,18 @@ def _tell_latency(slo: Slo | None, latency: Counted) -> list[dict[str, Any]]:
 
 
 def _tell_cost(plan: Plan, window: Window) -> dict[str, Any]:
-    """What the plan says a request costs (USD), and that at the arrival rate that is measured."""
-    usd = plan.predicted.cost_per_request if plan.predicted is not None else None
+    """What the plan says a request costs (USD), with its batches and without any, and that at the arrival rate that is measured."""
+    usd = alone = None
+    if plan.predicted is not None:
+        usd, alone = plan.predicted.cost_per_request, plan.predicted.cost_without_batching
+    return {"predicted": _usd(usd, window), "predicted_without_batching": _usd(None if alone is msgspec.UNSET else alone, window)}
+
+
+def _usd(per_request: float | None, window: Window) -> dict[str, float | None]:
     rate = window.arrival_rate
     return {
-        "predicted": {
-            "usd_per_million": 1e6 * usd if usd is not None else None,
-            "usd_per_hour": 3600 * usd * rate if usd is not None and rate is not None else None,
-        }
+        "usd_per_million": 1e6 * per_request if per_request is not None else None,
+        "usd_per_hour": 3600 * per_request * rate if per_request is not None and rate is not None else None,
     }
 
 

@@ -87,7 +87,7 @@ async def test_the_document_tells_what_became_of_the_requests_of_each_model(func
 
     function.answer = in_80_ms
     classes = [RequestClass("web", Slo(0.2)), RequestClass("report", Slo(0.5))]
-    predicted = Prediction({"p95": 0.18}, 2e-6, 3.0)
+    predicted = Prediction({"p95": 0.18}, 2e-6, 3.0, cost_without_batching=5e-6)
     plans = Plans(Plan(model="m", function="f", policy=TABLE, slo=Slo(0.1), classes=classes, predicted=predicted))
     async with serving(function, None, plans=plans) as buffer:
         await asyncio.sleep(SAMPLE_EVERY)
@@ -109,6 +109,7 @@ async def test_the_document_tells_what_became_of_the_requests_of_each_model(func
         "usd_per_million": pytest.approx(2.0),
         "usd_per_hour": pytest.approx(2e-6 * 3600 * measured["arrival_rate"]),
     }
+    assert model["cost"]["predicted_without_batching"]["usd_per_million"] == pytest.approx(5.0)
     assert model["plan"]["tables"][0]["words"][0].startswith("A batch of 4 at most leaves as soon as 4 wait")
     assert model["plan"]["digest"] == plans.plans[0].digest
 
