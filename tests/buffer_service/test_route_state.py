@@ -620,12 +620,12 @@ def test_nobody_is_refused_for_a_worker_that_crashed_as_if_the_function_were_thr
     bench.state.served(1.1, "b1", Failure(Cause.FAILED, "choked"))  # from here on nobody waits for a throttle
     bench.state.turn(1.1)
     bench.state.called(1.1, Outcome(epoch="1"))
-    ids, _ = bench.batch(2.0, 1, "b2")
+    bench.batch(2.0, 1, "b2")
     bench.state.served(2.1, "b2", Failure(Cause.CRASHED, "reset"))
     for answer in bench.state.turn(2.1).tell:
         bench.waiting.pop(answer.id)
     bench.state.called(2.1, Outcome(epoch="1"))
-    ids, _ = bench.batch(2.2, 1, "b3")
+    bench.batch(2.2, 1, "b3")
     bench.state.served(2.21, "b3", Failure(Cause.UNAVAILABLE, "it starts again"))
     assert bench.state.turn(2.21).tell == []  # it waits for the worker
     bench.come(2.25)
