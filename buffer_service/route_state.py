@@ -69,7 +69,7 @@ from sluice.buffer_service.members import (
     unnamed,
 )
 from sluice.buffer_service.route_admission import RouteAdmission
-from sluice.buffer_service.route_functions import RouteFunctions, Suspension
+from sluice.buffer_service.route_functions import RouteFunctions, Standing, Suspension
 from sluice.buffer_service.route_instructions import (
     AT_ONCE,
     NEVER,
@@ -208,6 +208,10 @@ class RouteState:
     def bounded(self) -> bool:
         """Whether a function takes so many batches at once and no more, so that the queue waits for each that ends."""
         return any(table.servers is not None for table in self._rule.tables)
+
+    def standings(self, now: float) -> list[Standing]:
+        """How each function of the route stands."""
+        return self._functions.standings(now)
 
     @property
     def asked_for(self) -> str:
