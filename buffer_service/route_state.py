@@ -648,8 +648,8 @@ class RouteState:
     def _go_on(self, now: float, batch_id: str, batch: BatchState) -> None:
         """Ask for the next parts of a batch, or hand out what came of all of them."""
         if self.life in RETIRED and any(part.refused for part in batch.parts):
-            for part in batch.parts:
-                self._move_on(batch, part)
+            for left in batch.parts:
+                self._move_on(batch, left)
             batch.parts.clear()
         while (part := batch.next_part(now, self._wanted, self._at_once(now, batch))) is not None:
             self._ask(now, batch_id, batch, part)
