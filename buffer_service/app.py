@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -23,9 +23,18 @@ from sluice.batching.errors import Draining, InvalidInput, StoreUnavailable, Unk
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.http_protocol import limited_protocol
-from sluice.buffer_service.invokers import FunctionUnavailable, Invoker, InvokerBySyntax, UnknownFunction, named_functions
+from sluice.buffer_service.invokers import (
+    FunctionUnavailable,
+    Health,
+    HttpInvoker,
+    Invoker,
+    InvokerBySyntax,
+    UnknownFunction,
+    named_functions,
+)
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.page import Door, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.room import Connections, Room
@@ -77,6 +86,8 @@ class BufferService:
         self._models: dict[str, ServedModel] = {}
         self._clock = clock
         self._silent = Seldom(_log.warning, SILENT_INTERVAL)
+        self._watch = Watch(self, clock, time.time)
+        self.page = Door(self._watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -89,6 +100,8 @@ class BufferService:
         await self._follower.look()
         for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
             self._tasks.append(asyncio.create_task(work))
+        if self.page is not None:
+            self._tasks.append(asyncio.create_task(self.page.keep_samples()))
 
     async def stop(self) -> None:
         """Finish the batches under way, leave the queues, release everything."""
@@ -121,6 +134,20 @@ class BufferService:
         if self._callers is not None:
             error = Draining(f"this process is being shut down and had no answer within {self.settings.drain_timeout:g} s")
             loop.call_later(LAST_CALL * self.settings.drain_timeout, self._callers.fail_all, error)
+
+    @property
+    def models(self) -> Mapping[str, ServedModel]:
+        """Those that are served, by name."""
+        return self._models
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """The plans that are not followed."""
+        return self._follower.refusals()
+
+    def health(self, function: str) -> Mapping[str, Health]:
+        """How the workers of a function are, by address, where it has several."""
+        return self._invoker.health(function) if isinstance(self._invoker, (HttpInvoker, InvokerBySyntax)) else {}
 
     def model(self, name: str) -> ServedModel:
         """The model of that name; raises ``UnknownModel``."""

@@ -219,9 +219,9 @@ class PlanFollower:
         self._refusals.pop(place, None)
         _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
 
-    def refusals(self, model: str) -> list[Refusal]:
-        """The plans for a model that are not followed."""
-        return [refused.refusal for refused in self._refusals.values() if refused.refusal.model == model]
+    def refusals(self, model: str | None = None) -> list[Refusal]:
+        """The plans that are not followed: for a model, or all."""
+        return [refused.refusal for refused in self._refusals.values() if model is None or refused.refusal.model == model]
 
     async def follow(self) -> None:
         """Look for ever."""

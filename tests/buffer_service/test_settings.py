@@ -30,6 +30,7 @@ SET = {
     "arrivals_kept": ("0", 0),
     "drain_timeout": ("6.5", 6.5),
     "leave_delay": ("0", 0.0),
+    "page": ("off", "off"),
     "log_level": ("debug", "debug"),
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float)]
