@@ -202,8 +202,8 @@ class RateTest(_ArrivalTest):
 class BurstinessTest(_ArrivalTest):
     """The index of dispersion of the counts in ``window`` seconds is another than that at which it stood.
 
-    Of neighbouring counts a and b, (a - b)^2 / (a + b) has the index of dispersion as its mean, whatever the rate drifts to. Means of
-    eight of these go through the scan of ``level_scan``, over their own measured dispersion.
+    Of neighbouring counts a and b, (a - b)^2 / (a + b) has the index of dispersion as its mean, whatever the rate drifts to. Means
+    of eight of these go through the scan of ``level_scan``, over their own measured dispersion.
 
     Parameters
     ----------

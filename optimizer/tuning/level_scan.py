@@ -1,13 +1,13 @@
 """Has the mean of a sequence left the level at which it stood? A scan over windows of every length (docs/model.md, section 10).
 
-The sequence ``y_1, y_2, ...`` has variance ``phi_W W V(m)`` over ``W`` successive values of mean ``m``, where ``V`` is of the kind of
-the values (``FAMILIES``) and ``phi_W`` is measured while running, for every ``W = 2^k``, from the differences of neighbouring sums:
-these see neither a level nor a slow drift of it, and a jump once. Bursts that last for many values make ``phi_W`` large at long
-``W``, so that neither independence nor a law is assumed. A ``phi_W`` that few differences tell is drawn towards what the two
-shorter ``W`` extrapolate to. The log-likelihood ratio of the last ``W`` values against all before them since the last change, over
-``phi_W``, is compared with half the square of Student's quantile, whose degrees of freedom are the differences that ``phi_W`` rests
-on. ``least`` is the ratio (or difference, of values that may be negative) up to which levels count as the same, so that what drifts
-by less than matters is no change.
+The sequence ``y_1, y_2, ...`` has variance ``phi_W W V(m)`` over ``W`` successive values of mean ``m``, where ``V`` is of the
+kind of the values (``FAMILIES``) and ``phi_W`` is measured while running, for every ``W = 2^k``, from the differences of
+neighbouring sums: these see neither a level nor a slow drift of it, and a jump once. Bursts that last for many values make
+``phi_W`` large at long ``W``, so that neither independence nor a law is assumed. A ``phi_W`` that few differences tell is drawn
+towards what the two shorter ``W`` extrapolate to. The log-likelihood ratio of the last ``W`` values against all before them since
+the last change, over ``phi_W``, is compared with half the square of Student's quantile, whose degrees of freedom are the
+differences that ``phi_W`` rests on. ``least`` is the ratio (or difference, of values that may be negative) up to which levels
+count as the same, so that what drifts by less than matters is no change.
 
 The windows are 1 to 16 values and 9 to 16 pairs, fours, eights and so on, each looked at when its last part is complete: 24 windows
 a value on average at most, in memory that does not grow.
@@ -78,8 +78,9 @@ class _Dispersion(NamedTuple):
 
     @classmethod
     def empty(cls) -> _Dispersion:
-        zeros = np.zeros((6, SCALES))
-        return cls(np.full(SCALES, np.nan), *zeros[:4], np.ones(SCALES), zeros[4], np.ones(SCALES), zeros[5])
+        nothing, one = np.zeros(SCALES), np.ones(SCALES)
+        copied = [each.copy() for each in (nothing, nothing, nothing, nothing, one, nothing, one, nothing)]
+        return cls(np.full(SCALES, np.nan), *copied)
 
 
 class LevelScan:
@@ -172,7 +173,7 @@ def _likelihood(power: int, least: float, recent: float, length: float, before: 
     mean, mean_before = recent / length, before / length_before
     if power == 0:
         beyond = abs(mean - mean_before) - least
-        return 0.0 if beyond <= 0 else beyond * beyond / 2 / (1 / length + 1 / length_before)
+        return 0.0 if beyond <= 0 else beyond * beyond / (1 / length + 1 / length_before) / 2
     if mean > least * mean_before:
         ratio = least
     elif mean * least < mean_before:
@@ -191,7 +192,7 @@ def _likelihood(power: int, least: float, recent: float, length: float, before: 
     mean = max(mean / ratio, 1e-3 * mean_before)
     mean_before = max(mean_before, 1e-3 * mean)
     pooled = (mean * length + mean_before * length_before) / (length + length_before)
-    return length * np.log(pooled / mean) + length_before * np.log(pooled / mean_before)
+    return float(length * np.log(pooled / mean) + length_before * np.log(pooled / mean_before))
 
 
 @compiled
@@ -255,17 +256,15 @@ def _differ(value: float, power: int, held: _Dispersion) -> None:
 
 @compiled
 def _phi(power: int, mean: float, scale: int, held: _Dispersion) -> float:
-    """phi at a level: of counts what is beyond Poisson's 1 goes with the mean, up to ``MOST_GROWTH``, as bursts do that carry a part."""
-    phi, expected = held.phi[scale], held.expected[scale]
+    """phi at a level: of counts what is beyond Poisson's 1 grows with the mean, as bursts do that carry a part of it."""
+    phi, expected = float(held.phi[scale]), float(held.expected[scale])
     if power != 1 or phi <= 1 or expected <= 0:
         return phi
     return 1 + (phi - 1) * min(max(mean * (1 << scale) / expected, 1.0), MOST_GROWTH)
 
 
 @compiled
-def _scan(
-    values: Array, power: int, least: float, thresholds: Array, windows: _Windows, held: _Dispersion, found: Array
-) -> int:
+def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _Windows, held: _Dispersion, found: Array) -> int:
     """How many values are taken in when a change is found, -1 where none is; its levels and length go into ``found``, (3,)."""
     parts, n_parts, level = windows
     for i in range(len(values)):
