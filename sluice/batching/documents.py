@@ -284,6 +284,13 @@ def model_of(function: str) -> str:
     return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
+def memory_named(function: str, name: str) -> int | None:
+    """The memory size in MB at which ``function``, with ``{memory_mb}`` in it, is called ``name``; ``None`` where at none."""
+    before, _, after = function.partition(PLACEHOLDER)
+    size = name[len(before) : len(name) - len(after)]
+    return int(size) if size.isdecimal() and name == function.replace(PLACEHOLDER, size) else None
+
+
 class PolicyDocument(_Part, frozen=True):
     """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf, and ``columns`` are left out where there is one.
 
