@@ -8,6 +8,7 @@ most there is; in Redis the newest ``KEPT`` of all models stay, in the stream ``
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -46,6 +47,7 @@ class Journal:
     def __init__(self, path: Path | None, plans: RedisPlans | None) -> None:
         self._path, self._plans = path, plans
         self._trouble = ""
+        self._turn = asyncio.Lock()  # entries stand in the order in which they were told
         if path is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,9 +63,10 @@ class Journal:
         if len(line) > MAX_ENTRY_BYTES:
             line = msgspec.json.encode({name: entry[name] for name in ("at", "model")} | {"words": words[:1000]})
         try:
-            self._append(line)
-            if self._plans is not None:
-                await self._plans.note_decision(line)
+            async with self._turn:
+                self._append(line)
+                if self._plans is not None:
+                    await self._plans.note_decision(line)
             self._trouble = ""
         except (OSError, StoreUnavailable) as error:
             if str(error) != self._trouble:

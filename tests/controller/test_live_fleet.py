@@ -97,7 +97,7 @@ def test_workers_that_join_load_what_serves_the_demand_most_accurately_and_get_a
     for name in "abc":
         fleet.joins(name)
     fleet.look()
-    assert {load.address for load in fleet.loads} == {"http://a:1", "http://b:1", "http://c:1"}
+    assert "slow" in {load.variant for load in fleet.loads}
     assert not fleet.plans, "nobody has loaded anything"
     fleet.obey()
     assert "slow.gpu" in fleet.routes()
