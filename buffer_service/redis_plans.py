@@ -7,6 +7,7 @@ All keys are in one slot, that of ``{plans}``:
                                   together. Whoever follows plans waits for its next entry, so that a change is in force at once
     NAMESPACE:{plans}:lease       who plans by itself: one controller at a time. What it writes is taken while the lease is its own
                                   and not after, whatever it believes: the script that writes looks
+    NAMESPACE:{plans}:decisions   stream: what the controllers decided and why, the newest ``DECISIONS`` of all models
 
 A person may write at any time, and whoever plans sees it. A Redis that has lost its data has no plans: the buffers go on with
 those that they follow, and who plans writes them anew.
@@ -29,6 +30,7 @@ from sluice.buffer_service.settings import NAMESPACE
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 HISTORY = 100
+DECISIONS = 1000
 MAX_PLANS = 10_000
 MAX_WORDS = 1000
 """Characters of a reason."""
@@ -73,6 +75,7 @@ class RedisPlans:
         self._documents, self._history, self._lease = (
             f"{namespace}:{{plans}}:{name}" for name in ("documents", "history", "lease")
         )
+        self._decisions = f"{namespace}:{{plans}}:decisions"
         self._slot = key_slot(self._documents.encode())
         self._newest: bytes | None = None  # entry of the history, when the documents were read
         self._found: dict[str, bytes] = {}
@@ -154,6 +157,15 @@ class RedisPlans:
                 by, why = (fields.get(name, b"").decode(errors="replace") for name in (b"by", b"why"))
                 found.append(Written(int(number.partition(b"-")[0]) / 1000, plan, by, why))
         return found
+
+    async def note_decision(self, entry: bytes) -> None:
+        """Keep a decision, a JSON object."""
+        await self._call(("XADD", self._decisions, "MAXLEN", "~", DECISIONS, "*", "decision", entry))
+
+    async def decisions(self, most: int) -> list[bytes]:
+        """The newest so many decisions, newest first."""
+        [entries] = await self._call(("XREVRANGE", self._decisions, "+", "-", "COUNT", most))
+        return [dict(_pairs(flat)).get(b"decision", b"") for _, flat in entries]
 
     async def close(self) -> None:
         """Close the connections."""
