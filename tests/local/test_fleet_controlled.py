@@ -1,4 +1,4 @@
-"""A fleet that runs by itself: workers register, the controller has them load, the buffer routes, and a worker that dies is planned around."""
+"""A fleet that runs by itself: workers register, are told what to load, get requests, and one that dies is planned around."""
 
 from __future__ import annotations
 
