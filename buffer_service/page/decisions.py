@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.redis_plans import Reason, RedisPlans
 
 LOOK_EVERY = 5.0  # s
-MOST_READ = 100  # of all models together
+MOST_READ = 100  # decisions of all models together
+MOST_PLANS = 20  # of the history of plans
 MOST_CONSIDERED = 12  # plans, of one decision
 MOST_WORDS = 1000  # characters of a text
 
@@ -27,16 +28,19 @@ Told = Mapping[str, Any]
 class Decisions:
     """The newest decisions in a Redis, newest first, and who leads; ``plans`` of ``None``: there is nowhere to look.
 
-    ``clock`` is monotonic (s). ``trouble`` is why nothing could be read last, ``""`` where something could.
+    ``clock`` is monotonic (s). ``trouble`` is why nothing could be read last, ``""`` where something could. ``reasons`` are by whom
+    and why the newest plans were written, by model and digest.
     """
 
     def __init__(self, plans: RedisPlans | None, clock: Callable[[], float]) -> None:
         self.leader = self.trouble = ""
         self.entries: list[Told] = []
+        self.reasons: dict[tuple[str, str], Reason] = {}
         self._plans = plans
         self._clock = clock
         self._look_at = -math.inf
         self._lines: list[bytes] = []
+        self._newest: list[Reason] = []
 
     async def look(self) -> None:
         """Read what is there, unless that was done lately."""
@@ -44,6 +48,10 @@ class Decisions:
             return
         try:
             lines, self.leader, self.trouble = await self._plans.decisions(MOST_READ), await self._plans.leader(), ""
+            newest = await self._plans.reasons(1)
+            if newest != self._newest:
+                written = await self._plans.reasons(MOST_PLANS)
+                self._newest, self.reasons = newest, {(each.model, each.digest): each for each in reversed(written)}
         except StoreUnavailable as error:
             self.trouble = str(error)
         else:

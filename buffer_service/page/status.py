@@ -95,10 +95,12 @@ class Watch:
         model, history = self._watched.models[name], self._history(name)
         plan, totals = model.plan, model.telemetry.totals()
         window = history.window(now, totals)
+        reason = self._decisions.reasons.get((name, plan.digest))
         refused = [_refused(refusal) for refusal in refusals if refusal.model == name]
         return {
             "name": name,
-            "plan": self._tell_plan(plan) | {"refused": refused[-1] if refused else None},
+            "plan": self._tell_plan(plan)
+            | {"refused": refused[-1] if refused else None, "put": reason._asdict() if reason is not None else None},
             "waiting": sum(totals.waiting.values()),
             "measured": _tell_window(plan.slo, window),
             "series": [interval._asdict() | {"end": interval.end - now} for interval in history.intervals(now, totals)],

@@ -6,6 +6,7 @@ import time
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Slo
@@ -56,6 +57,9 @@ class Journal:
         if self.away:
             raise StoreUnavailable("Redis does not answer")
         return self.lines[:most]
+
+    async def reasons(self, most):
+        return []
 
     async def leader(self):
         return self.name
@@ -153,9 +157,12 @@ async def test_a_model_without_decisions_has_none_and_who_leads_is_told(function
 
 async def test_what_a_controller_wrote_to_redis_is_told(function, redis_server):
     plans = RedisPlans(redis_server.url, "page")
+    (plan,) = served().plans
     try:
         for at in (1.0, 2.0):
             await plans.note_decision(entry(at))
+        await plans.write(structs.replace(plan, memory_mb=512, digest=""), "others", "of no concern")
+        await plans.write(plan, "tester", "it is the only one")
         assert await plans.lead("host:2:def", 60.0)
     finally:
         await plans.close()
@@ -163,6 +170,8 @@ async def test_what_a_controller_wrote_to_redis_is_told(function, redis_server):
         document = await told(buffer)
     assert [each["at"] for each in document["models"][0]["decisions"]] == [2.0, 1.0]
     assert document["control"] == {"leader": "host:2:def", "trouble": None}
+    put = document["models"][0]["plan"]["put"]
+    assert (put["by"], put["why"], put["digest"]) == ("tester", "it is the only one", plan.digest)
 
 
 async def test_a_redis_that_is_away_is_said_and_the_page_goes_on(function):
