@@ -80,7 +80,7 @@ class BufferService:
         if invoker is None:
             invoker = InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected, self.answers)
         self._invoker = invoker
-        source = plans if plans is not None else plan_source(settings.plans)
+        source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
         self._models: dict[str, ServedModel] = {}
@@ -119,6 +119,7 @@ class BufferService:
         for model in self._models.values():
             model.telemetry.emit()
         await self._invoker.close()
+        await self._follower.close()
         if self._store is not None:
             try:
                 await self._store.close()

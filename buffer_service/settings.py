@@ -53,7 +53,8 @@ class Settings:
         ``yes`` has each route of a model in a slot of its own, so that they lie on different servers of a cluster: for a model with
         more requests than one server takes. ``no`` keeps them together. All processes of a deployment the same.
     plans
-        Where the plans are: ``file:PATH`` (a plan, or a folder of them) or ``ssm:/path/`` (a parameter a model).
+        Where the plans are: ``file:PATH`` (a plan, or a folder of them), ``ssm:/path/`` (a parameter a model), or ``redis:``:
+        in the Redis of the queues, whence each change is pushed to all processes at once (``sluice plans``).
     plan_interval
         Seconds between two looks at the plans.
     max_body_bytes, max_queue_length
@@ -134,8 +135,10 @@ class Settings:
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
         if self.page not in ("on", "off"):
             raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
-        if re.match("file:.|ssm:/", self.plans) is None:
-            raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH or ssm:/path/")
+        if re.match("file:.|ssm:/|redis:$", self.plans) is None:
+            raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
+        if self.plans == "redis:" and self.redis_url.startswith("memory://"):
+            raise InvalidInput(PREFIX + "PLANS", self.plans, f"file:PATH or ssm:/path/ with {PREFIX}REDIS_URL={self.redis_url}")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
 

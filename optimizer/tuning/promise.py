@@ -1,0 +1,98 @@
+"""Has the share of late requests left the promise? Bets on it, batch after batch (docs/watching.md, docs/model.md, section 10).
+
+Of a batch with ``n`` requests ``x`` are late, of which the promise allows a part ``p``. Had each batch, whatever came before it, no
+more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / n_max`` with every batch, would
+not grow in the mean, ``0 <= b < 1/p``. So it does not matter how those of one batch depend on each other: all of them may be late
+together. The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds ``L``
+for the first time after at least ``L`` batches in the mean, whenever it is looked at.
+
+References: Shin, Ramdas, Rinaldo, E-detectors: a nonparametric framework for sequential change detection (2023), for the bound;
+Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024) 1, for the bets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from sluice.batching.documents import Slo
+from sluice.batching.errors import require
+from sluice.batching.measured import MeasuredBatch
+from sluice.optimizer.tuning.changes import Alarm
+
+BETS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5])  # of the largest allowed, 1/p
+RUN_LENGTH = 200_000.0  # batches
+KEPT = 512  # batches of which the percentile is told
+
+
+class PromiseWatch:
+    """The percentile that was promised is not kept.
+
+    Parameters
+    ----------
+    slo : Slo
+    max_batch : int
+        Requests in the largest batch; larger ones count as that many.
+    run_length : float
+        Batches before a false alarm, in the mean and at the least, where exactly what is allowed is late.
+    """
+
+    def __init__(self, slo: Slo, max_batch: int = 1, run_length: float = RUN_LENGTH) -> None:
+        require(max_batch >= 1, "max_batch", max_batch, "an integer >= 1")
+        require(1 < run_length < inf, "run_length", run_length, "a number of batches > 1")
+        self.slo, self.run_length = slo, run_length
+        self._max_batch = max_batch
+        self._bets = BETS / slo.error_budget
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was seen: another plan is in force."""
+        self._latest: deque[tuple[int, tuple[float, ...]]] = deque(maxlen=KEPT)  # late requests of a batch, latencies
+        self.clear()
+
+    def clear(self) -> None:
+        """The alarm is taken note of; the next one needs evidence of its own."""
+        self.alarm: Alarm | None = None
+        self._capital = np.full(len(self._bets), -inf)  # its logarithm
+        self._gain = np.zeros(len(self._bets))  # since the best moment to begin, logarithm,
+        self._began = np.zeros((len(self._bets), 3))  # and that moment, s, with the late requests and all since then
+
+    @property
+    def late(self) -> float:
+        """Share of the latest requests that were late; ``nan`` where there were none."""
+        requests = sum(len(latencies) for _, latencies in self._latest)
+        return sum(late for late, _ in self._latest) / requests if requests else np.nan
+
+    @property
+    def percentile(self) -> float:
+        """The percentile of the latest requests, s; ``nan`` where there were none."""
+        latencies = [seconds for _, told in self._latest for seconds in told]
+        return float(np.quantile(latencies, self.slo.quantile, method="inverted_cdf")) if latencies else np.nan
+
+    def see(self, batches: Sequence[MeasuredBatch]) -> None:
+        """Take in batches in the order of their ends."""
+        for batch in batches:
+            if batch.latencies:
+                late = sum(seconds > self.slo.latency for seconds in batch.latencies)
+                self._latest.append((late, batch.latencies))
+                self._bet(batch.ended_at, late, len(batch.latencies))
+
+    def _bet(self, at: float, late: int, n: int) -> None:
+        stake = min(n, self._max_batch) / self._max_batch
+        gain = np.log1p(self._bets * (late / n - self.slo.error_budget) * stake)
+        self._capital = np.logaddexp(self._capital, 0.0) + gain
+        self._began[self._gain <= 0] = at, 0.0, 0.0
+        self._gain = np.maximum(self._gain, 0.0) + gain
+        self._began[:, 1:] += late, n
+        total = float(np.logaddexp.reduce(self._capital)) - np.log(len(self._bets))
+        if self.alarm is None and total > np.log(self.run_length):
+            since, late_since, all_since = self._began[int(np.argmax(self._gain))].tolist()
+            share = late_since / all_since
+            words = (
+                f"{100 * share:.3g} % of the {all_since:.0f} requests of the last {at - since:.3g} s took longer than "
+                f"{self.slo.latency:g} s, of which {self.slo.name} allows {100 * self.slo.error_budget:.3g} %"
+            )
+            self.alarm = Alarm("promise", at, self.slo.error_budget, share, words, since)
