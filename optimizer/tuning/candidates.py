@@ -1,15 +1,15 @@
 """Plans that analysis proposes for the latest arrivals, to be rehearsed (docs/control.md).
 
-A process is fitted to the latest arrivals and the searches of ``recommend`` are asked: no batching at every memory size, the cheapest
-size-or-timeout for the promise and for half of the error budget, so that the next window is not late where the mean just is not,
-the tables that wait to the last moment, the plan for every load, workers. What each does is found by rehearsal, so that the fit may
-be quick: two phases.
+A process is fitted to the latest arrivals and the searches of ``recommend`` are asked: no batching at every memory size, the
+cheapest size-or-timeout for the promise and for half of the error budget (where the mean is just in time the next window may not
+be), the tables that wait to the last moment, the plan for every load, workers. What each does is found by rehearsal, with cold
+starts, so that the fit may be quick, two phases, and the searches leave cold starts out, which take most of their time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,8 +62,7 @@ def unbatched(setup: TuningSetup) -> list[Proposal]:
     """No batching at every memory size, the largest first."""
     table = PolicyDocument.of(policies.no_batching())
     return [
-        Proposal(f"no batching, {mb} MB", _plan(setup, setup.function_at(mb), table, (), mb))
-        for mb in reversed(setup.memory_sizes)
+        Proposal(f"no batching, {mb} MB", _plan(setup, setup.function_at(mb), table, (), mb)) for mb in reversed(setup.memory_sizes)
     ]
 
 
@@ -84,7 +83,7 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
         yield _of(settings.held(table.service, table.policy), setup, "last moment")
     for part in BUDGETS:
         slos = [Slo(slo.latency, 100 - part * (100 - slo.percentile)) for slo in setup.slos]
-        found = cheapest_setting(FunctionSettings(_question(setup, profile, arrivals, slos, Limits(policies="size-or-timeout"))))
+        found = cheapest_setting(FunctionSettings(_question(setup, profile, arrivals, slos, "size-or-timeout")))
         if found is not None and found.batch_size > 1:
             yield _of(found, setup, "size or timeout")
     for offer in setup.offers:
@@ -96,7 +95,7 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
 
 def every_load(setup: TuningSetup, profile: ServiceProfile, arrival_rate: float) -> Proposal | None:
     """The plan for every load; ``None`` where no function answers even one request with a moment to spare."""
-    question = _question(setup, profile, poisson(arrival_rate), setup.slos, goal=Goal(loads=LOADS))
+    question = _question(setup, profile, poisson(arrival_rate), setup.slos, loads=LOADS)
     plan = choose_every_load(FunctionSettings(question), LOADS)
     if plan is None:
         return None
@@ -110,14 +109,13 @@ def _question(
     profile: ServiceProfile,
     arrivals: ArrivalProcess,
     slos: Sequence[Slo],
-    limits: Limits | None = None,
-    goal: Goal | None = None,
+    policies: str = "all",
+    loads: tuple[float, float] | None = None,
 ) -> Question:
-    asked = limits or Limits()
-    limits = Limits(setup.memory_sizes, setup.max_batch_size, policies=asked.policies)
-    return Question(
-        arrivals, profile, tuple(slos), setup.billing, limits=limits, goal=goal or Goal(), environments=setup.environments
-    )
+    measured = [mb for mb in setup.memory_sizes if not profile.points or mb in profile.memory_sizes]
+    limits = Limits(tuple(measured), setup.max_batch_size, policies=policies)
+    of_function = profile, tuple(slos), replace(setup.billing, cold_start_probability=0.0)
+    return Question(arrivals, *of_function, limits=limits, goal=Goal(loads=loads), environments=setup.environments)
 
 
 def _of(candidate: Candidate, setup: TuningSetup, kind: str) -> Proposal:

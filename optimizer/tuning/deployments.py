@@ -94,10 +94,8 @@ class Bill:
                 init = 0.0 if side.environments is None else side.environments.init_duration
                 compute, fee = invocation_costs(side.service.up_to(side.schedule.max_batch_size), deployment.billing)
                 by_size[place, : len(compute)] = compute + fee
-                warm, new = (
-                    predict_cost(np.ones(1), side.service, replace(deployment.billing, cold_start_probability=share), init_duration=init)
-                    for share in (0.0, 1.0)
-                )
+                shares = (replace(deployment.billing, cold_start_probability=share) for share in (0.0, 1.0))
+                warm, new = (predict_cost(np.ones(1), side.service, billing, init_duration=init) for billing in shares)
                 cold[place] = new.per_request - warm.per_request
             else:
                 run = side.service.up_to(side.schedule.max_batch_size).mean_response

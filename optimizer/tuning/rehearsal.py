@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
@@ -129,7 +130,7 @@ def rehearse(
     )
 
 
-def _but_for(run: SimulationResult, late: Array, batches: Array) -> Array:
+def _but_for(run: SimulationResult, late: NDArray[np.bool_], batches: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Who is late for another reason than that he was in one of these batches."""
     mine = run.batch_of
     return np.asarray(late & ~(batches[mine] & (mine >= 0)))
