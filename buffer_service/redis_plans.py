@@ -7,6 +7,7 @@ All keys are in one slot, that of ``{plans}``:
                                   together. Whoever follows plans waits for its next entry, so that a change is in force at once
     NAMESPACE:{plans}:lease       who plans by itself: one controller at a time. What it writes is taken while the lease is its own
                                   and not after, whatever it believes: the script that writes looks
+    NAMESPACE:{plans}:decisions   stream: what the controllers decided and why, the newest ``DECISIONS`` of all models
 
 A person may write at any time, and whoever plans sees it. A Redis that has lost its data has no plans: the buffers go on with
 those that they follow, and who plans writes them anew.
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
+import msgspec
 from redis.crc import key_slot
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -29,6 +31,7 @@ from sluice.buffer_service.settings import NAMESPACE
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 HISTORY = 100
+DECISIONS = 1000
 MAX_PLANS = 10_000
 MAX_WORDS = 1000
 """Characters of a reason."""
@@ -62,6 +65,21 @@ class Written(NamedTuple):
     why: str
 
 
+class Reason(NamedTuple):
+    """By whom and why a plan was written, and when (s since 1970)."""
+
+    at: float
+    model: str
+    digest: str
+    by: str
+    why: str
+
+
+class _Named(msgspec.Struct):
+    model: str
+    digest: str
+
+
 class RedisPlans:
     """The plans in a Redis.
 
@@ -73,6 +91,7 @@ class RedisPlans:
         self._documents, self._history, self._lease = (
             f"{namespace}:{{plans}}:{name}" for name in ("documents", "history", "lease")
         )
+        self._decisions = f"{namespace}:{{plans}}:decisions"
         self._slot = key_slot(self._documents.encode())
         self._newest: bytes | None = None  # entry of the history, when the documents were read
         self._found: dict[str, bytes] = {}
@@ -154,6 +173,29 @@ class RedisPlans:
                 by, why = (fields.get(name, b"").decode(errors="replace") for name in (b"by", b"why"))
                 found.append(Written(int(number.partition(b"-")[0]) / 1000, plan, by, why))
         return found
+
+    async def reasons(self, most: int) -> list[Reason]:
+        """Of the newest so many entries of the history, newest first; cheaper than that, as no plan is checked."""
+        [entries] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", most))
+        found = []
+        for number, flat in cast("Sequence[tuple[bytes, Any]]", entries):
+            fields = dict(_pairs(flat))
+            try:
+                plan = msgspec.json.decode(fields.get(b"document", b""), type=_Named)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            by, why = (fields.get(name, b"").decode(errors="replace") for name in (b"by", b"why"))
+            found.append(Reason(int(number.partition(b"-")[0]) / 1000, plan.model, plan.digest, by, why))
+        return found
+
+    async def note_decision(self, entry: bytes) -> None:
+        """Keep a decision, a JSON object."""
+        await self._call(("XADD", self._decisions, "MAXLEN", "~", DECISIONS, "*", "decision", entry))
+
+    async def decisions(self, most: int) -> list[bytes]:
+        """The newest so many decisions, newest first."""
+        [entries] = await self._call(("XREVRANGE", self._decisions, "+", "-", "COUNT", most))
+        return [dict(_pairs(flat)).get(b"decision", b"") for _, flat in entries]
 
     async def close(self) -> None:
         """Close the connections."""

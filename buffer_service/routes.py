@@ -193,7 +193,7 @@ class Routes:
                 allowed = "GET"
             case ["status"] if (page := self._service.page) is not None:
                 if method == "GET":
-                    return await _respond(send, HTTPStatus.OK, JSON, page.status(), page.status_headers)
+                    return await _respond(send, HTTPStatus.OK, JSON, await page.status(), page.status_headers)
                 allowed = "GET"
             case _:
                 return await _refuse(send, HTTPStatus.NOT_FOUND, f"path: {scope['path']!r} is not served")

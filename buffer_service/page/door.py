@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import math
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
@@ -37,7 +38,8 @@ class Door:
     def __init__(self, watch: Watch, clock: Callable[[], float]) -> None:
         self._watch = watch
         self._clock = clock
-        self._status, self._fresh_until = b"", -float("inf")
+        self._making = asyncio.Lock()
+        self._status, self._fresh_until = b"", -math.inf
         folder = files("sluice.buffer_service.page")
         page, style, script = ((folder / name).read_text() for name in ("page.html", "page.css", "page.js"))
         self.page = page.replace(STYLE, style).replace(SCRIPT, script).encode()
@@ -54,11 +56,12 @@ class Door:
             (b"etag", self.tag),
         )
 
-    def status(self) -> bytes:
-        """The document as JSON, ``KEEP`` seconds old at most."""
-        now = self._clock()
-        if now >= self._fresh_until:
-            self._status, self._fresh_until = msgspec.json.encode(self._watch.tell()), now + KEEP
+    async def status(self) -> bytes:
+        """The document as JSON, ``KEEP`` seconds old at most; who asks while it is made waits for it."""
+        async with self._making:
+            if self._clock() >= self._fresh_until:
+                self._status = msgspec.json.encode(await self._watch.tell())
+                self._fresh_until = self._clock() + KEEP
         return self._status
 
     def has(self, headers: Any) -> bool:
@@ -66,10 +69,14 @@ class Door:
         sent = b",".join(value for name, value in headers if name == b"if-none-match")
         return any(tag.strip().removeprefix(b"W/") in (self.tag, b"*") for tag in sent.split(b","))
 
+    async def close(self) -> None:
+        """Release connections."""
+        await self._watch.close()
+
     async def keep_samples(self) -> None:
         """Take a sample of every model again and again."""
         while True:
-            self._watch.sample()
+            await self._watch.sample()
             await asyncio.sleep(SAMPLE_EVERY)
 
 

@@ -6,6 +6,7 @@ known there is ``null``.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,15 +17,17 @@ import msgspec
 from sluice.batching.documents import Plan, RequestClass, Route, Slo, percentile_name
 from sluice.batching.policy import Policy
 from sluice.buffer_service.invokers import Health
+from sluice.buffer_service.page.decisions import Decisions
 from sluice.buffer_service.page.history import KEPT, MOST_PARTS, SAMPLE_EVERY, History, Window, quantile_bounds
 from sluice.buffer_service.page.table_words import MOST_SPANS, sentences, spans
 from sluice.buffer_service.plans import Refusal
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import without_password
-from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted
+from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted, Totals
 
 MOST_MODELS = 50
 """That are told of at length, those with the most requests first; a process may serve hundreds."""
+MOST_DECISIONS = 8  # of a model
 MOST_WORKERS_TOLD = 32  # of a function, those that are not well first
 USUAL = (50.0, 95.0, 99.0)  # percentiles
 
@@ -44,53 +47,88 @@ class Watched(Protocol):
 class Watch:
     """Keeps the last minutes of each model, and tells of them; ``clock`` is monotonic, ``date`` since 1970 (s)."""
 
-    def __init__(self, watched: Watched, clock: Callable[[], float], date: Callable[[], float]) -> None:
+    def __init__(self, watched: Watched, decisions: Decisions, clock: Callable[[], float], date: Callable[[], float]) -> None:
         self._watched = watched
+        self._decisions = decisions
         self._clock = clock
         self._date = date
         self._began = clock()
         self._histories: dict[str, History] = {}
+        self._plans: dict[str, tuple[Plan, dict[str, Any]]] = {}  # by model, what was told of it last
 
-    def sample(self) -> None:
+    async def sample(self) -> None:
         """Keep how the counters of every model stand now."""
-        now = self._clock()
-        for name, model in self._watched.models.items():
-            self._histories.setdefault(name, History()).take(now, model.telemetry.totals())
+        for name, model in list(self._watched.models.items()):
+            self._history(name).take(self._clock(), model.telemetry.totals())
+            await asyncio.sleep(0)
 
-    def tell(self) -> dict[str, Any]:
-        """The document."""
+    async def tell(self) -> dict[str, Any]:
+        """The document; between two models others have their turn."""
         now = self._clock()
-        windows = {name: self._history(name).window(now, model.telemetry.totals()) for name, model in self._watched.models.items()}
-        refusals = self._watched.refusals
-        busiest = sorted(windows, key=lambda name: (-windows[name].came, name))[:MOST_MODELS]
+        models, refusals = self._watched.models, self._watched.refusals
+        came = {name: self._history(name).came_since(model.telemetry.came) for name, model in models.items()}
+        busiest = sorted(came, key=lambda name: (-came[name], name))[:MOST_MODELS]
+        await self._decisions.look()
+        told = []
+        for name in sorted(busiest):
+            told.append(self._tell_model(self._clock(), name, refusals))
+            await asyncio.sleep(0)
         return {
             "at": datetime.fromtimestamp(self._date(), UTC).isoformat(timespec="milliseconds"),
             "up": now - self._began,
             "kept": SAMPLE_EVERY * KEPT,
-            "models": [self._tell_model(now, name, windows[name], refusals) for name in sorted(busiest)],
-            "models_left_out": len(windows) - len(busiest),
-            "refused_plans": [_refused(refusal) for refusal in refusals if refusal.model not in windows][:MOST_MODELS],
+            "models": told,
+            "models_left_out": len(models) - len(busiest),
+            "control": {"leader": self._decisions.leader, "trouble": self._decisions.trouble or None},
+            "other_decisions": [entry for entry in self._decisions.entries if entry["model"] not in models][:MOST_DECISIONS],
+            "refused_plans": [_refused(refusal) for refusal in refusals if refusal.model not in models][:MOST_MODELS],
         }
+
+    async def close(self) -> None:
+        """Release connections."""
+        await self._decisions.close()
 
     def _history(self, name: str) -> History:
         return self._histories.setdefault(name, History())
 
-    def _tell_model(self, now: float, name: str, window: Window, refusals: Sequence[Refusal]) -> dict[str, Any]:
-        model = self._watched.models[name]
+    def _tell_model(self, now: float, name: str, refusals: Sequence[Refusal]) -> dict[str, Any]:
+        model, history = self._watched.models[name], self._history(name)
         plan, totals = model.plan, model.telemetry.totals()
+        window = history.window(now, totals)
+        reason = self._decisions.reasons.get((name, plan.digest))
         refused = [_refused(refusal) for refusal in refusals if refusal.model == name]
         return {
             "name": name,
-            "plan": _tell_plan(plan) | {"refused": refused[-1] if refused else None},
+            "plan": self._tell_plan(plan)
+            | {"refused": refused[-1] if refused else None, "put": reason._asdict() if reason is not None else None},
             "waiting": sum(totals.waiting.values()),
             "measured": _tell_window(plan.slo, window),
-            "series": [interval._asdict() | {"end": interval.end - now} for interval in self._history(name).intervals(now, totals)],
+            "series": [interval._asdict() | {"end": interval.end - now} for interval in history.intervals(now, totals)],
             "classes": [_tell_class(each, window) for each in plan.classes[:MOST_PARTS]],
             "classes_left_out": max(0, len(plan.classes) - MOST_PARTS),
             "routes": [self._tell_route(model, route, window, totals.waiting) for route in plan.all_routes[:MOST_PARTS]],
             "routes_left_out": max(0, len(plan.all_routes) - MOST_PARTS),
             "cost": _tell_cost(plan, window),
+            "decisions": self._tell_decisions(now, name, plan.slo, history, totals),
         }
+
+    def _tell_decisions(self, now: float, name: str, slo: Slo | None, history: History, totals: Totals) -> list[dict[str, Any]]:
+        """The newest decisions about a model, each with what happened from it to the next."""
+        set_off, told, until = self._date() - now, [], now
+        for entry in [entry for entry in self._decisions.entries if entry["model"] == name][:MOST_DECISIONS]:
+            since = entry["at"] - set_off
+            window = history.between(since, until, now, totals)
+            told.append({**entry, "measured": _tell_window(slo, window) if window is not None else None})
+            until = since
+        return told
+
+    def _tell_plan(self, plan: Plan) -> dict[str, Any]:
+        """What is always the same of a plan, made once."""
+        known, told = self._plans.get(plan.model, (None, {}))
+        if known is not plan:
+            told = _tell_plan(plan)
+            self._plans[plan.model] = plan, told
+        return told
 
     def _tell_route(self, model: ServedModel, route: Route, window: Window, waiting: Mapping[str, int]) -> dict[str, Any]:
         measured = window.routes.get(route.name)
@@ -193,14 +231,18 @@ def _tell_latency(slo: Slo | None, latency: Counted) -> list[dict[str, Any]]:
 
 
 def _tell_cost(plan: Plan, window: Window) -> dict[str, Any]:
-    """What the plan says a request costs (USD), and that at the arrival rate that is measured."""
-    usd = plan.predicted.cost_per_request if plan.predicted is not None else None
+    """What the plan says a request costs (USD), with its batches and without any, and that at the arrival rate that is measured."""
+    usd = alone = None
+    if plan.predicted is not None:
+        usd, alone = plan.predicted.cost_per_request, plan.predicted.cost_without_batching
+    return {"predicted": _usd(usd, window), "predicted_without_batching": _usd(None if alone is msgspec.UNSET else alone, window)}
+
+
+def _usd(per_request: float | None, window: Window) -> dict[str, float | None]:
     rate = window.arrival_rate
     return {
-        "predicted": {
-            "usd_per_million": 1e6 * usd if usd is not None else None,
-            "usd_per_hour": 3600 * usd * rate if usd is not None and rate is not None else None,
-        }
+        "usd_per_million": 1e6 * per_request if per_request is not None else None,
+        "usd_per_hour": 3600 * per_request * rate if per_request is not None and rate is not None else None,
     }
 
 

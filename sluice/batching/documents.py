@@ -335,13 +335,15 @@ class Prediction(_Part, frozen=True):
 
     ``latency`` are quantiles in seconds by name (``"p95"``), of all requests: one that more of them miss than it leaves is not
     there. ``cost_per_request`` is in USD, ``null`` for machines that are there and paid for anyway. ``violations`` is the share of
-    the requests that are not answered within the plan's SLO, ``null`` where it was not worked out.
+    the requests that are not answered within the plan's SLO, ``null`` where it was not worked out. ``cost_without_batching`` is
+    what a request would cost (USD) where each leaves alone, at the memory size that suits that best; not there where nobody asked.
     """
 
     latency: dict[str, float]
     cost_per_request: float | None
     mean_batch_size: float
     violations: float | None = None
+    cost_without_batching: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Beside(_Part, frozen=True):

@@ -6,7 +6,7 @@ import asyncio
 import getpass
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from rich.markup import escape
@@ -15,20 +15,11 @@ from rich.table import Table
 from sluice.batching.documents import Plan, write
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.cli import output
 from sluice.cli.document_files import read_document
-from sluice.cli.redis_options import namespace_option, require_redis_url
+from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 
 Answer = TypeVar("Answer")
-
-redis_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--redis-url",
-    envvar=f"{PREFIX}REDIS_URL",
-    default=Settings().redis_url,
-    show_default=True,
-    help="The Redis of the buffers, as SLUICE_REDIS_URL has it.",
-)
 
 
 @click.group("plans")

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
 
 import aiohttp
 import numpy as np
@@ -24,7 +23,9 @@ from msgspec.structs import replace
 
 from sluice.batching.documents import Plan
 from sluice.batching.errors import SluiceError
+from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.controller.arrival_counts import ArrivalCounts
+from sluice.controller.journal import Journal
 from sluice.controller.live_fleet import LOAD_WITHIN, LiveFleet, Load, Orders
 from sluice.controller.worker_registry import WorkerRegistry
 from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController
@@ -38,13 +39,6 @@ MOST_PARTS = 10
 _log = logging.getLogger(__name__)
 
 
-class PlanWriter(Protocol):
-    """Where plans are written for the buffers to follow."""
-
-    async def write(self, plan: Plan) -> None:
-        """Raises ``SluiceError`` where it is not written."""
-
-
 class FleetProcess:
     """Follows one fleet until it is cancelled.
 
@@ -54,11 +48,12 @@ class FleetProcess:
         Its demand is what is expected before anything was seen; its ``workers`` are not read: workers register.
     planner : callable
     settings : ControlSettings
+    plans, name
+        Where plans are written, and the name that leads there.
+    journal : Journal
+        Gets what happens, in words.
     url, namespace
         The Redis of the buffers.
-    writer : PlanWriter
-    tell
-        Gets what happens, in words.
     """
 
     def __init__(
@@ -66,17 +61,18 @@ class FleetProcess:
         fleet: Fleet,
         planner: Planner,
         settings: ControlSettings,
+        plans: RedisPlans,
+        name: str,
+        journal: Journal,
         url: str,
         namespace: str,
-        writer: PlanWriter,
-        tell: Callable[[str], None],
     ) -> None:
         self._controller = FleetController(ControlledFleet.of(fleet), planner, settings)
         self._fleet = fleet
         self._registry = WorkerRegistry(url, namespace)
         self._arrivals = ArrivalCounts(url, list(fleet.family_names), namespace)
-        self._writer = writer
-        self._tell = tell
+        self._plans, self._name = plans, name
+        self._journal = journal
         slo = min(family.slo.latency for family in fleet.families)
         self._parts = min(MOST_PARTS, max(1, round(1 / slo)))
         self._unwritten: dict[str, Plan] = {}
@@ -149,19 +145,27 @@ class FleetProcess:
     # -- what is done
 
     def _do(self, orders: Orders) -> None:
-        for words in orders.said:
-            self._tell(words)
+        self._say("", orders.said)
         if orders.plan_wanted:
             self._start(self._plan())
         for plan in orders.plans:
             shares = ", ".join(f"{route.name} {route.share:.0%} by {len(route.function.split(','))}" for route in plan.routes)
-            self._tell(f"{plan.model}: {shares}")
+            self._say(plan.model, [shares])
             self._unwritten[plan.model] = replace(plan, made_at=datetime.now(UTC).isoformat(timespec="milliseconds"))
         if orders.plans:
             self._start(self._write())
+        self._say("", [f"{load.address} is to load {load.variant}" for load in orders.loads])
         for load in orders.loads:
-            self._tell(f"{load.address} is to load {load.variant}")
             self._start(self._load(load))
+
+    def _say(self, model: str, sentences: Sequence[str]) -> None:
+        if sentences:
+            self._start(self._note(model, sentences))
+
+    async def _note(self, model: str, sentences: Sequence[str]) -> None:
+        for words in sentences:
+            _log.info("%s%s", f"{model}: " if model else "", words)
+            await self._journal.note(model, words)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -181,7 +185,7 @@ class FleetProcess:
         """Those that are not written yet; what cannot be now is tried again at the next look."""
         for plan in list(self._unwritten.values()):
             try:
-                await self._writer.write(plan)
+                await self._plans.write(plan, self._name, "the fleet has changed", self._name)
             except SluiceError as error:
                 self._note_trouble(error)
                 continue

@@ -87,7 +87,7 @@ async def test_the_document_tells_what_became_of_the_requests_of_each_model(func
 
     function.answer = in_80_ms
     classes = [RequestClass("web", Slo(0.2)), RequestClass("report", Slo(0.5))]
-    predicted = Prediction({"p95": 0.18}, 2e-6, 3.0)
+    predicted = Prediction({"p95": 0.18}, 2e-6, 3.0, cost_without_batching=5e-6)
     plans = Plans(Plan(model="m", function="f", policy=TABLE, slo=Slo(0.1), classes=classes, predicted=predicted))
     async with serving(function, None, plans=plans) as buffer:
         await asyncio.sleep(SAMPLE_EVERY)
@@ -109,6 +109,7 @@ async def test_the_document_tells_what_became_of_the_requests_of_each_model(func
         "usd_per_million": pytest.approx(2.0),
         "usd_per_hour": pytest.approx(2e-6 * 3600 * measured["arrival_rate"]),
     }
+    assert model["cost"]["predicted_without_batching"]["usd_per_million"] == pytest.approx(5.0)
     assert model["plan"]["tables"][0]["words"][0].startswith("A batch of 4 at most leaves as soon as 4 wait")
     assert model["plan"]["digest"] == plans.plans[0].digest
 
@@ -135,7 +136,8 @@ async def test_a_hundred_open_pages_have_the_document_made_once_a_second(functio
         tell = buffer.service.page._watch.tell
         buffer.service.page._watch.tell = lambda: made.append(1) or tell()
         for _ in range(10):
-            assert len({json.dumps(await told(buffer)) for _ in range(100)}) == 1
+            answers = await asyncio.gather(*(told(buffer) for _ in range(100)))
+            assert len({json.dumps(answer) for answer in answers}) == 1
             await asyncio.sleep(KEEP / 2)
         assert len(made) == 5
 
