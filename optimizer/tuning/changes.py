@@ -12,7 +12,8 @@ from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.dispersion import dispersion_of_counts
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.tuning.level_scan import SCALES, LevelScan
+from sluice.optimizer.tuning.dispersion import SCALES
+from sluice.optimizer.tuning.level_scan import LevelScan
 
 DAY = 86_400.0  # s
 WIDTHS = (-4, 0)  # doublings of a second: counts are of 1/16 s to 1 s
@@ -169,13 +170,13 @@ class RateTest(_ArrivalTest):
         """Index of dispersion of the counts in ``window`` seconds, as measured; 1 before anything was."""
         require(0 < window < np.inf, "window", window, "a number of seconds > 0")
         width = self._counts.width or 1.0
-        return self._scan.dispersion(max(0, round(log2(window / width))))
+        return self._scan.dispersion.at(max(0, round(log2(window / width))))
 
     def _width(self, rate: float) -> float:
         width = _width_for(rate)
         if self._expected is not None:
             windows = width * 2.0 ** np.arange(SCALES)
-            self._scan.expect_dispersion(dispersion_of_counts(self._expected, windows[windows <= 2048.0]), EXPECTED_WEIGHT)
+            self._scan.dispersion.expect(dispersion_of_counts(self._expected, windows[windows <= 2048.0]), EXPECTED_WEIGHT)
         return width
 
     def _step(self, times: Array, until: float) -> None:
@@ -193,7 +194,7 @@ class RateTest(_ArrivalTest):
             self.alarm = Alarm("rate", at, before, after, words, since)
             wider = _width_for(after)
             doublings = round(log2(wider / width))
-            self._scan.rescale(doublings)
+            self._scan.dispersion.rescale(doublings)
             self._scan.restart(found.after * 2.0**doublings, found.length / 2.0**doublings)
             self._counts.begin(at, wider)
             times = times[times >= at]

@@ -14,7 +14,8 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.tuning.changes import Alarm
-from sluice.optimizer.tuning.level_scan import SCALES, LevelScan
+from sluice.optimizer.tuning.dispersion import SCALES
+from sluice.optimizer.tuning.level_scan import LevelScan
 
 LEAST_RATIO = 1.1
 RUN_LENGTH = 1e6  # batches
@@ -103,7 +104,7 @@ class ServiceWatch:
 
     def _scan(self, spread: float) -> LevelScan:
         scan = LevelScan("gaussian", self._least, self._run_length)
-        scan.expect_dispersion(np.full(SCALES, spread**2), EXPECTED_WEIGHT)
+        scan.dispersion.expect(np.full(SCALES, spread**2), EXPECTED_WEIGHT)
         scan.restart(0.0, FIRM)
         return scan
 
