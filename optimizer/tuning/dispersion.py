@@ -56,12 +56,12 @@ class Dispersion(NamedTuple):
         known = np.flatnonzero(self.known >= FEWEST)
         return float(self.phi[min(max(doublings, known[0]), known[-1])]) if len(known) else 1.0
 
-    def expect(self, phi: Array, weight: float) -> None:
-        """Begin with phi over 1, 2, 4, ... values, (n,), as if measured from ``weight`` pairs each."""
+    def expect(self, phi: Array, weight: float, variance: float = 1.0) -> None:
+        """Begin with phi over 1, 2, 4, ... values of ``V(m)`` = ``variance``, (n,), as if measured from ``weight`` pairs each."""
         n = min(len(phi), SCALES)
         following = np.append(phi[1:n], phi[n - 1])
-        self.squares[:n] = np.maximum(2 * phi[:n] - following, LEAST_DISPERSION)
-        self.expected[:n] = 1.0
+        self.expected[:n] = variance * 2.0 ** np.arange(n)
+        self.squares[:n] = np.maximum(2 * phi[:n] - following, LEAST_DISPERSION) * self.expected[:n]
         self.pairs[:n] = self.degrees[:n] = weight
         estimate(self)
 
@@ -93,7 +93,7 @@ def estimate(held: Dispersion) -> None:
         if s == 0 or held.drawn[s - 1] < FEWEST:
             held.near[s], held.drawn[s] = near, held.degrees[s]
         else:
-            weight = min(EXTRAPOLATED, 0.7 * held.drawn[s - 1])
+            weight = min(EXTRAPOLATED, 0.7 * held.drawn[s - 1]) / (1 + held.degrees[s] / 32)
             growth = 1.0
             if s > 1 and held.drawn[s - 2] >= FEWEST:
                 chance = 2 * np.sqrt(2 / held.drawn[s - 1] + 2 / held.drawn[s - 2])
