@@ -164,7 +164,7 @@ class Admission:
 
     def put_off(self, now: float, waiting: int, answered: int) -> None:
         """So many wait as an elastic function is busy, and it has answered so many in all."""
-        if self._takes < math.inf and (waiting or self._waiting):  # else it is a worker that crashed that they wait for
+        if self._takes < math.inf and (waiting or self._waiting):  # else what refused them was another table's function
             self._note(now, waiting, answered, waiting > 0)
 
     def has_room(self, calls: int, coming: int) -> bool:

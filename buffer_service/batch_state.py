@@ -67,6 +67,7 @@ class Part:
     elastic: bool = False  # whether the function was, when it was asked
     failed: Failure | None = None  # what came of it where it was asked first
     refused: int = 0  # times, for now
+    busy: bool = False  # the last time as the function had too much to do, not as its worker was away
     earliest: float = -math.inf  # s, from when on the function wants to be asked again
     due: float = -math.inf  # s, when it is asked again whatever else happens
     asked_at: float = -math.inf  # s, the last time

@@ -29,6 +29,7 @@ from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.room import Room, Share
+from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Instructions, Invocation, Message, Move
 from sluice.buffer_service.route_state import BACKOFF, ROUTE_HEADER, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
@@ -204,6 +205,10 @@ class Dispatcher:
             except FunctionFailed as error:
                 _log.warning("%s: function %r does not say what it serves: %s", self._state.name, function, error)
         return await describe(self._state.asked_for, last, self._invoker)
+
+    def standings(self) -> list[Standing]:
+        """How each function of the route stands at this process."""
+        return self._state.standings(self._clock())
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a call to the queue would be executed."""

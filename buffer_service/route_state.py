@@ -69,7 +69,7 @@ from sluice.buffer_service.members import (
     unnamed,
 )
 from sluice.buffer_service.route_admission import RouteAdmission
-from sluice.buffer_service.route_functions import RouteFunctions, Suspension
+from sluice.buffer_service.route_functions import RouteFunctions, Standing, Suspension
 from sluice.buffer_service.route_instructions import (
     AT_ONCE,
     NEVER,
@@ -208,6 +208,10 @@ class RouteState:
     def bounded(self) -> bool:
         """Whether a function takes so many batches at once and no more, so that the queue waits for each that ends."""
         return any(table.servers is not None for table in self._rule.tables)
+
+    def standings(self, now: float) -> list[Standing]:
+        """How each function of the route stands."""
+        return self._functions.standings(now)
 
     @property
     def asked_for(self) -> str:
@@ -606,7 +610,10 @@ class RouteState:
     # -- batches under way
 
     def _take(self, now: float, batch: Released) -> None:
-        """A batch that the queue released to this process."""
+        """A batch that the queue released to this process; another may have moved its members here, and told nobody."""
+        for caller in filter(None, map(self._waiting.get, map(member_id, batch.members))):
+            if caller.queue != TOLD:
+                caller.queue = self.name
         if self.life in RETIRED:
             state = BatchState(batch.members, [], self._epoch, now)
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
@@ -640,13 +647,17 @@ class RouteState:
 
     def _go_on(self, now: float, batch_id: str, batch: BatchState) -> None:
         """Ask for the next parts of a batch, or hand out what came of all of them."""
+        if self.life in RETIRED and any(part.refused for part in batch.parts):
+            for left in batch.parts:
+                self._move_on(batch, left)
+            batch.parts.clear()
         while (part := batch.next_part(now, self._wanted, self._at_once(now, batch))) is not None:
             self._ask(now, batch_id, batch, part)
         if batch.asked:
             return
         if batch.parts:
             self._rest_until(batch_id, min(batch.parts[-1].due, now + LONGEST_BACKOFF))  # who waits may be gone before it is due
-            if not self._admission.is_left(now - batch.taken_at):
+            if batch.parts[-1].busy and not self._admission.is_left(now - batch.taken_at):
                 batch.put_off = sum(len(part.items) for part in batch.parts)
                 self._admission.put_off(batch.put_off)
             return
@@ -747,6 +758,7 @@ class RouteState:
         self._refuse_for_now(batch, late, part.due - now, failure.detail)
         part.items = [item for item in part.items if item not in late] if late else part.items
         part.refused += 1
+        part.busy = failure.cause is Cause.BUSY
         part.tried = ()  # until then another may be back
         if part.items:
             in_turn = min(2 * len(self._resting) / PROBES, longest)  # of which a half is waited in the mean
@@ -780,10 +792,6 @@ class RouteState:
         for batch_id in looked_at:
             batch = self._batches[batch_id]
             self._put_off_no_more(batch)
-            if self.life in RETIRED:
-                for part in batch.parts:
-                    self._move_on(batch, part)
-                batch.parts.clear()
             self._go_on(now, batch_id, batch)
         self._admission.looked_at(now)
 
@@ -823,10 +831,11 @@ class RouteState:
 
     def _look_again(self, now: float) -> None:
         """Whoever waits for a busy function need not any more."""
-        for batch_id in self._resting:
-            for part in self._batches[batch_id].parts:
-                part.due = now
-            self._rest_until(batch_id, now)
+        for batch_id, batch in self._batches.items():
+            for part in batch.parts:
+                part.due = now  # also beside one that is asked for, which is waited for first
+            if batch_id in self._resting:
+                self._rest_until(batch_id, now)
 
     def _settle(self, batch_id: str, error: StoreUnavailable | None) -> None:
         """One message or move of a batch ended."""

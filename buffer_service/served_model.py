@@ -22,6 +22,7 @@ from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.members import member_told
 from sluice.buffer_service.request_size import Headers, size_reader
 from sluice.buffer_service.room import Room
+from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router, choice
 from sluice.buffer_service.store import Limits, Store
@@ -114,6 +115,10 @@ class ServedModel:
                 if route is routes[-1]:
                     raise
         raise AssertionError("unreachable: a plan has a route")
+
+    def standings(self, route: str) -> list[Standing]:
+        """How each function of a route in force stands at this process."""
+        return self._dispatchers[route].standings()
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless calls to the queues of all routes in force would be executed."""

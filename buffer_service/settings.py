@@ -53,7 +53,8 @@ class Settings:
         ``yes`` has each route of a model in a slot of its own, so that they lie on different servers of a cluster: for a model with
         more requests than one server takes. ``no`` keeps them together. All processes of a deployment the same.
     plans
-        Where the plans are: ``file:PATH`` (a plan, or a folder of them) or ``ssm:/path/`` (a parameter a model).
+        Where the plans are: ``file:PATH`` (a plan, or a folder of them), ``ssm:/path/`` (a parameter a model), or ``redis:``:
+        in the Redis of the queues, whence each change is pushed to all processes at once (``sluice plans``).
     plan_interval
         Seconds between two looks at the plans.
     max_body_bytes, max_queue_length
@@ -83,6 +84,8 @@ class Settings:
     leave_delay
         Between SIGTERM and the end of the listener requests are still taken, for so long, while ``/v2/health/ready`` says 503:
         the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
+    page
+        ``on`` answers ``/`` with the live page, for everybody who may send requests; ``off`` does not.
     """
 
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -105,6 +108,7 @@ class Settings:
     arrivals_kept: int = 1_000_000
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
+    page: str = "on"
     log_level: str = "info"
 
     def __post_init__(self) -> None:
@@ -129,8 +133,12 @@ class Settings:
             raise InvalidInput(PREFIX + "NAMESPACE", self.namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
         if self.spread_routes not in ("no", "yes"):
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
-        if re.match("file:.|ssm:/", self.plans) is None:
-            raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH or ssm:/path/")
+        if self.page not in ("on", "off"):
+            raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
+        if re.match("file:.|ssm:/|redis:$", self.plans) is None:
+            raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
+        if self.plans == "redis:" and self.redis_url.startswith("memory://"):
+            raise InvalidInput(PREFIX + "PLANS", self.plans, f"file:PATH or ssm:/path/ with {PREFIX}REDIS_URL={self.redis_url}")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
 

@@ -1,4 +1,7 @@
-"""What the buffer measured of a batch: the record by which live batches are learned from. No clock and no I/O."""
+"""What a process of the buffer measured of a batch: the record that the buffer writes and whoever corrects a plan reads.
+
+No clock and no I/O: the store dates it, and ``buffer_service/batch_stream.py`` has its bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,37 @@ from typing import NamedTuple
 
 
 class MeasuredBatch(NamedTuple):
-    """A batch that has ended, as the process saw it that sent it.
+    """One batch, as its end was reported to the queue.
 
-    Of a batch that was halved or asked for again, ``seconds``, ``service`` and ``billed`` are the sums over its invocations.
+    Of a batch that was split, or asked for again, there is one record: its times are the sums over its invocations, and it was
+    cold if any of them was.
 
     Parameters
     ----------
-    ended_at : float
-        When its end was reported, s since 1970 by the store's clock.
-    route : str
-        ``""`` in a plan without routes.
-    table : int
+    ended_at
+        When its end was reported, in seconds since 1970 by the store's clock.
+    route
+        The plan's route, ``""`` in a plan without routes.
+    table
         The place of the table that released it, in ``Policy.tables``.
-    function : str
-        That answered, as the plan names it.
-    digest : str
-        Of the plan in force at the process.
-    size : int
+    function
+        The function that was asked last, as the plan names it.
+    digest
+        Of the plan in force at the process when the batch ended.
+    size
         Requests that left in it.
-    seconds : float
-        From the invocation to its answer, s.
-    service : float
-        The function's own time for it, s; ``nan`` where it did not tell.
-    billed : float
-        s; ``nan`` where that is not known.
-    cold : bool
+    seconds
+        From each call of the function to its answer, as the buffer saw it.
+    service
+        The function's own time for it (s), as it told; ``nan`` where it did not.
+    billed
+        Seconds that are billed; ``nan`` where that is not known.
+    cold
         Whether the function told that its environment was new.
-    failed : int
-        Requests of it that were not answered with a 2xx.
-    latencies : tuple of float
-        From arrival to answer, s, of each request answered to a caller of this process.
+    failed
+        Requests of it that were not answered with a status of 2xx.
+    latencies
+        From arrival to answer (s), one for each request answered with 2xx to a caller of the process that reports.
     """
 
     ended_at: float
@@ -45,8 +49,8 @@ class MeasuredBatch(NamedTuple):
     digest: str
     size: int
     seconds: float
-    service: float = float("nan")
-    billed: float = float("nan")
-    cold: bool = False
-    failed: int = 0
-    latencies: tuple[float, ...] = ()
+    service: float
+    billed: float
+    cold: bool
+    failed: int
+    latencies: tuple[float, ...]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.redis_servers import check_url
-from sluice.buffer_service.settings import NAMESPACE, PREFIX, without_password
+from sluice.buffer_service.settings import NAMESPACE, PREFIX, Settings, without_password
 
 namespace_option = click.option(
     "--namespace", envvar=f"{PREFIX}NAMESPACE", default=NAMESPACE, show_default=True, help="What the keys in Redis begin with."
+)
+
+redis_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--redis-url",
+    envvar=f"{PREFIX}REDIS_URL",
+    default=Settings().redis_url,
+    show_default=True,
+    help="The Redis of the buffers, as SLUICE_REDIS_URL has it.",
 )
 
 

@@ -21,7 +21,7 @@ DEFAULT = Settings()
 
 @click.command()
 @click.option("--redis-url", help=f"redis://, rediss://, unix:// or memory:// (this process alone)  [default: {DEFAULT.redis_url}]")
-@click.option("--plans", help=f"file:PATH (a plan, or a folder of them) or ssm:/path/  [default: {DEFAULT.plans}]")
+@click.option("--plans", help=f"file:PATH (a plan, or a folder of them), ssm:/path/, or redis:  [default: {DEFAULT.plans}]")
 @click.option("--host", help=f"Address to listen on  [default: {DEFAULT.host}]")
 @click.option("--port", type=int, help=f"Port to listen on; 0 chooses one  [default: {DEFAULT.port}]")
 @click.option(
