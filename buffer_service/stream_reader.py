@@ -130,7 +130,8 @@ class RecordReader:
     """Reads both streams of a model, those of its spread routes too, from the oldest record that is kept or from ``positions``.
 
     ``positions`` are by key, and may be kept by whoever reads on later. ``page`` bounds the entries of a stream that a look takes.
-    ``now`` (s) is when it looked last, by the clock of what it reads. Every method raises ``StoreUnavailable`` where Redis does not answer, and can be called again.
+    ``now`` (s) is when it looked last, by the clock of what it reads. Every method raises ``StoreUnavailable`` where Redis does not
+    answer, and can be called again.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The shell of live control: reads what is recorded of the models, has their tuners decide, and writes the plans.
 
-    every ``LOOK`` s    the plans in force are read where they changed; of each model what was recorded since the last look, ``PAGES``
-                        pages at most; and what is due is decided
+    every ``LOOK`` s    the plans in force are read where they changed; of each model what was recorded since the last look, so many
+                        ``PAGES`` at most; and what is due is decided
     a new plan          is written under the lease, and is in force once it is read back as everybody reads it
 
 Everything that a tuner does, and the reading, is done in one thread of low priority, one model after the other: the loop renews the
