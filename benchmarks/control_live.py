@@ -3,8 +3,8 @@
 The function is a sleeper over HTTP in this process, elastic, that tells its own time; it takes ``BASE + EACH * size`` seconds. The
 controller knows its profile. Requests come at random (Poisson) at ``--rate``; then three times as many within a second; then at the
 first rate again, while every batch takes half as long again. Printed are, for both changes, the seconds until another plan was in
-force, and until the percentile of the requests of the last two seconds was within the SLO for good; who was late in each phase; what
-the buffer and the controller used of a core, and the memory of the controller; whether every request was answered.
+force, and until the percentile of the requests of the last two seconds was within the SLO for good; who was late in each phase;
+what the buffer and the controller used of a core, and the memory of the controller; whether every request was answered.
 
 ``python -m benchmarks.control_live [--rate 40] [--slo 0.15] [--phase 60]``
 """
