@@ -371,9 +371,14 @@ local function row_of(table_)
     row = math.min(waiting - patient, table_.rows / columns - 1) * columns + math.min(patient, columns - 1)
   end
   local offset = table_.first_row + 12 * row
-  return struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+  local hold, take = struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+  -- of no policy of the buffer: it would release nothing for ever, or more than wait
+  if hold < 0 or hold ~= hold or (hold < math.huge and (take < 1 or take > waiting)) then
+    error(redis.error_reply('ERR the policy is no table'))
+  end
+  return hold, take
 end
-while waiting > 0 and not leaving do
+while waiting > 0 and not leaving do -- one member at least leaves in each round, so that there are no more of these than wait
   local oldest = math.huge
   if waiting > n_with_slack then
     oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
