@@ -90,6 +90,7 @@ class DemandForecast:
         gain = max(-np.expm1(-self._step / self.settings.level), 1 / self._seen)
         self._level = self._level + gain * (rate - self._level)
         self._made.append(self.rate)
+        del self._made[: -self._ahead]
 
     @property
     def rate(self) -> Array:

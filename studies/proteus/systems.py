@@ -14,7 +14,9 @@ import numpy as np
 
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.control.control import ControlledFleet, ControlSettings, run_control
+from sluice.optimizer.control.control import run_control
+from sluice.optimizer.control.controlled_fleet import ControlledFleet
+from sluice.optimizer.control.controller import ControlSettings
 from sluice.optimizer.control.headroom import Planner
 from sluice.optimizer.control.infaas import infaas_accuracy
 from sluice.optimizer.control.planners import (
@@ -114,7 +116,7 @@ class System:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-AS_PUBLISHED: Mapping[str, Any] = {"headrooms": (PUBLISHED_HEADROOM,), "grouped": False}
+AS_PUBLISHED: Mapping[str, Any] = {"headrooms": (PUBLISHED_HEADROOM,), "grouped": False, "follow_demand": False}
 AT_ONCE: Mapping[str, Any] = {**AS_PUBLISHED, "period": 1.0, "decision_time": 0.0}
 
 
@@ -145,7 +147,9 @@ STEPS: Mapping[str, System] = {
     "the same, nobody given up": replace(SYSTEMS[PROTEUS], table=late_too),
     "batches of every size": replace(SYSTEMS[PROTEUS], table=deadline_in_all_sizes, rule="best"),
     "and our table": replace(SYSTEMS[PROTEUS], table=brief, rule="best"),
-    "and one queue for like devices": System(always(optimum), brief, "best", settings={"headrooms": (PUBLISHED_HEADROOM,)}),
+    "and one queue for like devices": System(
+        always(optimum), brief, "best", settings={"headrooms": (PUBLISHED_HEADROOM,), "follow_demand": False}
+    ),
 }
 BATCHING: Mapping[str, Tabled] = {
     "deadline (Proteus)": deadline_in_sizes,

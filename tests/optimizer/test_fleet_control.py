@@ -1,12 +1,15 @@
 """The control loop on a fleet of three devices of one type and two of another, two families of two variants each."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.control.control import ControlledFleet, ControlSettings, run_control
+from sluice.optimizer.control.control import Fault, run_control
+from sluice.optimizer.control.controlled_fleet import ControlledFleet
+from sluice.optimizer.control.controller import ControlSettings, FleetController
 from sluice.optimizer.control.demand import DemandForecast, ForecastSettings, count_arrivals
 from sluice.optimizer.control.headroom import HeadroomChoice, expected_accuracy
 from sluice.optimizer.control.rollout import IDLE, Rollout
@@ -147,50 +150,192 @@ def placement(*rows):
     return np.array(rows)
 
 
-def rolled_out(before, after, demand, kept=(0.0, 0.0)):
-    controlled = fleet()
-    rollout = Rollout(np.array([3, 2]), 4)
-    rollout.start(0.0, solution_of(controlled.problem.with_demand(demand), before))
-    plan = solution_of(controlled.problem.with_demand(demand).with_running(before), after)
-    rollout.move(10.0, plan, np.array(kept), drain=0.2, load_time=1.0)
-    return rollout
+class Rolling:
+    """A rollout, and devices that load in a second what they are told to: every moment at which something happened."""
+
+    def __init__(self, before, kept=(0.0, 0.0)):
+        self.problem, self.kept, self.now = fleet().problem, np.array(kept), 10.0
+        self.rollout = Rollout(np.array([3, 2]), 4, drain=0.2)
+        self.loading, self.moments = {}, []
+        for device, _variant in self._aimed(before):
+            self.rollout.loaded(device)
+        self.loading.clear()
+        self.moments = [(self.now, self.rollout.hosts.copy(), self.rollout.receives.copy(), [], [])]
+
+    def _aimed(self, counts):
+        self.rollout.aim(counts)
+        return self._advance()
+
+    def _advance(self):
+        unload, load = self.rollout.advance(self.now, self.problem, self.kept)
+        self.loading |= {device: self.now + 1.0 for device, _ in load}
+        self.moments.append((self.now, self.rollout.hosts.copy(), self.rollout.receives.copy(), unload, load))
+        return load
+
+    def move(self, after):
+        self._aimed(after)
+        while (now := min(self.rollout.wake_at, *self.loading.values(), np.inf)) < np.inf:
+            self.now = now
+            for device in [device for device, at in self.loading.items() if at <= now]:
+                self.rollout.loaded(device)
+                del self.loading[device]
+            self._advance()
+        assert self.rollout.settled
+        return self
+
+
+def reach(problem, rollout, hosts):
+    return np.bincount(FAMILY, (problem.throughput * rollout.counts(hosts)).sum(axis=0), 2)
 
 
 def test_devices_that_stay_do_not_move():
-    rollout = rolled_out(placement([2, 0, 1, 0], [1, 0, 1, 0]), placement([1, 0, 2, 0], [1, 0, 1, 0]), (30.0, 10.0))
-    assert (rollout.moments[0].hosts != rollout.moments[-1].hosts).sum() == 1
-    assert rollout.counts().tolist() == [[1, 0, 2, 0], [1, 0, 1, 0]]
+    moved = Rolling(placement([2, 0, 1, 0], [1, 0, 1, 0])).move(placement([1, 0, 2, 0], [1, 0, 1, 0]))
+    assert len([device for *_, load in moved.moments[1:] for device in load]) == 1
+    assert moved.rollout.counts(moved.rollout.hosts).tolist() == [[1, 0, 2, 0], [1, 0, 1, 0]]
 
 
 def test_a_device_drains_then_loads_then_serves():
-    rollout = rolled_out(placement([2, 0, 1, 0], [1, 0, 1, 0]), placement([1, 0, 2, 0], [1, 0, 1, 0]), (30.0, 10.0))
-    assert [moment.time for moment in rollout.moments] == pytest.approx([0.0, 10.0, 10.2, 11.2])
-    assert [(moment.hosts == IDLE).sum() for moment in rollout.moments] == [0, 0, 1, 0]
-    assert rollout.settled_at == pytest.approx(11.2)
+    moved = Rolling(placement([2, 0, 1, 0], [1, 0, 1, 0])).move(placement([1, 0, 2, 0], [1, 0, 1, 0]))
+    assert [time for time, *_ in moved.moments[1:]] == pytest.approx([10.0, 10.2, 11.2])
+    assert [(hosts == IDLE).sum() for _, hosts, *_ in moved.moments[1:]] == [0, 1, 0]
+    assert [(len(unload), len(load)) for *_, unload, load in moved.moments[1:]] == [(0, 0), (1, 1), (0, 0)]
 
 
-def test_shares_alone_change_at_once():
-    same = placement([2, 0, 1, 0], [1, 0, 1, 0])
-    assert rolled_out(same, same, (30.0, 10.0)).settled_at == 10.0
+def test_a_device_that_hosts_nothing_loads_at_once():
+    moved = Rolling(placement([2, 0, 0, 0], [1, 0, 1, 0])).move(placement([2, 0, 1, 0], [1, 0, 1, 0]))
+    assert [time for time, *_ in moved.moments[1:]] == [10.0, 11.0]
 
 
 def test_families_keep_what_they_are_asked_for_while_devices_move():
-    """All devices of one family change places with those of the other: they go one after the other."""
+    """All devices of one family change places with those of the other: they go a few at a time."""
     demand = (30.0, 10.0)
-    rollout = rolled_out(placement([3, 0, 0, 0], [0, 0, 2, 0]), placement([0, 0, 3, 0], [2, 0, 0, 0]), demand, kept=demand)
-    problem = fleet().problem
-    for moment in rollout.moments[1:]:
-        reach = np.bincount(FAMILY, (problem.throughput * rollout.counts(moment.hosts)).sum(axis=0), 2)
-        assert (reach >= demand).all()
+    moved = Rolling(placement([3, 0, 0, 0], [0, 0, 2, 0]), demand).move(placement([0, 0, 3, 0], [2, 0, 0, 0]))
+    for _, hosts, *_ in moved.moments:
+        assert (reach(moved.problem, moved.rollout, hosts) >= demand).all()
+
+
+def test_where_all_are_missed_they_go_all_the_same_one_after_the_other():
+    moved = Rolling(placement([3, 0, 0, 0], [0, 0, 2, 0]), (1e6, 1e6)).move(placement([0, 0, 3, 0], [2, 0, 0, 0]))
+    assert max((hosts == IDLE).sum() for _, hosts, *_ in moved.moments) == 1
 
 
 def test_a_device_that_is_leaving_gets_no_requests():
     """Nor does one of two that host the same variant, of which the other stays."""
-    rollout = rolled_out(placement([2, 0, 1, 0], [1, 0, 1, 0]), placement([1, 0, 2, 0], [1, 0, 1, 0]), (30.0, 10.0))
-    draining = rollout.moments[1]
-    leaving = rollout.moments[2].hosts == IDLE
-    assert (draining.hosts[leaving] == 0).all() and (draining.receives[leaving] == IDLE).all()
-    assert (draining.receives[~leaving] == draining.hosts[~leaving]).all()
+    moved = Rolling(placement([2, 0, 1, 0], [1, 0, 1, 0])).move(placement([1, 0, 2, 0], [1, 0, 1, 0]))
+    _, hosts, receives, *_ = moved.moments[1]
+    leaving = moved.moments[2][1] == IDLE
+    assert (hosts[leaving] == 0).all() and (receives[leaving] == IDLE).all()
+    assert (receives[~leaving] == hosts[~leaving]).all()
+
+
+def test_a_device_that_drains_stays_where_the_next_plan_wants_it():
+    rolling = Rolling(before := placement([2, 0, 1, 0], [1, 0, 1, 0]))
+    rolling._aimed(placement([1, 0, 2, 0], [1, 0, 1, 0]))
+    assert (rolling.rollout.receives == IDLE).any()
+    rolling._aimed(before)
+    assert rolling.rollout.settled and not (rolling.rollout.receives == IDLE).any()
+
+
+def test_a_device_that_loads_is_not_disturbed_and_moves_on_when_it_has():
+    rolling = Rolling(placement([3, 0, 0, 0], [0, 0, 0, 0]))
+    assert rolling._aimed(placement([3, 0, 0, 0], [0, 0, 1, 0])) == [(3, 2)]
+    assert rolling._aimed(placement([3, 0, 0, 0], [2, 0, 0, 0])) == [(4, 0)]
+    rolling.move(placement([3, 0, 0, 0], [2, 0, 0, 0]))
+    assert rolling.rollout.counts(rolling.rollout.hosts).tolist() == [[3, 0, 0, 0], [2, 0, 0, 0]]
+
+
+def test_a_device_that_is_gone_is_planned_around():
+    rolling = Rolling(placement([3, 0, 0, 0], [2, 0, 0, 0]))
+    rolling.rollout.died(1)
+    assert rolling.rollout.devices.tolist() == [2, 2]
+    rolling.move(placement([0, 2, 0, 0], [2, 0, 0, 0]))
+    assert rolling.rollout.hosts.tolist() == [1, IDLE, 1, 0, 0]
+    rolling.rollout.joined(1, hosts=0)
+    assert rolling.rollout.hosts.tolist() == [1, 0, 1, 0, 0] and rolling.rollout.settled
+
+
+# --- the loop without a simulation
+
+
+def controller(planner=None, **settings):
+    planner = planner or scripted(placement([2, 0, 1, 0], [1, 0, 1, 0]))
+    return FleetController(fleet(), planner, ControlSettings(**{"headrooms": (1.0,), **settings}))
+
+
+def begun(planner=None, **settings):
+    """A controller all of whose devices have loaded the first placement, and what it said last."""
+    made = controller(planner, **settings)
+    told = made.adopt(0.0, made.decide())
+    for device, _ in told.load:
+        told = made.loaded(0.0, device)
+    return made, told
+
+
+def shares(told):
+    return {(queue.device_type, queue.variant): queue.share for queue in told.queues}
+
+
+def test_the_first_plan_has_every_device_load_and_its_queues_open_as_they_have():
+    made = controller()
+    told = made.adopt(0.0, made.decide())
+    assert [device for device, _ in told.load] == [0, 1, 2, 3, 4] and not told.unload and not told.queues
+    told = made.loaded(1.0, 0)
+    assert [(queue.devices, queue.share) for queue in told.queues] == [((0,), 1.0)]
+
+
+def test_queues_have_the_devices_shares_and_tables_of_the_placement():
+    _, told = begun()
+    assert {queue.devices for queue in told.queues} == {(0, 1), (2,), (3,), (4,)}
+    assert [queue.table.servers for queue in told.queues] == [len(queue.devices) for queue in told.queues]
+    for family in (0, 1):
+        assert sum(queue.share for queue in told.queues if FAMILY[queue.variant] == family) == pytest.approx(1.0)
+
+
+def test_a_plan_is_asked_for_when_a_period_has_passed_and_once_alone():
+    made, _ = begun(period=3.0)
+    assert [made.see(float(second), np.array([20.0, 10.0])).plan_wanted for second in range(1, 6)] == [0, 0, 1, 0, 0]
+    made.adopt(5.5, made.decide())
+    assert made.see(6.0, np.array([20.0, 10.0])).plan_wanted
+
+
+def test_shares_follow_the_demand_between_plans_unless_they_are_those_of_the_plan():
+    """With more demand the less accurate variant gets a part; the plan was made for less."""
+    both = placement([1, 1, 1, 0], [0, 0, 1, 0])
+    for follow, moves in ((True, True), (False, False)):
+        made, before = begun(scripted(both), period=1e6, bursts=False, follow_demand=follow)
+        for second in range(1, 20):
+            after = made.see(float(second), np.array([60.0, 10.0]))
+        assert (shares(after)[0, 1] > shares(before)[0, 1]) == moves
+
+
+def test_the_part_of_a_device_that_dies_goes_to_the_others_at_once_and_a_plan_is_asked_for():
+    made, before = begun(period=1e6)
+    (lost,) = next(queue.devices for queue in before.queues if (queue.device_type, queue.variant) == (1, 0))
+    told = made.died(7.0, lost)
+    assert told.plan_wanted
+    assert shares(told)[0, 0] == pytest.approx(1.0) and (1, 0) not in shares(told)
+    assert made.problem.devices.tolist() == [3, 1]
+
+
+def test_a_device_that_joins_is_planned_with():
+    made, _ = begun(solve_fleet, period=1e6)
+    made.died(7.0, 4)
+    made.adopt(7.5, made.decide())
+    told = made.joined(20.0, 4)
+    assert told.plan_wanted and made.problem.devices.tolist() == [3, 2]
+
+
+def test_nothing_that_the_loop_keeps_grows_with_the_time_it_runs():
+    made, _ = begun(period=1e6, forecast=ForecastSettings(memory=5.0))
+
+    def kept():
+        return len(pickle.dumps([vars(made._forecast), vars(made._rollout)]))
+
+    sizes = []
+    for second in range(1, 400):
+        made.see(float(second), np.array([20.0, 10.0]))
+        sizes.append(kept())
+    assert max(sizes[200:]) <= max(sizes[100:200]) + 8
 
 
 # --- the loop
@@ -232,8 +377,8 @@ def test_a_burst_asks_for_a_plan_at_once_and_raises_what_can_be_served():
     first = next(decision for decision in operation.decisions if decision.burst)
     before = operation.decisions[operation.decisions.index(first) - 1]
     assert first.asked in (34.0, 35.0) and first.in_force == first.asked + 0.5
-    reach = [(d.solution.counts * (1 / SECONDS))[:, FAMILY == 0].sum() for d in (before, first)]
-    assert reach[1] > reach[0]
+    carried = [(d.solution.counts * (1 / SECONDS))[:, FAMILY == 0].sum() for d in (before, first)]
+    assert carried[1] > carried[0]
 
 
 def test_without_the_trigger_plans_come_by_the_period_alone():
@@ -299,6 +444,36 @@ def test_no_queue_gets_requests_just_before_its_last_server_goes(eventful):
 def test_requests_go_only_where_servers_are(eventful):
     assert len(eventful.times) > 5
     assert (eventful.servers[eventful.shares > 0] > 0).all()
+
+
+def test_a_dead_device_costs_no_more_than_what_it_gets_until_that_is_noticed():
+    """The only device of the queue that has most of a family's requests; without the loop half of the day would be lost."""
+    controlled, arrivals = fleet(), [steady(40.0, 60, 21), steady(15.0, 60, 22)]
+    faults = [Fault(3, 30.3)]
+    operation = run_control(controlled, arrivals, solve_fleet, ControlSettings(), faults, noticed_after=2.0)
+    result = simulated(controlled, operation, arrivals)
+    late = result.arrival_times[~result.in_time]
+    assert len(late) and ((late > 30.0) & (late < 33.5)).mean() > 0.95
+
+
+def test_a_device_that_comes_back_serves_again():
+    controlled, arrivals = fleet(devices=(1, 0), expected=(10.0, 0.0)), [np.arange(0.0, 40.0, 0.1), np.empty(0)]
+    operation = run_control(controlled, arrivals, solve_fleet, ControlSettings(), [Fault(0, 10.0, 20.0)])
+    result = simulated(controlled, operation, arrivals)
+    late = result.arrival_times[~result.in_time]
+    assert late.min() >= 10.0 - SLO and late.max() < 22.0
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(5, 1.0), r"faults\[0\].device: 5 is not allowed; allowed: an integer from 0 to 4"),
+        (Fault(0, 3.0, 2.0), r"faults\[0\]: \(3.0, 2.0\) is not allowed; allowed: a time >= 0, and a later one"),
+    ],
+)
+def test_faults_that_mean_nothing_are_refused(fault, message):
+    with pytest.raises(InvalidInput, match=message):
+        run_control(fleet(), [np.zeros(1)] * 2, solve_fleet, faults=[fault])
 
 
 def test_the_same_arrivals_give_the_same_decisions():
