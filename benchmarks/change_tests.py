@@ -218,7 +218,8 @@ def _late(share: float, how: str, n: int, seed: int) -> Iterator[MeasuredBatch]:
     each = rng.random((n, 8)) < share
     for i, size in enumerate(sizes.tolist()):
         lateness = each[i, :size] if how.startswith("each") else [late[i]] * size
-        yield MeasuredBatch(i / 10, "", 0, "f", "", size, 0.1, latencies=tuple(0.3 if one else 0.1 for one in lateness))
+        latencies = tuple(0.3 if one else 0.1 for one in lateness)
+        yield MeasuredBatch(i / 10, "", 0, "f", "", size, 0.1, np.nan, np.nan, False, 0, latencies)
 
 
 def service(runs: int) -> None:
@@ -260,7 +261,8 @@ def _batches(scv: float, factor: float, slow: float, n: int, seed: int) -> Itera
     seconds = factor * (0.01 + 0.004 * sizes) * rng.gamma(1 / scv, scv, n) * np.where(rng.random(n) < slow, 10.0, 1.0)
     overhead = 0.002 * rng.gamma(4.0, 0.25, n)
     for i in range(n):
-        yield MeasuredBatch(i / 10, "", 0, "f-512", "", int(sizes[i]), float(seconds[i] + overhead[i]), float(seconds[i]))
+        own = float(seconds[i])
+        yield MeasuredBatch(i / 10, "", 0, "f-512", "", int(sizes[i]), own + float(overhead[i]), own, own, False, 0, ())
 
 
 if __name__ == "__main__":
