@@ -48,7 +48,7 @@ class Sleeper:
     def __init__(self) -> None:
         self.factor = 1.0
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.Response:
         """Sleep, and tell for how long."""
         batch = decode_batch(await request.read())
         if batch.describe:
