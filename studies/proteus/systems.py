@@ -116,7 +116,7 @@ class System:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-AS_PUBLISHED: Mapping[str, Any] = {"headrooms": (PUBLISHED_HEADROOM,), "grouped": False, "follow_demand": False}
+AS_PUBLISHED: Mapping[str, Any] = {"headrooms": (PUBLISHED_HEADROOM,), "grouped": False, "follow_demand": False, "look": 1.0}
 AT_ONCE: Mapping[str, Any] = {**AS_PUBLISHED, "period": 1.0, "decision_time": 0.0}
 
 
@@ -148,7 +148,7 @@ STEPS: Mapping[str, System] = {
     "batches of every size": replace(SYSTEMS[PROTEUS], table=deadline_in_all_sizes, rule="best"),
     "and our table": replace(SYSTEMS[PROTEUS], table=brief, rule="best"),
     "and one queue for like devices": System(
-        always(optimum), brief, "best", settings={"headrooms": (PUBLISHED_HEADROOM,), "follow_demand": False}
+        always(optimum), brief, "best", settings={"headrooms": (PUBLISHED_HEADROOM,), "follow_demand": False, "look": 1.0}
     ),
 }
 BATCHING: Mapping[str, Tabled] = {
