@@ -1,8 +1,8 @@
 """The control loop of a fleet on recorded arrivals (docs/model.md, section 5).
 
-``FleetController`` is looked in on every quarter of a second, told of its plans after the time that they take, of devices that have loaded what
-they were told to, and of those that die and join. It sees counts and no queue, so it runs first, over the whole day, and what it
-instructs becomes a schedule; the queues are simulated once, after it.
+``FleetController`` looks at the demand four times a second. It is told of its plans after the time that they take, of devices that
+have loaded what they were told to, and of those that die and join. It sees counts and no queue, so it runs first, over the whole
+day, and what it instructs becomes a schedule; the queues are simulated once, after it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ class _Day:
         for device, _ in told.load:
             told = self._controller.loaded(0.0, device)
         self._record(0.0, told.queues)
-        self._decisions.append(Decision(0.0, 0.0, 0.0, False, self._controller.forecast, chosen.headroom, chosen.plan, chosen.seconds))
+        self._decisions.append(
+            Decision(0.0, 0.0, 0.0, False, self._controller.forecast, chosen.headroom, chosen.plan, chosen.seconds)
+        )
 
     def _at(self, time: float, what: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (time, next(self._serial), what))
@@ -165,7 +167,7 @@ class _Day:
             usual = not self._decisions or now >= self._decisions[-1].asked + self._settings.period
             forecast, chosen = self._controller.forecast, self._controller.decide()
             takes = chosen.seconds if self._settings.decision_time is None else self._settings.decision_time
-            decision = Decision(now, now + takes, np.inf, not usual, forecast, chosen.headroom, chosen.plan, chosen.seconds)
+            decision = _decision(now, now + takes, np.inf, not usual, forecast, chosen)
             self._at(now + takes, lambda at: self._adopt(at, decision, chosen))
         self._note_settled(now)
 
@@ -229,3 +231,7 @@ class _Day:
         changes = [0, *(1 + np.flatnonzero(((shares[1:] != shares[:-1]) | (servers[1:] != servers[:-1])).any(axis=1)))]
         times = np.array([self._moments[i][0] for i in changes[1:]])
         return FleetSchedule(made, times, shares[changes], servers[changes])
+
+
+def _decision(asked: float, in_force: float, settled: float, burst: bool, forecast: Array, chosen: Choice) -> Decision:
+    return Decision(asked, in_force, settled, burst, forecast, chosen.headroom, chosen.plan, chosen.seconds)

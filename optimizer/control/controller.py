@@ -38,6 +38,7 @@ from sluice.optimizer.fleet.problem import FleetProblem, best_flows, capacity_of
 from sluice.optimizer.simulation.fleet_queues import AdaptiveTables
 
 PARTS = 16  # of the shortest SLO, in which requests are counted
+GUESSED = 1.0  # seconds after which what was expected before anything was seen gives way to what was
 KEPT = 1.25  # times the forecast: what families should keep while devices move, where that can be
 
 
@@ -142,12 +143,16 @@ class FleetController:
         self._rollout = Rollout(problem.devices, len(problem.accuracy), drain)
         # A plan must do until a burst that it was not made for is answered; without the trigger, until the next plan.
         answer = settings.look + (settings.decision_time or 0.0) + drain + settings.load_time
-        self._forecast = DemandForecast(problem.demand, answer if settings.bursts else settings.period, settings.forecast, settings.look)
+        self._forecast = DemandForecast(
+            problem.demand, answer if settings.bursts else settings.period, settings.forecast, settings.look
+        )
         moving = Moving(drain + settings.load_time, KEPT, settings.forecast.memory)
         self._chooser = HeadroomChoice(planner, settings.headrooms, settings.violations, moving)
         # Bursts within an SLO are what queues cannot even out, and those within a batch what fills it.
         self.n_parts = max(1, round(PARTS * settings.look / float(fleet.slos.min())))
         self._chosen: Choice | None = None
+        self._guessed = True
+        self._burst = False  # whether it is for one that the plan in force was asked for
         self._asked_at = -np.inf
         self._answered = True
         self._tables: dict[tuple[int, int, int], Policy | AdaptiveTables] = {}
@@ -169,10 +174,10 @@ class FleetController:
 
     @property
     def problem(self) -> FleetProblem:
-        """What a planner is asked: the devices that are there, the demand that is forecast, and what runs."""
+        """What a planner is asked: the devices that are there, the demand, what runs. After a burst the demand is that of now."""
         running = self._rollout.counts(self._rollout.committed)
         problem = replace(self._fleet.problem, devices=self._rollout.devices, running=running if running.any() else None)
-        return problem.with_demand(self._forecast.rate)
+        return problem.with_demand(self._forecast.followed if self._burst else self._forecast.rate)
 
     def see(self, now: float, counts: Array) -> Instructions:
         """Requests of each family in each of ``n_parts`` equal parts of the time since the last look, (n_parts, n_families).
@@ -186,7 +191,7 @@ class FleetController:
         """The plan that is best for what was seen up to now."""
         problem = self.problem
         chosen = self._chooser.keep_to_one(problem)
-        return chosen or self._chooser.choose(problem, Rehearsal(self._fleet, self._forecast, self.n_parts))
+        return chosen or self._chooser.choose(problem, Rehearsal(self._fleet, self._forecast, problem.demand, self.n_parts))
 
     def adopt(self, now: float, choice: Choice) -> Instructions:
         """A plan that ``decide`` found comes into force; of devices that came or went meanwhile it knows nothing yet."""
@@ -215,20 +220,23 @@ class FleetController:
         """The time ``wake_at`` has come."""
         return self._instructions(now)
 
-    def _ask(self, now: float) -> bool:
-        self._asked_at, self._answered = now, False
+    def _ask(self, now: float, burst: bool = False) -> bool:
+        self._asked_at, self._answered, self._burst = now, False, burst
         return True
 
     def _due(self, now: float) -> bool:
         """Whether a plan is asked for: none is being made, or it was lost, and devices are not on their way."""
         late = now >= self._asked_at + self.settings.period
         if self._chosen is None or not (self._answered and self._rollout.settled):
-            return late and self._answered and self._ask(now)
+            return late and self._ask(now)
         carried = np.maximum(
             capacity_of(self._fleet.problem, self._rollout.counts(self._rollout.hosts)), self._chosen.plan.problem.demand
         )
         burst = self.settings.bursts and bool((self._forecast.quick > carried).any())
-        return (late or burst) and self._ask(now)
+        seen = self._forecast.n_seen * self.settings.look
+        if self._guessed and seen >= GUESSED:
+            burst, self._guessed = self.settings.bursts, False
+        return (late or burst) and self._ask(now, burst)
 
     def _instructions(self, now: float, plan_wanted: bool = False) -> Instructions:
         unload, load = self._rollout.advance(now, self._fleet.problem, KEPT * self._forecast.rate)

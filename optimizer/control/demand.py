@@ -1,11 +1,11 @@
 """Demand as a controller sees it: counts up to now, what it makes of them, and what it kept of them (docs/model.md, section 5).
 
-The forecast is a level (exponential smoothing), slow for placements, and for shares, which cost nothing to change, the higher one of
-that and of a quick one. What came is kept beside what had been forecast for it, when the plan was made that
-it met and when its shares were: so a plan for the demand of now can be rehearsed on what the demand did, time being stretched such
-that the forecast of then becomes that of now (``remembered``). That contains the bursts as well as what the forecast misses, ramps
-among it, which to a plan is the same thing. (A trend beside the level makes what it misses larger where demand jumps from second to
-second.) Until enough has been seen, drawn arrivals stand in: Poisson, at a rate that is drawn anew every second.
+The forecast is a level (exponential smoothing), slow for placements, and for shares, which cost nothing to change, the higher one
+of that and of a quick one. What came is kept beside what had been forecast for it, when the plan was made that it met and when its
+shares were: so a plan for the demand of now can be rehearsed on what the demand did, time being stretched such that the forecast of
+then becomes that of now (``remembered``). That contains the bursts as well as what the forecast misses, ramps among it, which to a
+plan is the same thing. (A trend beside the level makes what it misses larger where demand jumps from second to second.) Until
+enough has been seen, drawn arrivals stand in: Poisson, at a rate that is drawn anew at every step.
 """
 
 from __future__ import annotations
@@ -140,9 +140,8 @@ class DemandForecast:
         """Requests/s of each family that the next seconds are forecast to bring, (n_families,)."""
         return np.maximum(self._level, RARE)
 
-    def remembered(self, family: int, n_parts: int) -> Remembered:
-        """What the demand of a family did, stretched to the rate that is forecast now; ``n_parts`` of a step where it is drawn."""
-        rate = float(self.rate[family])
+    def remembered(self, family: int, rate: float, n_parts: int) -> Remembered:
+        """What the demand of a family did, stretched to a rate (requests/s); ``n_parts`` of a step where it is drawn."""
         seen = [(step.counts[:, family], step.planned[family] / rate, step.followed[family] / rate) for step in self._seen]
         seen = [*self._drawn(rate, ceil(TRUSTED / self._step) - len(seen), n_parts, family), *seen]
         lengths = np.array([self._step * planned for _, planned, _ in seen])

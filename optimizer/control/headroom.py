@@ -2,12 +2,12 @@
 
 A planner meets the demand that it is told, and a second can bring twice what was forecast. So it is asked with the forecast times
 each of some headrooms, devices that its answer leaves over are given to the families with the least to spare, and each answer is
-rehearsed on what the demand did of late. Shares have a headroom of their own, family by family: they follow the demand every second,
-a placement cannot. With little of it requests go to the most accurate variants, with much of it to all by what they can carry.
+rehearsed on what the demand did of late. Shares have a headroom of their own, family by family: they follow the demand at every
+look, a placement cannot. With little of it requests go to the most accurate variants, with much to all by what they can carry.
 
 That plan is taken, with those headrooms of its shares, that is the most accurate with no more violations of each family than may
-be; where there is none, what comes nearest: a request that is late beyond what may be counts as ``MISSED`` that are not. Keeping the
-placement that runs is among the answers, and moving to another is charged for the devices that are away meanwhile.
+be; where there is none, what comes nearest: a request that is late beyond what may be counts as ``MISSED`` that are not. Keeping
+the placement that runs is among the answers, and moving to another is charged for the devices that are away meanwhile.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Moving(NamedTuple):
 
 
 class HeadroomChoice:
-    """Asks a planner with several headrooms, a family's more where too much is late and less where nothing is, from the last best on.
+    """Asks a planner with headrooms of each family, from the last best on: more where too much is late, less where little is.
 
     Parameters
     ----------

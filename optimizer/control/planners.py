@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sluice.optimizer.arrays import Array, Counts
 from sluice.optimizer.control.headroom import Planner
 from sluice.optimizer.fleet.milp import solve_fleet
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, capacity_of, filled, solution_of
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, filled, solution_of
 
 DOUBLINGS, HALVINGS = 20, 8  # of the search for the largest multiple of a demand
 

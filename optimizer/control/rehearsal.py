@@ -1,8 +1,8 @@
-"""What a placement would have done with the demand of the last minutes: the queues themselves, simulated (docs/model.md, section 5).
+"""What a placement would have done with the demand of the last minutes: its queues, simulated (docs/model.md, section 5).
 
-Families share no queue, so each is rehearsed for itself: its remembered requests, dealt by shares that follow its demand as the loop
-has them follow it, through the tables of its queues. A number that counts capacity alone does not see that a burst of ten finds a
-device busy with a batch; this does.
+Families share no queue, so each is rehearsed for itself: its remembered requests, dealt by shares that follow its demand as the
+loop has them follow it, through the tables of its queues. A number that counts capacity alone does not see that a burst of ten
+finds a device busy with a batch; this does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_REQUESTS = 20_000  # of a family, the last ones
 
 
 class Outcome(NamedTuple):
-    """What became of a family's requests: the share that was late, given up or routed nowhere, and the accuracy of the others, %."""
+    """Of a family's requests: the share that was late, given up or routed nowhere, and the mean accuracy of the others, percent."""
 
     late: float
     accuracy: float
@@ -34,14 +34,16 @@ class Rehearsal:
     ----------
     fleet : ControlledFleet
     forecast : DemandForecast
+    rates : array, shape (n_families,)
+        Requests/s that it is to come at.
     n_parts : int
         Of a step, in which demand that was not seen is drawn.
     """
 
-    def __init__(self, fleet: ControlledFleet, forecast: DemandForecast, n_parts: int) -> None:
+    def __init__(self, fleet: ControlledFleet, forecast: DemandForecast, rates: Array, n_parts: int) -> None:
         self._fleet = fleet
         self._remembered = [
-            _last(forecast.remembered(q, n_parts), MOST_REQUESTS) for q in range(fleet.problem.n_families)
+            _last(forecast.remembered(q, float(rates[q]), n_parts), MOST_REQUESTS) for q in range(fleet.problem.n_families)
         ]
         self._known: dict[tuple[int, bytes, float], Outcome] = {}
 

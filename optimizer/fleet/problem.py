@@ -185,7 +185,7 @@ def fill(accuracy: Array, reach: Array, demand: Array) -> Array:
     """
     levels, level = np.unique(-accuracy, return_inverse=True)
     together = np.bincount(level, reach, len(levels))
-    before = np.cumsum(together) - together
+    before = np.concatenate([[0.0], np.cumsum(together)[:-1]])
     taken = np.clip(demand[:, None] - before, 0.0, together)
     part = np.divide(taken, together, out=np.zeros_like(taken), where=together > 0)
     return np.asarray(part[:, level] * reach)
