@@ -42,7 +42,7 @@ class Decision:
     solution : FleetSolution
         For the forecast times the headroom.
     seconds : float
-        That all the planning for this decision took, every headroom that was tried.
+        That the planner took for this decision, all headrooms that were tried, without the rehearsals.
     """
 
     asked: float

@@ -43,7 +43,7 @@ class Choice(NamedTuple):
     of_shares : array, shape (n_families,)
         The headrooms of the shares.
     seconds : float
-        That all the planning took.
+        That the planner took, without the rehearsals.
     """
 
     headroom: Array

@@ -14,7 +14,7 @@ from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import GAP, TIME_LIMIT, devices_wanted, largest_headroom, solve_fleet
 from sluice.optimizer.fleet.placement import place
 from sluice.optimizer.fleet.plan import FamilyService, FleetPlan
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, filled
 from sluice.optimizer.fleet.specification import MOST_REQUESTS, Fleet
 from sluice.optimizer.fleet.tables import DEPLOYABLE, Deployable, queue_table
 from sluice.optimizer.fleet.throughput import Rule
@@ -34,7 +34,7 @@ def plan_fleet(
     gap: float = GAP,
     tell: Callable[[str], None] | None = None,
 ) -> FleetPlan:
-    """The plan of a fleet under its demand.
+    """The plan of a fleet under its demand; devices that it leaves idle are given to the families with the least to spare.
 
     Parameters
     ----------
@@ -76,6 +76,7 @@ def plan_fleet(
         if tell:
             tell(f"searching, for {factor:g} times the demand ...")
         solution, room = _with_headroom(asked, factor, seconds, gap)
+        solution = filled(solution)
         placement = _placement(fleet, solution)
         groups = _groups(fleet, asked, solution, placement, rule, batching)
         families = _families(fleet, asked, solution)

@@ -216,7 +216,7 @@ def capacity_of(problem: FleetProblem, counts: Counts) -> Array:
 def filled(solution: FleetSolution) -> FleetSolution:
     """The same with every idle device given to the family with the least capacity for its demand, of those that it can serve.
 
-    It hosts the most accurate variant that it can.
+    It hosts the most accurate variant that it can. The bound holds still: it is on all placements.
     """
     problem, counts = solution.problem, solution.counts.copy()
     for d in range(len(problem.devices)):
@@ -225,7 +225,7 @@ def filled(solution: FleetSolution) -> FleetSolution:
             reserve = capacity_of(problem, counts) / np.maximum(problem.demand, 1e-300)
             hosted = min(np.flatnonzero(able), key=lambda m: (reserve[problem.family[m]], -problem.accuracy[m], m))
             counts[d, hosted] += 1
-    return solution_of(problem, counts, solution.seconds)
+    return replace(solution, counts=counts, flows=best_flows(problem, counts))
 
 
 def solution_of(problem: FleetProblem, counts: ArrayLike, seconds: float = 0.0) -> FleetSolution:
