@@ -5,6 +5,7 @@
     GET  /v2/models/{model}[/versions/{v}][/ready]    the model's metadata; whether it is served
     GET  /v2  /v2/health/live  /v2/health/ready       the server; ready where all models are, and not while it is shut down
     GET  /metrics                                     Prometheus
+    GET  /  /status                                   the live page, and what it reads (page/)
 
 A body is never parsed for its meaning, but for the size or the class of a request where the plan has them told there; JSON is only
 checked to be JSON, because it is embedded as it is into a batch. Errors are
@@ -42,6 +43,7 @@ from sluice.batching.errors import (
     UnknownModel,
     UnsupportedEncoding,
 )
+from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
@@ -117,6 +119,7 @@ class Service(Protocol):
     settings: Settings
     telemetry: Telemetry
     waiting: Room
+    page: Door | None
 
     def model(self, name: str) -> ServedModel: ...
 
@@ -184,6 +187,14 @@ class Routes:
                     text = generate_latest(self._service.telemetry.registry)
                     return await _respond(send, HTTPStatus.OK, CONTENT_TYPE_LATEST, text)
                 allowed = "GET"
+            case [""] if (page := self._service.page) is not None:
+                if method == "GET":
+                    return await _send_page(send, page, scope["headers"])
+                allowed = "GET"
+            case ["status"] if (page := self._service.page) is not None:
+                if method == "GET":
+                    return await _respond(send, HTTPStatus.OK, JSON, await page.status(), page.status_headers)
+                allowed = "GET"
             case _:
                 return await _refuse(send, HTTPStatus.NOT_FOUND, f"path: {scope['path']!r} is not served")
         detail = f"method: {method!r} is not allowed; allowed: {allowed}"
@@ -197,6 +208,7 @@ class Routes:
 
     async def _infer(self, model: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         served = self._service.model(model)
+        served.telemetry.came += 1
         content_type = ""
         declared = 0
         headers: dict[str, str] = {}
@@ -268,6 +280,12 @@ async def _respond(send: Send, status: int, content_type: str, body: bytes, extr
     headers = [(b"content-type", content_type.encode("latin-1")), (b"content-length", b"%d" % len(body)), *extra]
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _send_page(send: Send, page: Door, headers: Headers) -> None:
+    """The live page, unless the client has it."""
+    status, body = (HTTPStatus.NOT_MODIFIED, b"") if page.has(headers) else (HTTPStatus.OK, page.page)
+    await _respond(send, status, HTML, body, page.page_headers)
 
 
 async def _send_json(send: Send, document: Any, status: int = HTTPStatus.OK) -> None:

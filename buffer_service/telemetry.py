@@ -17,15 +17,16 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
 from sluice.buffer_service.room import Connections, Room
-from sluice.buffer_service.tallies import Count, Counters, Histograms
+from sluice.buffer_service.tallies import Count, Counters, Distribution, Histograms
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
@@ -47,10 +48,10 @@ class Telemetry:
         registry = self.registry
         labels: tuple[str, ...] = ("model",)
         self._requests = Counters("sluice_requests", "Requests answered, by HTTP status.", (*labels, "status"), registry)
-        self._refusals = Counter("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry=registry)
+        self._refusals = Counters("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry)
         self._latency = Histograms("sluice_latency_seconds", "From arrival to answer.", labels, SECONDS, registry)
-        self._violations = Counter("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry=registry)
-        self._sizes = Histogram("sluice_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
+        self._violations = Counters("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry)
+        self._sizes = Histograms("sluice_batch_size", "Requests in a batch.", labels, SIZES, registry)
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
         text = "Invocations because one failed: elsewhere, later, or in parts."
@@ -71,16 +72,16 @@ class Telemetry:
         name, text = "sluice_class_latency_seconds", "Of requests of a class, from arrival to answer."
         self._class_latency = Histograms(name, text, labels, SECONDS, registry)
         text = "Requests of a class, answered or not."
-        self._class_requests = Counter("sluice_class_requests", text, labels, registry=registry)
+        self._class_requests = Counters("sluice_class_requests", text, labels, registry)
         text = "Requests of a class without an answer within its SLO, or within their own deadline."
-        self._class_violations = Counter("sluice_class_slo_violations", text, labels, registry=registry)
+        self._class_violations = Counters("sluice_class_slo_violations", text, labels, registry)
         labels = ("model", "route")
         self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
         self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
         self._route_requests = Counters("sluice_route_requests", "By HTTP status.", (*labels, "status"), registry)
         name, text = "sluice_route_latency_seconds", "From arrival to answer."
         self._route_latency = Histograms(name, text, labels, SECONDS, registry)
-        self._route_sizes = Histogram("sluice_route_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
+        self._route_sizes = Histograms("sluice_route_batch_size", "Requests in a batch.", labels, SIZES, registry)
         name, text = "sluice_route_invocation_seconds", "An invocation."
         self._route_invocation = Histogram(name, text, labels, buckets=SECONDS, registry=registry)
         name, text = "sluice_route_invocation_failures", "Failed invocations."
@@ -137,12 +138,67 @@ class Telemetry:
         self._ejections.labels(worker).inc()
 
 
+class Counted(NamedTuple):
+    """A ``Distribution`` as it stands."""
+
+    counts: tuple[int, ...]
+    sum: float
+
+    @classmethod
+    def of(cls, distribution: Distribution) -> Counted:
+        """Of this one, now."""
+        return cls(tuple(distribution.counts), distribution.sum)
+
+
+class RouteTotals(NamedTuple):
+    """Of a route: requests that it answered, and the sizes of its batches."""
+
+    answered: int
+    sizes: Counted
+
+
+class ClassTotals(NamedTuple):
+    """Of a class of requests: how many ended, how many of them without an answer in time, and the latencies of the answers (s)."""
+
+    ended: int
+    late: int
+    latency: Counted
+
+
+class Totals(NamedTuple):
+    """What the requests of a model have come to at this process since it began.
+
+    ``came`` are requests, ``refused`` those without an answer by error, ``late`` those without one in time; ``latency`` is that of
+    the answers (s, buckets end at ``SECONDS``), ``sizes`` are those of the batches that left (requests, buckets end at ``SIZES``).
+    ``waiting`` is how many wait, at all processes, as this one heard last, by route.
+    """
+
+    came: int
+    late: int
+    refused: Mapping[str, int]
+    latency: Counted
+    sizes: Counted
+    waiting: Mapping[str, int]
+    routes: Mapping[str, RouteTotals]
+    classes: Mapping[str, ClassTotals]
+
+    @property
+    def ended(self) -> int:
+        """Requests that were answered or not."""
+        return sum(self.latency.counts) + sum(self.refused.values())
+
+
 class ModelTelemetry:
-    """The metrics of one model; children are looked up once, since a lookup costs as much as the increment."""
+    """The metrics of one model; children are looked up once, since a lookup costs as much as the increment.
+
+    Who takes a request counts it in ``came``.
+    """
 
     def __init__(self, telemetry: Telemetry, plan: Plan) -> None:
         self._telemetry = telemetry
         self.name = plan.model
+        self.came = 0
+        self._refused: dict[str, Count] = {}  # by error
         self._latency = telemetry._latency.labels(self.name)
         self._violations = telemetry._violations.labels(self.name)
         self._sizes = telemetry._sizes.labels(self.name)
@@ -254,13 +310,26 @@ class ModelTelemetry:
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """A request got an error of the buffer instead of an answer."""
-        self._telemetry._refusals.labels(self.name, type(error).__name__).inc()
+        self._not_answered(type(error).__name__)
         self._counted(told, float("inf"))
 
     def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:
         """A caller went away ``waited`` seconds after he came."""
-        self._telemetry._refusals.labels(self.name, "ClientLeft").inc()
+        self._not_answered("ClientLeft")
         self._counted(told, waited)
+
+    def totals(self) -> Totals:
+        """What all requests have come to until now."""
+        return Totals(
+            self.came,
+            self._violations.value,
+            {error: count.value for error, count in self._refused.items()},
+            Counted.of(self._latency),
+            Counted.of(self._sizes),
+            dict(self._waiting),
+            {name: route.totals() for name, route in self._routes.items()},
+            {name: each.totals() for name, each in self._classes.items()},
+        )
 
     def waiting(self, queue_length: int, route: str = "") -> None:
         """So many wait at a route."""
@@ -296,6 +365,11 @@ class ModelTelemetry:
         self._telemetry._stream.write(json.dumps(line) + "\n")
         self._telemetry._stream.flush()
 
+    def _not_answered(self, error: str) -> None:
+        if error not in self._refused:
+            self._refused[error] = self._telemetry._refusals.labels(self.name, error)
+        self._refused[error].value += 1
+
     def _counted(self, told: Told, latency: float) -> None:
         """A request has ended, after so long; ``inf``: without the answer."""
         promise = self._slo if told.latency is None else told.latency
@@ -303,7 +377,7 @@ class ModelTelemetry:
         self._count += 1
         if late:
             self._late += 1
-            self._violations.inc()
+            self._violations.value += 1
         if told.name in self._classes:
             self._classes[told.name].counted(late)
 
@@ -320,9 +394,13 @@ class ClassTelemetry:
 
     def counted(self, late: bool) -> None:
         """A request of it has ended."""
-        self._requests.inc()
+        self._requests.value += 1
         if late:
-            self._violations.inc()
+            self._violations.value += 1
+
+    def totals(self) -> ClassTotals:
+        """What its requests have come to until now."""
+        return ClassTotals(self._requests.value, self._violations.value, Counted.of(self.latency))
 
     def remove(self) -> None:
         """The class is gone from the scrapes."""
@@ -350,6 +428,10 @@ class RouteTelemetry:
             self._telemetry._accuracy.labels(*self._labels).set(route.accuracy)
         elif route is not None:
             self._telemetry._accuracy.remove(*self._labels)
+
+    def totals(self) -> RouteTotals:
+        """What its requests have come to until now."""
+        return RouteTotals(sum(self._latency.counts), Counted.of(self._sizes))
 
     def counted(self, status: int, latency: float) -> None:
         """The model counted an answer of this route."""

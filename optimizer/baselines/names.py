@@ -26,7 +26,7 @@ from sluice.optimizer.baselines.functions import (
 )
 from sluice.optimizer.baselines.in_time import largest_throughput
 from sluice.optimizer.baselines.overflow import Forecasting, with_overflow
-from sluice.optimizer.baselines.situation import Situation
+from sluice.optimizer.baselines.situation import Situation, function_as_workers
 from sluice.optimizer.baselines.workers import aimd, deadline, early_drop, fixed_workers, greedy, smdp, static
 from sluice.optimizer.recommend import WorkerOffer
 from sluice.optimizer.simulation.chunks import MergedArrivals
@@ -239,7 +239,10 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
         return of.offer.under(policy)
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
-    return (function if sizes is None else function.between(*sizes)).under(policy)
+    function = function if sizes is None else function.between(*sizes)
+    if route.warm:
+        return function_as_workers(function).kept_warm(policy, route.warm.provisioned, function)
+    return function.under(policy)
 
 
 def _function(name: str, memory_mb: int | None, of: Situation, field: str, sizes: tuple[float, float] | None) -> Function:

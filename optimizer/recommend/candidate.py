@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from sluice.batching.documents import ArrivalDocument, Beside, Plan, PolicyDocument, Prediction, Slo, percentile_name
+from msgspec import UNSET, UnsetType
+
+from sluice.batching.documents import (
+    ArrivalDocument,
+    Beside,
+    Plan,
+    PolicyDocument,
+    Prediction,
+    Slo,
+    WarmEnvironments,
+    percentile_name,
+)
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
 from sluice.optimizer.billing.cost import BatchCost
@@ -99,14 +110,20 @@ def prediction_of(candidate: Candidate, percentiles: Sequence[float] = PERCENTIL
 
 
 def plan_of(
-    candidate: Candidate, slos: Sequence[Slo], model: str, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None
+    candidate: Candidate,
+    slos: Sequence[Slo],
+    model: str,
+    arrivals: ArrivalDocument | None = None,
+    made_at: datetime | None = None,
+    warm: WarmEnvironments | UnsetType = UNSET,
 ) -> Plan:
-    """The plan that has the buffer do it."""
+    """The plan that has the buffer do it; ``warm`` are environments that are kept for it."""
     return Plan(
         model=model,
         function=candidate.function,
         policy=PolicyDocument.of(candidate.policy),
         beside=[Beside(function, PolicyDocument.of(table)) for function, table in candidate.beside],
+        warm=warm,
         slo=slos[0],
         other_slos=list(slos[1:]),
         memory_mb=candidate.memory_mb,

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sluice.batching.documents import Slo, quantile_of
+from sluice.batching.documents import Slo, WarmEnvironments, quantile_of
 from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.billing.cold_starts import ColdStarts
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
@@ -25,6 +27,44 @@ from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 
 HARM = 1e-3  # of the batches that start cold, from which on what is kept warm competes
+
+
+@dataclass(frozen=True, eq=False)
+class Provisioning:
+    """What becomes of the batches of a table where 0, 1, ... environments of its function are provisioned.
+
+    Parameters
+    ----------
+    offer : WorkerOffer
+        An environment that is provisioned.
+    batch_size_pmf : array, shape (max_batch_size,)
+    on_demand, cold_starts : array, shape (n,)
+        Share of the batches that find all of them busy, and of those that start cold; the last speaks for more as well.
+    """
+
+    offer: WorkerOffer
+    batch_size_pmf: Array
+    on_demand: Array
+    cold_starts: Array
+
+    @classmethod
+    def of(cls, offer: WorkerOffer, starts: ColdStarts, batch_size_pmf: Array, holds: Array, init: float) -> Provisioning:
+        """That of a table, of which ``holds`` are those of 1, 2, ... requests (s); ``init`` is what a cold start takes (s)."""
+        busy = offer.service.mean_response[: len(batch_size_pmf)]
+        return cls(offer, batch_size_pmf, *starts.beyond_provisioned(batch_size_pmf, holds, busy, init))
+
+    @property
+    def most(self) -> int:
+        """Of how many it speaks at most; 0 where more may be under way than there is an estimate for."""
+        return len(self.cold_starts) - 1
+
+    def cost(self, provisioned: int, bill: BatchCost, arrival_rate: float) -> BatchCost:
+        """Of a request, where ``bill`` is what it costs were all of them on demand and so large a share of them cold."""
+        sizes, at = np.arange(1, len(self.batch_size_pmf) + 1), min(provisioned, self.most)
+        duration = float(self.batch_size_pmf @ self.offer.billed_duration[: len(sizes)]) / float(self.batch_size_pmf @ sizes)
+        on_demand = float(self.on_demand[at])
+        compute = on_demand * bill.compute + (1 - on_demand) * self.offer.price_per_second * duration
+        return replace(bill, compute=compute, machines=self.offer.hours(provisioned, arrival_rate))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +117,11 @@ class KeptWarm:
         return ()
 
     @property
+    def warm(self) -> WarmEnvironments:
+        """As a plan has it."""
+        return WarmEnvironments(self.provisioned)
+
+    @property
     def mean_batch_size(self) -> float:
         """Mean size of a batch."""
         return self.latency.mean_batch_size
@@ -112,7 +157,7 @@ class KeptWarm:
         environments = "1 environment" if self.provisioned == 1 else f"{self.provisioned} environments"
         return (
             f"{self.setting.instruction.removesuffix('.')}, and keep {environments} of it provisioned "
-            f"(ProvisionedConcurrency={self.provisioned})."
+            f"(ProvisionedMemory={self.memory_mb}, ProvisionedConcurrency={self.provisioned})."
         )
 
     def percentile(self, percentile: float) -> Estimate:
@@ -128,8 +173,7 @@ class KeptWarm:
 
     def deployment(self, function: Function) -> Deployment:
         """What is provisioned as servers that are there from the first on, and the same table on demand beside them."""
-        beside = function.at(self.memory_mb).beside(self.policy)
-        return self.offer.under(replace(self.policy, servers=self.provisioned), beside=[beside], billing=function.billing)
+        return self.offer.kept_warm(self.policy, self.provisioned, function.at(self.memory_mb))
 
 
 def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> KeptWarm | None:
@@ -145,16 +189,12 @@ def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> Kep
     question, j = settings.question, settings.index(warm)
     service, starts = settings.services[j], settings.starts
     offer, *_ = provisioned_offers(question.profile, [warm.memory_mb], question.billing, service.max_batch_size, question.mix)
-    pmf, init = warm.latency.batch_size_pmf, float(starts.seconds[j])
-    holds, busy = np.array(warm.policy.hold[1:-1]), service.mean_response[: len(pmf)]
-    on_demand, cold = starts.of(question.arrivals).beyond_provisioned(pmf, holds, busy, init)
-    provisioned = offer.price_per_second * float(pmf @ offer.billed_duration[: len(pmf)]) / warm.mean_batch_size
+    pmf, init, rate = warm.latency.batch_size_pmf, float(starts.seconds[j]), question.arrivals.arrival_rate
+    of = Provisioning.of(offer, starts.of(question.arrivals), pmf, np.array(warm.policy.hold[1:-1]), init)
     found = []
-    for n in range(1, len(cold)):
-        bill = settings.bill(pmf, service, float(cold[n]))
-        compute = on_demand[n] * bill.compute + (1 - on_demand[n]) * provisioned
-        cost = replace(bill, compute=float(compute), machines=offer.hours(n, question.arrivals.arrival_rate))
-        latency = with_cold_starts(warm.latency, float(cold[n]), init)
-        found.append(KeptWarm(warm, offer, n, float(on_demand[n]), float(cold[n]), latency, cost))
+    for n in range(1, of.most + 1):
+        on_demand, cold = float(of.on_demand[n]), float(of.cold_starts[n])
+        cost = of.cost(n, settings.bill(pmf, service, cold), rate)
+        found.append(KeptWarm(warm, offer, n, on_demand, cold, with_cold_starts(warm.latency, cold, init), cost))
     kept = [candidate for candidate in found if candidate.keeps(question.promised)]
     return min(kept, key=lambda candidate: candidate.cost.per_request, default=None)

@@ -20,6 +20,7 @@ from sluice.optimizer.service.by_size import service_times_under
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Adaptation, Beside, Deployment
+from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.simulation.schedule import Schedule
 
 
@@ -130,6 +131,10 @@ class WorkerOffer:
             price_per_batch=self.price_per_request,
             billing=billing or Billing(),
         )
+
+    def kept_warm(self, policy: Policy, provisioned: int, function: Function) -> Deployment:
+        """So many environments of a ``function`` that are there from the first on, and beside them the same table on demand."""
+        return self.under(replace(policy, servers=provisioned), beside=[function.beside(policy)], billing=function.billing)
 
     def beside(self, policy: Policy) -> Beside:
         """The workers that a table beside others names."""

@@ -9,8 +9,9 @@ from functools import cache, cached_property
 from math import prod
 
 import numpy as np
+from msgspec import UNSET
 
-from sluice.batching.documents import Plan, PolicyDocument, Prediction, RequestClass, Route, percentile_name
+from sluice.batching.documents import Plan, PolicyDocument, Prediction, RequestClass, Route, WarmEnvironments, percentile_name
 from sluice.batching.errors import Infeasible, require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
@@ -22,6 +23,8 @@ from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.function_starts import FunctionStarts
+from sluice.optimizer.recommend.kept_warm import HARM, Provisioning
+from sluice.optimizer.recommend.offers import provisioned_offers
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.search import ROUNDING
 from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
@@ -46,6 +49,8 @@ class ServedQueue:
         Of a request.
     cold_starts, init : float
         Share of the batches that start cold, and the seconds that this takes.
+    provisioned : int
+        Environments that are kept for this queue; of a function that serves several, those of all of them together.
     """
 
     queue: SharedQueue
@@ -54,6 +59,7 @@ class ServedQueue:
     cost: BatchCost
     cold_starts: float
     init: float
+    provisioned: int = 0
 
     @property
     def applications(self) -> tuple[Application, ...]:
@@ -69,6 +75,11 @@ class ServedQueue:
     def memory_mb(self) -> int:
         """Of the function."""
         return self.service.memory_mb
+
+    @property
+    def runs_on(self) -> str:
+        """Memory, and how many environments are kept warm."""
+        return f"{self.memory_mb} MB" + (f", {self.provisioned} warm" if self.provisioned else "")
 
     @property
     def leaves(self) -> str:
@@ -93,6 +104,11 @@ class ServedQueue:
         """Whether the promise of an application is kept, cold starts included: by the table where these are few enough."""
         slo = self.applications[k].slo
         return self.latencies[k].surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING
+
+    @property
+    def missed(self) -> int:
+        """Applications whose promise is not kept."""
+        return sum(not self.keeps(k) for k in range(len(self.applications)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +171,7 @@ class SharingAnswer:
                 queue.function,
                 PolicyDocument.of(queue.policy),
                 queue.queue.arrival_rate / self.arrival_rate,
+                warm=WarmEnvironments(queue.provisioned) if queue.provisioned else UNSET,
             )
             for queue in self.queues
         ]
@@ -172,6 +189,7 @@ class SharingAnswer:
             model=model,
             function=routes[0].function if alone else "",
             policy=routes[0].policy if alone else None,
+            warm=routes[0].warm if alone else UNSET,
             routes=[] if alone else routes,
             slo=first.slo,
             classes=classes,
@@ -238,14 +256,39 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         function = question.function_at(service.memory_mb)
         return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]))
 
-    # Where cold starts break a promise whoever shares, the answer says so.
-    queues, strict = kept.cheapest() or anyhow.cheapest(), anyhow.at_the_strictest()
-    assert queues is not None  # each application is in time in a queue of its own
+    def kept_warm(of: ServedQueue) -> ServedQueue:
+        """With the cheapest number of environments that keeps every promise, where cold starts harm."""
+        if not starts.matter or starts.told is not None or (of.cold_starts < HARM and not of.missed):
+            return of
+        pmf, (offer,) = (
+            of.queue.batch_size_pmf,
+            provisioned_offers(question.profile, [of.memory_mb], billing, question.max_batch_size),
+        )
+        process, rate = together(of.queue.applications), of.queue.arrival_rate
+        warm = Provisioning.of(offer, starts.of(process), pmf, np.array(of.policy.hold[1:-1]), of.init)
+        found = [of]
+        for n in range(1, warm.most + 1):
+            cold = float(warm.cold_starts[n])
+            bill = replace(billing, cold_start_probability=cold).cost(pmf, of.service, question.profile, buffered=True)
+            found.append(replace(of, cost=warm.cost(n, bill, rate), cold_starts=cold, provisioned=n))
+        return min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
+
+    def told(queues: Sequence[SharedQueue | None]) -> tuple[ServedQueue, ...]:
+        return tuple(kept_warm(served(queue)) for queue in queues if queue is not None)
+
+    def worse(queues: tuple[ServedQueue, ...]) -> tuple[int, float]:
+        return sum(of.missed for of in queues), cost_of_queues(queues).per_request
+
+    separate, strict = told(anyhow.separate()), anyhow.at_the_strictest()
+    queues = told(kept.cheapest() or ()) or separate
+    if worse(queues)[0] or any(of.provisioned for of in separate):
+        # Who comes seldom is alone beside an environment of his own, or shares. Where nothing helps the answer says so.
+        queues = min((told(anyhow.cheapest() or ()), separate, queues), key=worse)
     return SharingAnswer(
         question,
-        tuple(map(served, queues)),
-        tuple(served(queue) for queue in anyhow.separate() if queue is not None),
-        None if strict is None else served(strict),
+        queues,
+        separate,
+        None if strict is None else kept_warm(served(strict)),
         tuple(served(queue, buffered=False) for queue in anyhow.unbatched() if queue is not None),
     )
 

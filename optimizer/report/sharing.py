@@ -61,10 +61,14 @@ def verdict(answer: SharingAnswer) -> list[str]:
     missed = [of.name for of in rows if not of.kept]
     told = f"Predicted ({how}): {reached}."
     if missed:
-        sentences = [f"Cold starts make more requests of {', '.join(missed)} late than promised: keep environments warm. {told}"]
+        estimated = answer.question.billing.cold_start_probability is None
+        however = ", however many environments that there is an estimate for are kept warm" if estimated else ""
+        sentences = [f"Cold starts make more requests of {', '.join(missed)} late than promised{however}. {told}"]
+    elif any(of.provisioned for of in answer.queues):
+        sentences = [f"Every promise is kept, by the tables and by the environments that are kept warm. {told}"]
     else:
         sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
-    sentences += _cold_starts(answer)
+    sentences += [*_cold_starts(answer), *_kept_warm(answer)]
     if len(answer.queues) < len(answer.applications) and 0 <= answer.saving < WORTH:
         sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
     sentences += _strict(answer)
@@ -87,6 +91,21 @@ def _cold_starts(answer: SharingAnswer) -> list[str]:
         return []
     told = ", ".join(f"{small(of.cold_starts)} % of the batches of {of.named} ({milliseconds(of.init)} of INIT)" for of in cold)
     return [f"Cold, by estimate: {told}."]
+
+
+def _kept_warm(answer: SharingAnswer) -> list[str]:
+    """What to deploy beside the plan."""
+    wanted: dict[tuple[str, int], int] = {}
+    for of in answer.queues:
+        if of.provisioned:
+            wanted[of.function, of.memory_mb] = wanted.get((of.function, of.memory_mb), 0) + of.provisioned
+    sentences = [
+        f"Keep {n} of {function} provisioned (ProvisionedMemory={memory_mb}, ProvisionedConcurrency={n})."
+        for (function, memory_mb), n in wanted.items()
+    ]
+    if len(wanted) > 1:
+        sentences.append("The template keeps those of one memory size: set the others on the alias of their function.")
+    return sentences
 
 
 def _strict(answer: SharingAnswer) -> list[str]:
@@ -123,6 +142,7 @@ def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
             "mean_batch_size": of.queue.mean_batch_size,
             "cost": cost_document(of.cost, of.queue.arrival_rate),
             "cold_starts": of.cold_starts,
+            "provisioned": of.provisioned,
             "classes": [
                 {
                     "name": each.name,
@@ -168,4 +188,4 @@ def _reached(queue: ServedQueue, k: int) -> Estimate:
 
 
 def _setting(queue: ServedQueue) -> str:
-    return f"{queue.leaves}, {queue.memory_mb} MB"
+    return f"{queue.leaves}, {queue.runs_on}"

@@ -61,7 +61,7 @@ def _queues(answer: SharingAnswer) -> Section:
         Row(
             of.named,
             [
-                Cell(f"{of.memory_mb} MB", of.memory_mb),
+                Cell(of.runs_on, of.memory_mb),
                 Cell(of.leaves),
                 Cell(f"{of.queue.mean_batch_size:.2f}", of.queue.mean_batch_size),
                 usd_cell(of.cost.per_request),

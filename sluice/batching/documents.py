@@ -284,6 +284,13 @@ def model_of(function: str) -> str:
     return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
+def memory_named(function: str, name: str) -> int | None:
+    """The memory size in MB at which ``function``, with ``{memory_mb}`` in it, is called ``name``; ``None`` where at none."""
+    before, _, after = function.partition(PLACEHOLDER)
+    size = name[len(before) : len(name) - len(after)]
+    return int(size) if size.isdecimal() and name == function.replace(PLACEHOLDER, size) else None
+
+
 class PolicyDocument(_Part, frozen=True):
     """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf, and ``columns`` are left out where there is one.
 
@@ -328,13 +335,15 @@ class Prediction(_Part, frozen=True):
 
     ``latency`` are quantiles in seconds by name (``"p95"``), of all requests: one that more of them miss than it leaves is not
     there. ``cost_per_request`` is in USD, ``null`` for machines that are there and paid for anyway. ``violations`` is the share of
-    the requests that are not answered within the plan's SLO, ``null`` where it was not worked out.
+    the requests that are not answered within the plan's SLO, ``null`` where it was not worked out. ``cost_without_batching`` is
+    what a request would cost (USD) where each leaves alone, at the memory size that suits that best; not there where nobody asked.
     """
 
     latency: dict[str, float]
     cost_per_request: float | None
     mean_batch_size: float
     violations: float | None = None
+    cost_without_batching: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Beside(_Part, frozen=True):
@@ -344,13 +353,26 @@ class Beside(_Part, frozen=True):
     policy: PolicyDocument
 
 
+class WarmEnvironments(_Part, frozen=True):
+    """Environments of a function that are there whether or not a request comes: ``provisioned`` ones, paid by the hour.
+
+    It is what is deployed beside the buffer (docs/deploy.md), which does nothing else for it; what predicts and simulates does.
+    """
+
+    provisioned: int
+
+    def __post_init__(self) -> None:
+        allowed = f"an integer from 1 to {MAX_SERVERS}"
+        require(1 <= self.provisioned <= MAX_SERVERS, "warm.provisioned", self.provisioned, allowed)
+
+
 class Route(_Part, frozen=True):
     """One way to the answers of a model: a variant of it on a group of workers, with a table of its own.
 
     ``name`` names the queue, so that it should stay the same from plan to plan. ``share`` is the part of the model's requests that
     take this route. ``variant`` is what the function calls the model, where it is not the plan's ``model``; ``accuracy`` is the
-    variant's, in percent. ``function``, ``policy`` and ``beside`` are as in ``Plan``. ``up_to`` is the largest size that takes this
-    route, in a plan that has a ``size``; ``None`` of the last one.
+    variant's, in percent. ``function``, ``policy``, ``beside`` and ``warm`` are as in ``Plan``. ``up_to`` is the largest size that
+    takes this route, in a plan that has a ``size``; ``None`` of the last one.
     """
 
     name: str
@@ -361,6 +383,7 @@ class Route(_Part, frozen=True):
     accuracy: float | None = None
     beside: list[Beside] = []
     up_to: float | None = None
+    warm: WarmEnvironments | msgspec.UnsetType = msgspec.UNSET
 
     def rule(self) -> Policy:
         """The rule of the route's queue: its table with those beside it."""
@@ -431,16 +454,18 @@ class Plan(Document, frozen=True, kw_only=True):
     a request then takes that of its class, and the shares are what is expected. ``function`` is a Lambda function (name,
     ``name:alias`` or ARN), the ``http://`` address of a worker, or those of several identical workers with commas between, or a
     real-time endpoint of SageMaker (``sagemaker://ENDPOINT``). Functions ``beside`` it serve what its table leaves waiting,
-    each by a table of its own (``policy.py`` has the rule). ``slo`` is what the buffer reports on, ``other_slos`` are kept
-    beside it. Of the ``classes`` of requests one that names none is of the first. ``digest`` is the identity of what the buffer
-    is to do: equal for plans that differ in ``predicted``, ``arrivals`` and ``made_at`` alone. It is computed where it is not
-    given, and must agree where it is.
+    each by a table of its own (``policy.py`` has the rule). ``warm`` are environments of a Lambda function that serves alone, by a
+    table without servers, and that are kept for it; a plan without says nothing of them, nor does its digest. ``slo`` is what the
+    buffer reports on, ``other_slos`` are kept beside it. Of the ``classes`` of requests one that names none is of the first.
+    ``digest`` is the identity of what the buffer is to do: equal for plans that differ in ``predicted``, ``arrivals`` and
+    ``made_at`` alone. It is computed where it is not given, and must agree where it is.
     """
 
     model: str
     function: str = ""
     policy: PolicyDocument | None = None
     beside: list[Beside] = []
+    warm: WarmEnvironments | msgspec.UnsetType = msgspec.UNSET
     routes: list[Route] = []
     size: RequestSize | None = None
     slo: Slo | None = None
@@ -459,12 +484,14 @@ class Plan(Document, frozen=True, kw_only=True):
             require(not self.function, "function", self.function, "none beside routes: each of them has its own")
             require(self.policy is None, "policy", self.policy, "none beside routes: each of them has its own")
             require(not self.beside, "beside", f"{len(self.beside)} functions", "none beside routes: each of them has its own")
+            require(not self.warm, "warm", self.warm, "none beside routes: each of them has its own")
             self._check_routes()
         else:
             require(bool(self.function), "function", self.function, "a Lambda function or the address of a worker, or else routes")
             _require_function("function", self.function)
             require(self.policy is not None, "policy", self.policy, "a table, or else routes")
             _check_beside("", self.function, self.beside)
+            _check_warm("", *self.all_routes)
         self._check_classes()
         msgspec.structs.force_setattr(self, "classes", [self._with_slack(i, each) for i, each in enumerate(self.classes)])
         digest = self._identity()
@@ -489,7 +516,7 @@ class Plan(Document, frozen=True, kw_only=True):
         """The routes; of a plain plan the one route that it is, without a name."""
         if self.policy is None:
             return self.routes
-        return [Route("", self.function, self.policy, 1.0, beside=self.beside)]
+        return [Route("", self.function, self.policy, 1.0, beside=self.beside, warm=self.warm)]
 
     def _check_routes(self) -> None:
         require(len(self.routes) <= MAX_ROUTES, "routes", len(self.routes), f"at most {MAX_ROUTES}")
@@ -506,6 +533,7 @@ class Plan(Document, frozen=True, kw_only=True):
             allowed = "a percentage from 0 to 100"
             require(route.accuracy is None or 0 <= route.accuracy <= 100, f"{field}.accuracy", route.accuracy, allowed)
             _check_beside(f"{field}.", route.function, route.beside)
+            _check_warm(f"{field}.", route)
         self._check_sizes()
         total = math.fsum(route.share for route in self.routes)
         require(abs(total - 1) <= 1e-6, "routes: sum of share", total, "1, within 1e-6")
@@ -587,6 +615,15 @@ def _check_beside(field: str, function: str, beside: list[Beside]) -> None:
         functions.add(other.function)
         drop_after = other.policy.drop_after
         require(drop_after is None, f"{at}.policy.drop_after", drop_after, "null: the table that it is beside drops")
+
+
+def _check_warm(field: str, route: Route) -> None:
+    if not route.warm:
+        return
+    of = f"none of {route.function}: environments are a Lambda function's"
+    require("://" not in route.function, f"{field}warm", route.warm, of)
+    require(route.policy.servers is None, f"{field}warm", route.warm, "none beside a table with servers, which are always there")
+    require(not route.beside, f"{field}warm", route.warm, "none where functions are beside one another")
 
 
 def _require_name(field: str, name: str) -> None:

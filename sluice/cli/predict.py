@@ -17,8 +17,10 @@ from sluice.cli.cost_table import cost_table
 from sluice.cli.size_options import mix_options
 from sluice.optimizer.arrivals import ArrivalProcess
 from sluice.optimizer.billing import Billing, ColdStarts
+from sluice.optimizer.billing.cold_starts import MOST_PROVISIONED
 from sluice.optimizer.function import METHODS, MOST_BATCH, predict_latency, with_cold_starts
-from sluice.optimizer.recommend import PERCENTILES
+from sluice.optimizer.recommend import PERCENTILES, provisioned_offers
+from sluice.optimizer.recommend.kept_warm import Provisioning
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
 from sluice.optimizer.report.wording import priced
@@ -32,6 +34,12 @@ from sluice.optimizer.service import SizeMix, service_times_under
 @click.option("--memory", "memory_mb", type=int, required=True, metavar="MB", help="Memory size.")
 @click.option("-b", "--batch-size", type=int, required=True, help="Largest batch; 1 is no batching.")
 @click.option("-t", "--timeout", type=float, required=True, metavar="SECONDS", help="Longest wait for a batch to fill.")
+@click.option(
+    "--provisioned",
+    type=int,
+    metavar="N",
+    help="So many environments are provisioned, as a plan says under warm; who finds all of them busy goes to one on demand.",
+)
 @click.option(
     "--percentile",
     "percentiles",
@@ -56,6 +64,7 @@ def command(
     memory_mb: int,
     batch_size: int,
     timeout: float,
+    provisioned: int | None,
     percentiles: tuple[float, ...],
     method: str,
     billing: Billing,
@@ -68,11 +77,22 @@ def command(
     service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)
     init = profile.init.get(memory_mb)
-    seconds, cold = init.mean if init else 0.0, billing.cold_start_probability
-    if cold is None:
-        holds, busy = np.full(batch_size - 1, timeout), service.mean_response[:batch_size]
-        cold = float(ColdStarts(process, keep_alive).of_batches(prediction.batch_size_pmf, holds, busy, seconds))
-    cost = replace(billing, cold_start_probability=cold).cost(prediction.batch_size_pmf, service, profile)
+    seconds, cold, pmf = init.mean if init else 0.0, billing.cold_start_probability, prediction.batch_size_pmf
+    starts, holds = ColdStarts(process, keep_alive), np.full(batch_size - 1, timeout)
+    if provisioned is None:
+        if cold is None:
+            cold = float(starts.of_batches(pmf, holds, service.mean_response[:batch_size], seconds))
+        cost = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
+    else:
+        require(provisioned >= 1, "provisioned", provisioned, "an integer >= 1")
+        require(cold is None, "cold_start_probability", cold, "none beside --provisioned, with which it is estimated")
+        (offer,) = provisioned_offers(profile, [memory_mb], billing, batch_size, mix)
+        of = Provisioning.of(offer, starts, pmf, holds, seconds)
+        most = f"none, as more than {MOST_PROVISIONED} batches may be under way, of which too little is known here: sluice simulate"
+        require(of.most > 0, "provisioned", provisioned, most)
+        cold = float(of.cold_starts[min(provisioned, of.most)])
+        on_demand = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
+        cost = of.cost(provisioned, on_demand, process.arrival_rate)
     prediction = with_cold_starts(prediction, cold, seconds)
     shown = sorted(set(percentiles or PERCENTILES))
     latency = {percentile_name(p): prediction.percentile(p) for p in shown}

@@ -56,5 +56,5 @@ def _queues(answer: SharingAnswer) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for of in answer.queues:
         figures = (f"{of.queue.mean_batch_size:.2f}", per_million(of.cost.per_request))
-        table.add_row(of.named, f"{of.memory_mb} MB", of.leaves, *figures)
+        table.add_row(of.named, of.runs_on, of.leaves, *figures)
     return table

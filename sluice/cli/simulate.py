@@ -207,7 +207,9 @@ def _late(of: ClassStatistics) -> str:
 def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list[str]]:
     """What each function of a queue with some beside one another did, with its part of the cost of a request of any."""
     for side in run.serving if len(run.serving) > 1 else ():
-        name = f"  {100 * side.share:.3g} % {side.serving.function}"
+        twice = [other.serving.function for other in run.serving].count(side.serving.function) > 1
+        where = ("" if side.serving.elastic else ", warm") if twice else ""
+        name = f"  {100 * side.share:.3g} % {side.serving.function}{where}"
         cells = [per_million(side.cost.per_request), *([""] if joules else [])]
         cells.append(f"{side.requests / side.batches:.2f}" if side.batches else "-")
         cells.append("-" if side.utilisation is None else f"{100 * side.utilisation:.0f} %")

@@ -24,6 +24,7 @@ from sluice.batching.documents import (
     ServiceProfile,
     ServiceTime,
     Slo,
+    WarmEnvironments,
     quantile_of,
     read,
     write,
@@ -154,6 +155,32 @@ def test_plans_without_functions_beside_keep_the_digest_that_they_had_before_the
 
 
 OVERFLOW = Beside("mlp-1769:live", PolicyDocument.of(constructors.size_or_timeout(4, 0.15)))
+
+
+def test_environments_kept_warm_are_part_of_document_and_digest_only_where_there_are_some():
+    assert "warm" not in json.loads(write(PLAN)) and "warm" not in json.loads(write(ROUTED))["routes"][0]
+    plan = structs.replace(PLAN, warm=WarmEnvironments(2), digest="")
+    assert read(Plan, write(plan)) == plan and plan.digest != PLAN.digest
+    assert json.loads(write(plan))["warm"] == {"provisioned": 2} and plan.all_routes[0].warm == plan.warm
+    more = structs.replace(PLAN, warm=WarmEnvironments(3), digest="")
+    assert more.digest != plan.digest
+    routed = Plan(model="m", routes=[Route("a", "mlp-512:live", POLICY, 1.0, warm=WarmEnvironments(1))])
+    assert read(Plan, write(routed)) == routed
+
+
+@pytest.mark.parametrize(
+    ("said", "allowed"),
+    [
+        ({"function": "http://gpu:8500"}, "none of http://gpu:8500: environments are a Lambda function's"),
+        ({"policy": PolicyDocument.of(constructors.greedy(4, servers=2))}, "none beside a table with servers"),
+        ({"beside": [OVERFLOW]}, "none where functions are beside one another"),
+    ],
+)
+def test_environments_are_kept_warm_of_a_lambda_function_that_serves_alone(said, allowed):
+    with pytest.raises(InvalidInput, match=f"warm: .*{allowed}"):
+        structs.replace(PLAN, warm=WarmEnvironments(1), digest="", **said)
+    with pytest.raises(InvalidInput, match="warm.provisioned: 0 is not allowed; allowed: an integer from 1"):
+        WarmEnvironments(0)
 
 
 def test_functions_beside_survive_the_round_trip_and_are_part_of_the_digest():
@@ -379,7 +406,7 @@ def test_a_memory_size_that_was_not_measured_is_named_with_those_that_were():
         (Plan, routed('"name": "b:c", "share": 0.5'), r"routes\[1\].name: 'b:c' .* 1 to 128"),
         (Plan, routed('"name": "b", "variant": "c d", "share": 0.5'), r"routes\[1\].variant: 'c d' .* 1 to 128"),
         (Plan, routed('"name": "b", "accuracy": 101, "share": 0.5'), r"routes\[1\].accuracy: 101.0 .* from 0 to 100"),
-        (Plan, routed('"name": "b", "weight": 0.5'), r"json: routes\[1\].weight: 0.5 .* no such field, but name, .*, up_to$"),
+        (Plan, routed('"name": "b", "weight": 0.5'), r"json: routes\[1\].weight: 0.5 .* no such field, but name, .*, warm$"),
         (Plan, routed('"name": "b", "share": 0.5').replace('"f"', '""'), r"routes\[0\].function: ''"),
         (Plan, routed('"name": "b", "share": 0.5').replace("0]", "-1]"), r"routes\[0\].policy: hold\[1\]: -1.0"),
         (Plan, routed('"name": "b", "share": 0.5', '"function": "g",'), "function: 'g' .* none beside routes"),

@@ -28,8 +28,10 @@ SET = {
     "lease": ("5.5", 5.5),
     "max_attempts": ("9", 9),
     "arrivals_kept": ("0", 0),
+    "batches_kept": ("0", 0),
     "drain_timeout": ("6.5", 6.5),
     "leave_delay": ("0", 0.0),
+    "page": ("off", "off"),
     "log_level": ("debug", "debug"),
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float)]
@@ -77,7 +79,7 @@ def test_other_names_are_left_alone():
             for text in ("", "localhost:6379", "redis", "http://cache")
         ),
         *(
-            ("plans", text, f"'{text}' is not allowed; allowed: file:PATH or ssm:/path/")
+            ("plans", text, f"'{text}' is not allowed; allowed: file:PATH, ssm:/path/ or redis:")
             for text in ("", "plans", "file:", "ssm:", "s3:/b")
         ),
         ("plans", "ssm:sluice", "'ssm:sluice' is not allowed"),

@@ -134,3 +134,22 @@ def test_a_batch_beyond_what_is_predicted_is_refused_also_where_a_profile_has_no
     ask = ("predict", "--poisson", "9", "--profile", str(endless), "--memory", "1769", "-t", "0.1", "-b", "1000000000")
     code, _, err = exit_of(*ask)
     assert code == 2 and "batch_size: 1000000000 is not allowed; allowed: an integer from 1 to 1024" in err
+
+
+def test_what_is_provisioned_is_paid_by_the_hour_and_leaves_next_to_nothing_cold(profile: str, document_of: Document) -> None:
+    ask = ("predict", "--poisson", "0.002", "--profile", profile, "--memory", "1769", "-b", "1", "-t", "0")
+    cold, warm = document_of(*ask), document_of(*ask, "--provisioned", "1")
+    assert cold["cold_starts"] > 0.5 and warm["cold_starts"] < 1e-3
+    assert cold["latency"]["p95"] > 0.4 > 0.05 > warm["latency"]["p95"]
+    recommended = document_of("recommend", "--poisson", "0.002", "--profile", profile, "--slo", "0.2", "--memory", "1769")
+    assert recommended["plan"]["warm"] == {"provisioned": 1}
+    assert warm["cost"]["terms"]["machines"] == pytest.approx(recommended["kept_warm"]["cost"]["terms"]["machines"])
+    assert warm["latency"] == pytest.approx(recommended["kept_warm"]["latency"])
+
+
+def test_a_number_of_environments_that_cannot_be_estimated_is_refused(profile: str, exit_of: Run) -> None:
+    ask = ("predict", "--poisson", "100", "--profile", profile, *SETTING, "--provisioned")
+    assert "provisioned: 0 is not allowed; allowed: an integer >= 1" in exit_of(*ask, "0")[2]
+    assert "none beside --provisioned" in exit_of(*ask, "1", "--cold-start-probability", "0.1")[2]
+    many = ("predict", "--poisson", "40000", "--profile", profile, "--memory", "1769", "-b", "1", "-t", "0", "--provisioned", "3")
+    assert "as more than 100 batches may be under way" in exit_of(*many)[2]

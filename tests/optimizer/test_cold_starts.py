@@ -9,12 +9,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 from scipy.linalg import expm
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.billing.cold_starts import ColdStarts, cold_start_probability, in_batches, lost
 from sluice.optimizer.function import predict_latency
@@ -237,6 +239,19 @@ def test_environments_are_kept_warm_where_nothing_else_keeps_the_promise() -> No
     assert warm.cost.machines * 0.002 * 3600 == pytest.approx(price)
     assert warm.policy.max_batch_size == 1 and warm.cost.fixed_per_month == 0  # a buffer would cost ten times as much
     assert "Without them cold starts break the promise." in wording.kept_warm(answer)[0]
+
+
+def test_the_plan_says_what_is_kept_warm_and_runs_as_it_was_predicted() -> None:
+    answer = recommend(question(0.002, 0.2))
+    warm, plan = answer.kept_warm, answer.plan("f")
+    assert warm is not None and plan.warm == warm.warm and plan.warm != UNSET and plan.warm.provisioned == 1
+    workload = Workload.of_process(answer.question.arrivals, 100_000, 1)
+    function = Function(answer.question.profile, 1769, answer.question.billing, answer.question.environments)
+    run = simulate_deployments({"": written(plan, Situation(workload, function))}, workload.run)[""]
+    assert run.cost.per_request == pytest.approx(warm.cost.per_request, rel=0.02)
+    assert run.cold_starts / run.n_batches == pytest.approx(warm.cold_starts, abs=1e-3)
+    cold = simulate_deployments({"": written(recommend(question(3.0, 0.2)).plan("f"), Situation(workload, function))}, workload.run)
+    assert cold[""].cold_starts > 0.3 * cold[""].n_batches
 
 
 def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told() -> None:

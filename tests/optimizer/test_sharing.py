@@ -189,12 +189,14 @@ def test_cold_starts_are_in_cost_and_latency_and_a_promise_that_they_break_is_sa
     often, seldom = (
         [application("web", rate, 0.1), application("report", rate / 10, 0.5)] for rate in (50.0, 0.002)
     )  # environments are kept for 300 s
-    kept, broken = (recommend_sharing(asked(profile(init=3.0)), each) for each in (often, seldom))
+    kept = recommend_sharing(asked(profile(init=3.0)), often)
+    broken = recommend_sharing(asked(profile(init=3.0), billing=Billing(cold_start_probability=0.4)), seldom)
     assert all(queue.keeps(k) for queue in kept.queues for k in range(len(queue.applications)))
     assert "Every promise is kept" in told.verdict(kept)[0]
-    (queue,) = broken.queues
-    assert queue.cold_starts > 0.3 and queue.cost.init > 0 and not queue.keeps(0)
-    assert told.verdict(broken)[0].startswith("Cold starts make more requests of web, report late than promised")
+    queue = broken.queues[0]
+    assert queue.cold_starts == 0.4 and queue.cost.init > 0 and not queue.keeps(0)
+    assert all(of.provisioned == 0 for of in broken.queues) and not broken.plan("m").warm  # nobody knows whom that would help
+    assert told.verdict(broken)[0].startswith("Cold starts make more requests of web, report late than promised. ")
     assert "of INIT" in told.verdict(broken)[1]
 
 
@@ -207,11 +209,19 @@ def test_cold_starts_count_in_the_choice_of_the_function() -> None:
 
 
 def test_who_hardly_comes_shares_a_queue_that_is_warm_where_alone_cold_starts_would_break_his_promise() -> None:
-    rare, often = application("rare", 0.001, 0.012, 99.9), application("often", 300.0, 0.5)
+    rare, often = application("rare", 0.001, 0.3, 99.9), application("often", 300.0, 0.5)
     answer = recommend_sharing(asked(profile(init=0.4)), [rare, often])
     (queue,) = answer.queues
-    assert queue.keeps(0) and queue.keeps(1) and not answer.separate[0].keeps(0)
-    assert answer.saving < 0 and "more than a queue for each" in told.headline(answer)
+    assert queue.missed == queue.provisioned == 0 and answer.separate[0].provisioned == 1 and answer.saving > 0
+
+
+def test_who_hardly_comes_has_an_environment_of_his_own_where_that_is_cheaper_than_his_promise_to_all() -> None:
+    rare, often = application("rare", 0.001, 0.012, 99.9), application("often", 300.0, 0.5)
+    answer = recommend_sharing(asked(profile(init=0.4)), [rare, often])
+    assert [queue.provisioned for queue in answer.queues] == [1, 0] and answer.at_the_strictest is not None
+    assert answer.cost.per_request < answer.at_the_strictest.cost.per_request
+    routes = answer.plan("m").routes
+    assert [bool(route.warm) for route in routes] == [True, False]
 
 
 def test_nobody_is_held_for_longer_than_callers_wait() -> None:
@@ -244,3 +254,17 @@ def test_what_does_not_go_together_with_classes_is_refused(
     with pytest.raises(InvalidInput) as refused:
         recommend_sharing(whole, applications)
     assert refused.value.field == field
+
+
+def test_where_cold_starts_would_break_a_promise_whoever_shares_environments_are_kept_warm() -> None:
+    seldom = [application("web", 0.003, 0.3), application("report", 0.001, 1.2)]
+    answer = recommend_sharing(asked(profile(init=0.8)), seldom)
+    (queue,) = answer.queues
+    assert queue.provisioned == 1 and queue.missed == 0 and answer.compared["a queue for each"].per_request > queue.cost.per_request
+    plan = answer.plan("m")
+    assert plan.warm and plan.warm.provisioned == 1
+    said = told.verdict(answer)
+    assert said[0].startswith("Every promise is kept, by the tables and by the environments that are kept warm.")
+    assert f"Keep 1 of {queue.function} provisioned (ProvisionedMemory=885, ProvisionedConcurrency=1)." in said
+    hourly = Billing().prices.provisioned(885, "x86_64").reserved_per_hour
+    assert answer.cost.machines * 0.004 * 3600 == pytest.approx(hourly)
