@@ -22,7 +22,7 @@ in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rul
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
 nobody: perhaps the store was away, and all others are about to be heard of; nor does who was heard of after now, as nobody knows
 how long ago that was. Ties: a lease that ends now still holds; of members lost together the oldest is first, of those equally old
-the one whose batch left first.
+the one whose id is the least: batches in flight have no order in Redis.
 
 The clock may be set back, or a replica whose clock is behind may take over. Nobody arrived after now and nobody was heard of after
 now: as soon as the head of the queue is dated after now, all that wait are dated now; an owner of batches in flight whom a sweep
@@ -165,15 +165,14 @@ class QueueState:
             for batch_id in self.in_flight
             if (judges or batch_id[:PROCESS_LENGTH] == process) and not self._leased(batch_id, process, held, limits.lease, now)
         ]
+        taken_back = [dated for batch_id in batches for dated in self.in_flight.pop(batch_id)]
         lost: list[Dated] = []
         dead: list[bytes] = []
-        for batch_id in batches:
-            for arrived, member in self.in_flight.pop(batch_id):
-                if self._lost_too_often(member, limits.max_attempts):
-                    dead.append(member)
-                else:
-                    lost.append((arrived, member))
-        lost.sort(key=lambda dated: dated[0])
+        for arrived, member in sorted(taken_back, key=lambda dated: (dated[0], dated[1][:ID_LENGTH])):
+            if self._lost_too_often(member, limits.max_attempts):
+                dead.append(member)
+            else:
+                lost.append((arrived, member))
         for table, n_lost in Counter(map(table_of, batches)).items():
             batcher.take_back(n_lost, (), table)
         batcher.take_back(0, lost)

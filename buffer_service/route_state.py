@@ -116,12 +116,16 @@ TOLD = ""
 
 @dataclass(slots=True)
 class Caller:
-    """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s)."""
+    """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s).
+
+    ``taken`` (s) is when his request left the queue last in a batch of this process, or ``inf``.
+    """
 
     queue: str
     item: Item
     came: float
     told: Told = NOTHING_TOLD
+    taken: float = math.inf
 
 
 @dataclass(slots=True)
@@ -278,7 +282,7 @@ class RouteState:
     def answered(self, now: float, caller: Caller) -> None:
         """A caller here has his answer, whichever process had him in a batch."""
         if self._slack_line.known:
-            self._slack_line.answered(now, caller.came, caller.told.slack)
+            self._slack_line.answered(min(now, caller.taken), caller.came, caller.told.slack)
 
     def _leave_the_queue(self, members: list[bytes]) -> None:
         """The next calls take these out of it, as many as may be kept in mind: what stays is dropped when its time is over."""
@@ -634,7 +638,7 @@ class RouteState:
         """A batch that the queue released to this process; another may have moved its members here, and told nobody."""
         for caller in filter(None, map(self._waiting.get, map(member_id, batch.members))):
             if caller.queue != TOLD:
-                caller.queue = self.name
+                caller.queue, caller.taken = self.name, now
         if self.life in RETIRED:
             state = BatchState(batch.members, [], self._epoch, now)
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]

@@ -232,13 +232,7 @@ if n_serving >= 0 then
       end_batch(id)
       if not batch then put_aside(packed) end
       for i, member in ipairs(batch and batch[2] or {}) do
-        local member_id = string.sub(member, 1, 16)
-        if redis.call('HINCRBY', KEYS[6], member_id, 1) >= tonumber(ARGV[6]) then
-          redis.call('HDEL', KEYS[6], member_id)
-          put_aside(member)
-        else
-          lost[#lost + 1] = { tonumber(batch[1][i]) and batch[1][i] or stamp, member, #lost }
-        end
+        lost[#lost + 1] = { tonumber(batch[1][i]) and batch[1][i] or stamp, member, string.sub(member, 1, 16), #lost }
       end
     elseif place_of(id) then
       kept[place_of(id)] = (kept[place_of(id)] or 0) + 1
@@ -250,12 +244,23 @@ if n_serving >= 0 then
       redis.call('HSET', KEYS[11], place, count)
     end
   end
-  table.sort(lost, function(a, b)
+  table.sort(lost, function(a, b) -- of equal age by id, as the order of 4 is anybody's
     local x, y = tonumber(a[1]), tonumber(b[1])
-    if x ~= y then return x > y end
-    return a[3] > b[3]
+    if x ~= y then return x < y end
+    if a[3] ~= b[3] then return a[3] < b[3] end
+    return a[4] < b[4]
   end)
-  for _, entry in ipairs(lost) do -- youngest first, so that the oldest ends at the head
+  local back = {}
+  for _, entry in ipairs(lost) do
+    if redis.call('HINCRBY', KEYS[6], entry[3], 1) >= tonumber(ARGV[6]) then
+      redis.call('HDEL', KEYS[6], entry[3])
+      put_aside(entry[2])
+    else
+      back[#back + 1] = entry
+    end
+  end
+  for i = #back, 1, -1 do -- youngest first, so that the oldest ends at the head
+    local entry = back[i]
     if slack_of(entry[2]) ~= 0 then
       line_up(tonumber(entry[1]), entry[2])
     else
@@ -384,9 +389,14 @@ local function row_of(table_)
     row = math.min(waiting - patient, table_.rows / columns - 1) * columns + math.min(patient, columns - 1)
   end
   local offset = table_.first_row + 12 * row
-  return struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+  local hold, take = struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+  -- of no policy of the buffer: it would release nothing for ever, or more than wait
+  if hold < 0 or hold ~= hold or (hold < math.huge and (take < 1 or take > waiting)) then
+    error(redis.error_reply('ERR the policy is no table'))
+  end
+  return hold, take
 end
-while waiting > 0 and not leaving do
+while waiting > 0 and not leaving do -- one member at least leaves in each round, so that there are no more of these than wait
   local oldest = math.huge
   if waiting > n_with_slack then
     oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))
