@@ -39,7 +39,7 @@ const percent = (value) => `${digits(100 * value)} %`;
 const or = (value, told, other = "not known") => known(value) ? told(value) : other;
 const usd = (value) => `${digits(value)} USD`;
 const clock = (date) => date.toTimeString().slice(0, 8);
-const minutes = (value) => value < 90 ? `${Math.round(value)} s` : `${digits(value / 60)} min`;
+const minutes = (value) => value < 90 ? `${Math.round(value)} s` : `${digits(value / 60, 2)} min`;
 const within = (promise) => `${digits(promise.percentile, 15)} % within ${seconds(promise.latency)}`;
 
 // -- parts of the page
@@ -272,7 +272,7 @@ class Model {
     this.rate = new Plot("Requests per second", "requests per second");
     this.waiting = new Plot("Requests waiting", "requests waiting");
     this.sizes = new Plot("Batch sizes", "batches");
-    this.late = new Plot("Percent late or not answered", "percent");
+    this.late = new Plot("Percent not in time", "percent");
     this.latency = scroll(`Latency of ${name}`);
     this.words = element("div");
     this.rows = element("div");
