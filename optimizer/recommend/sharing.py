@@ -267,10 +267,11 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         process, rate = together(of.queue.applications), of.queue.arrival_rate
         warm = Provisioning.of(offer, starts.of(process), pmf, np.array(of.policy.hold[1:-1]), of.init)
         found = [of]
-        for n in range(1, warm.most + 1):
-            cold = float(warm.cold_starts[n])
+        for way in map(WarmEnvironments, range(1, warm.most + 1)):
+            _, cold = warm.beyond(way)
             bill = replace(billing, cold_start_probability=cold).cost(pmf, of.service, question.profile, buffered=True)
-            found.append(replace(of, cost=warm.cost(n, bill, rate), cold_starts=cold, provisioned=n))
+            cost = warm.cost(way, bill, billing, rate)
+            found.append(replace(of, cost=cost, cold_starts=cold, provisioned=way.provisioned))
         return min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
 
     def told(queues: Sequence[SharedQueue | None]) -> tuple[ServedQueue, ...]:
