@@ -34,8 +34,9 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Door, Watch
+from sluice.buffer_service.page import Decisions, Door, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
+from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.routes import Receive, Routes, Send
@@ -50,6 +51,8 @@ CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, befo
 SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
 LAST_LINES = 0.5  # seconds that each of them has for what waits to be written at the end
+IN_MEMORY = "memory://"
+"""What a URL begins with where there is no Redis."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +71,7 @@ class BufferService:
         plans: PlanSource | None = None,
         clock: Callable[[], float] = time.perf_counter,
         telemetry: Telemetry | None = None,
+        journal: RedisPlans | None = None,
     ) -> None:
         self.settings = settings
         self.telemetry = telemetry if telemetry is not None else Telemetry()
@@ -82,12 +86,15 @@ class BufferService:
         self._invoker = invoker
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
-        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
+        kept = settings.arrivals_kept, settings.batches_kept
+        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
         self._models: dict[str, ServedModel] = {}
         self._clock = clock
         self._silent = Seldom(_log.warning, SILENT_INTERVAL)
-        self._watch = Watch(self, clock, time.time)
-        self.page = Door(self._watch, clock) if settings.page == "on" else None
+        if journal is None and store is None and not settings.redis_url.startswith(IN_MEMORY):
+            journal = RedisPlans(settings.redis_url, settings.namespace)
+        watch = Watch(self, Decisions(journal, clock), clock, time.time)
+        self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -120,6 +127,8 @@ class BufferService:
             model.telemetry.emit()
         await self._invoker.close()
         await self._follower.close()
+        if self.page is not None:
+            await self.page.close()
         if self._store is not None:
             try:
                 await self._store.close()
@@ -292,7 +301,7 @@ class Application:
 def open_store(settings: Settings) -> Store:
     """The store that ``SLUICE_REDIS_URL`` names."""
     process = new_process_name()
-    if settings.redis_url.startswith("memory://"):
+    if settings.redis_url.startswith(IN_MEMORY):
         return MemoryStore(MemoryBackend(), process)
     return RedisStore(settings.redis_url, process, settings.namespace, settings.spread_routes == "yes")
 

@@ -16,6 +16,7 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
                                     many batches ``at_most``
+    measured                        the batches are recorded, whatever else the call brings
 
 in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
@@ -38,6 +39,7 @@ from collections.abc import Sequence
 
 from sluice.batching import Batcher, Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord
+from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.members import member_slack
 from sluice.buffer_service.store import (
     ID_LENGTH,
@@ -62,10 +64,11 @@ FORGOTTEN_AFTER = 10  # leases
 
 
 class QueueState:
-    """One queue of a model; all queues of the model share its ``record`` of arrivals."""
+    """One queue of a model; all queues of the model share its ``record`` of arrivals and its record of ``batches``."""
 
-    def __init__(self, record: ArrivalRecord) -> None:
+    def __init__(self, record: ArrivalRecord, batches: BatchRecord) -> None:
         self.record = record
+        self.batches = batches
         self.epoch = ""
         self.batcher: Batcher[bytes] | None = None
         self.in_flight: dict[str, tuple[Dated, ...]] = {}
@@ -98,6 +101,8 @@ class QueueState:
         if accepted and limits.arrivals_kept and not events.recorded:
             ages = events.ages[:accepted] or (0.0,) * accepted
             self.record.note(now, ages, limits.arrivals_kept, events.sizes[:accepted])
+        if events.measured and limits.batches_kept:
+            self.batches.note(now, events.measured, limits.batches_kept)
         if events.leaving:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:

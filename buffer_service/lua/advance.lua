@@ -23,6 +23,8 @@
 --                  one where the byte behind its id is 3; it is a double of the second byte behind that
 --       13 hurried string: how many of these have a slack below 0. It is kept while a table has columns: who installs a policy
 --                  deletes it, and the first call under one with columns counts
+--       14 batch_stream  stream: what was measured of batches, one entry for each call that brought some
+--                  (buffer_service/batch_stream.py); all queues of a model that share its slot write the same one
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
@@ -30,6 +32,7 @@
 --          sizes, '<f' each, where any was told
 --       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that has ended when it has released
 --          so many batches in this call, the first having place 0
+--       14 measured batches kept (0: none)   15 number of those that this call brings   16 these, packed
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
@@ -178,7 +181,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 13
+local argument = 16
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -338,6 +341,16 @@ if accepted > 0 and kept > 0 then
   end
   local added = redis.pcall('XADD', KEYS[9], 'MINID', '~', oldest, id, unpack(entry))
   if type(added) == 'table' and added.err then redis.call('DEL', KEYS[9]) end
+end
+
+-- The record of batches, which may be emptied in the same way.
+local batches_kept, measured = tonumber(ARGV[14]), tonumber(ARGV[15])
+if measured > 0 and batches_kept > 0 then
+  local last = redis.pcall('XREVRANGE', KEYS[14], '+', '-', 'COUNT', 1)[1]
+  local count = measured + (last and tonumber(string.match(last[1], '%d+')) or 0)
+  local oldest, id = string.format('%.0f', math.max(0, count - batches_kept + 1)), string.format('%.0f-0', count)
+  local added = redis.pcall('XADD', KEYS[14], 'MINID', '~', oldest, id, 'call', struct.pack('<d', now), 'batches', ARGV[16])
+  if type(added) == 'table' and added.err then redis.call('DEL', KEYS[14]) end
 end
 
 -- The rule.

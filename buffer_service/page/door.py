@@ -69,6 +69,10 @@ class Door:
         sent = b",".join(value for name, value in headers if name == b"if-none-match")
         return any(tag.strip().removeprefix(b"W/") in (self.tag, b"*") for tag in sent.split(b","))
 
+    async def close(self) -> None:
+        """Release connections."""
+        await self._watch.close()
+
     async def keep_samples(self) -> None:
         """Take a sample of every model again and again."""
         while True:

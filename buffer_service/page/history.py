@@ -15,6 +15,7 @@ from sluice.buffer_service.telemetry import ClassTotals, Counted, RouteTotals, T
 
 SAMPLE_EVERY = 5.0  # s
 KEPT = 60  # samples: five minutes
+SHORTEST = 1.0  # s, below which an interval says little
 MOST_PARTS = 32  # classes, and routes, of which samples are kept
 
 _Part = TypeVar("_Part", RouteTotals, ClassTotals)
@@ -71,23 +72,22 @@ class History:
 
     def window(self, now: float, totals: Totals) -> Window:
         """What happened from the oldest sample until now."""
-        since, before = self._samples[0] if self._samples else (now, totals)
-        return Window(
-            now - since,
-            totals.came - before.came,
-            totals.ended - before.ended,
-            totals.late - before.late,
-            {error: n - before.refused.get(error, 0) for error, n in totals.refused.items() if n > before.refused.get(error, 0)},
-            _less(totals.latency, before.latency),
-            _less(totals.sizes, before.sizes),
-            {name: _route_since(each, before.routes.get(name)) for name, each in _first(totals.routes).items()},
-            {name: _class_since(each, before.classes.get(name)) for name, each in _first(totals.classes).items()},
-        )
+        return _window(*(self._samples[0] if self._samples else (now, totals)), now, totals)
+
+    def between(self, start: float, end: float, now: float, totals: Totals) -> Window | None:
+        """What happened from the first sample since ``start`` to the last until ``end``.
+
+        ``None`` where no two samples lie within, or ``start`` is before all that are kept.
+        """
+        within = [sample for sample in (*self._samples, (now, totals)) if start <= sample[0] <= end]
+        if len(within) < 2 or within[0][0] > start + 2 * SAMPLE_EVERY:
+            return None
+        return _window(*within[0], *within[-1])
 
     def intervals(self, now: float, totals: Totals) -> list[Interval]:
-        """What happened between each sample and the next, until now."""
-        under_way = [_interval(*self._samples[-1], now, totals)] if self._samples and now > self._samples[-1][0] else []
-        return [*self._between, *under_way]
+        """What happened between each sample and the next, and since the last one where that is a while ago."""
+        under_way = self._samples and now - self._samples[-1][0] >= SHORTEST
+        return [*self._between, *([_interval(*self._samples[-1], now, totals)] if under_way else [])]
 
 
 def quantile_bounds(counts: Sequence[int], ends: Sequence[float], quantile: float) -> tuple[float, float] | None:
@@ -103,6 +103,20 @@ def quantile_bounds(counts: Sequence[int], ends: Sequence[float], quantile: floa
         if reached >= quantile * total and reached:
             return ends[place - 1] if place else 0.0, ends[place] if place < len(ends) else math.inf
     raise AssertionError("unreachable: all of them are not above the last")
+
+
+def _window(start: float, before: Totals, end: float, after: Totals) -> Window:
+    return Window(
+        end - start,
+        after.came - before.came,
+        after.ended - before.ended,
+        after.late - before.late,
+        {error: n - before.refused.get(error, 0) for error, n in after.refused.items() if n > before.refused.get(error, 0)},
+        _less(after.latency, before.latency),
+        _less(after.sizes, before.sizes),
+        {name: _route_since(each, before.routes.get(name)) for name, each in _first(after.routes).items()},
+        {name: _class_since(each, before.classes.get(name)) for name, each in _first(after.classes).items()},
+    )
 
 
 def _interval(start: float, before: Totals, end: float, after: Totals) -> Interval:

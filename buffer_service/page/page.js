@@ -194,6 +194,63 @@ function costs(cost) {
   return [one("an hour, predicted", predicted, ""), one("an hour without batching, predicted", alone, less)];
 }
 
+// -- what controllers decided
+
+const moment = (at) => `${clock(new Date(1000 * at))}`;
+const between = (interval, tell) => !interval || !known(interval[0]) ? "not known"
+  : known(interval[1]) && interval[2] > interval[1] ? `${tell(interval[0])} (${tell(interval[1])} to ${tell(interval[2])})` : tell(interval[0]);
+
+function leads(control) {
+  if (control.trouble) return `✗ What controllers decide cannot be read: ${control.trouble}`;
+  return control.leader ? `The controller ${control.leader} leads.` : "No controller leads now.";
+}
+
+/** The decisions about a model, the newest first: what each was due for, what it expected, and what was measured until the next. */
+function decided(model, control) {
+  if (!model.decisions.length) {
+    return [element("p", {class: control.trouble ? "bad" : "quiet"}, control.trouble || control.leader ? leads(control)
+      : "No controller writes here: the plan is the one that somebody put there.")];
+  }
+  return [element("ol", {class: "decisions"}, model.decisions.map((each) => element("li", {},
+    element("p", {}, element("strong", {}, `${moment(each.at)} ${each.changed ? "changed the plan" : "kept the plan"}`),
+      each.digest ? [" to ", element("code", {}, each.digest)] : [], each.trigger ? ` (${each.trigger})` : ""),
+    each.words ? element("p", {}, each.words) : null,
+    each.alarm ? element("p", {class: "bad"}, `✗ ${each.alarm}`) : null,
+    element("p", {class: "quiet"}, expected(each), element("br"), came(each, model.plan.promises[0])),
+  ))), element("p", {class: control.trouble ? "bad" : "quiet"}, leads(control))];
+}
+
+function expected(decision) {
+  const of = decision.considered.find((each) => each.name === (decision.chosen || decision.in_force));
+  const said = [
+    of ? `${between(of.late, percent)} late, ${between(of.usd_per_million, usd)} a million` : null,
+    known(decision.arrival_rate) ? `at ${digits(decision.arrival_rate)} requests/s` : null,
+    decision.changed && known(decision.saving_usd_per_hour) ? `${usd(decision.saving_usd_per_hour)} saved an hour` : null,
+    decision.changed && decision.change_usd ? `the change costs ${usd(decision.change_usd)}` : null,
+  ].filter(Boolean);
+  return [element("span", {class: "predicted"}, "Expected"), `: ${said.join(", ") || "not told"}.`];
+}
+
+function came(decision, promise) {
+  const {measured} = decision;
+  if (!measured) return "Measured: too little is kept of that time.";
+  if (!measured.ended) return "Measured: no request has ended.";
+  const at = promise && measured.latency.find((each) => each.name === `p${digits(promise.percentile, 15)}`);
+  return `Measured until the next one or now: ${percent(measured.late / measured.ended)} late or not answered of ${count(measured.ended)}, `
+    + `${digits(measured.arrival_rate)} requests/s${at ? `, ${at.name} ${bounds(at)}` : ""}.`;
+}
+
+/** The plans of a decision side by side, in what an hour of each would cost at the rate that is measured now. */
+function weighed(decision, rate) {
+  const hour = (interval) => known(rate) && interval && known(interval[0]) ? usd(interval[0] * rate * 3600 / 1e6) : "not known";
+  return table("As they were rehearsed; an hour is one at the rate that is measured now",
+    ["plan", "USD a million", "an hour", "late", "latency", "keeps every promise"],
+    decision.considered.map((each) => [
+      `${each.name}${each.name === decision.chosen ? " (chosen)" : each.name === decision.in_force ? " (in force)" : ""}`,
+      between(each.usd_per_million, digits), hour(each.usd_per_million), between(each.late, percent), between(each.percentile, seconds),
+      each.keeps ? "✓ surely" : "✗ not surely"]));
+}
+
 const leftOut = (n, what) => n ? [element("p", {class: "quiet"}, `${count(n)} more ${what}: not shown.`)] : [];
 
 /** The section of one model, made once and brought up to date; what a reader has opened stays open. */
@@ -211,6 +268,8 @@ class Model {
     this.rows = element("div");
     this.tables = folded("The whole table", this.rows);
     this.decisions = element("div");
+    this.weighed = scroll(`Plans that were compared for ${name}`);
+    this.considered = folded("What the last decision compared", this.weighed);
     this.routes = scroll(`Routes and functions of ${name}`);
     this.workers = scroll(`Workers of ${name}`);
     this.more = element("div");
@@ -219,11 +278,11 @@ class Model {
       element("div", {class: "plots"}, this.rate.node, this.late.node, this.waiting.node, this.sizes.node),
       element("h3", {}, "Latency and promises"), this.latency,
       element("h3", {}, "Plan in force"), this.words, this.tables,
-      element("h3", {}, "Decisions"), this.decisions,
+      element("h3", {}, "Decisions"), this.decisions, this.considered,
       element("h3", {}, "Routes, functions and workers"), this.routes, this.workers, this.more);
   }
 
-  update(model, kept) {
+  update(model, {kept, control}) {
     const {measured, plan, cost} = model, [mood, said] = verdict(model);
     this.said = mood && `${model.name}: ${said.split(":")[0].slice(2)}.`;
     this.verdict.className = `verdict ${mood}`;
@@ -248,7 +307,13 @@ class Model {
         ...model.classes.map((each) => latencyRows(`class ${each.name}`, each.promise, each.ended, each.late, each.latency))],
       ["promised", "answers took"]), leftOut(model.classes_left_out, "classes"));
     this.plan(plan);
-    show(this.decisions, element("p", {class: "quiet"}, "No controller writes here: the plan is the one that somebody put there."));
+    show(this.decisions, ...decided(model, control));
+    if (this.decisions.firstElementChild.localName !== "ol") this.considered.hidden = true;
+    else {
+      const last = model.decisions.find((each) => each.considered.length);
+      this.considered.hidden = !last;
+      if (last) show(this.weighed, weighed(last, measured.arrival_rate));
+    }
     show(this.routes, table("Routes", ["route", "variant", "accuracy", "share planned", "share measured", "waiting", "mean batch", "function", "calls under way", "state"],
       functionsRows(model), ["variant", "function", "state"]));
     const workers = workersRows(model);
@@ -265,6 +330,7 @@ class Model {
         element("p", {}, each.route ? `Route ${each.route}: ` : "", element("code", {}, each.function), ` (${each.kind})`), sentences(each)]),
       element("p", {class: "quiet"}, "Digest ", element("code", {}, plan.digest), plan.made_at ? `, made at ${plan.made_at}` : "",
         known(plan.memory_mb) ? `, ${plan.memory_mb} MB` : "", "."),
+      plan.put ? element("p", {}, `Put there by ${plan.put.by || "somebody"} at ${moment(plan.put.at)}${plan.put.why ? `: ${plan.put.why}` : "."}`) : null,
       told ? element("p", {}, element("span", {class: "predicted"}, "Predicted"), `: ${told}, mean batch ${digits(plan.predicted.mean_batch_size)}.`) : null,
       plan.refused ? element("p", {class: "bad"}, `✗ Another plan is refused: ${plan.refused.reason}`) : null);
     show(this.rows, ...plan.tables.flatMap((each) => [
@@ -289,12 +355,13 @@ function update(told) {
       const nodes = byId("models").querySelectorAll(":scope > section.model");
       byId("models").insertBefore(models.get(model.name).node, nodes[place] ?? byId("others"));
     }
-    models.get(model.name).update(model, told.kept);
+    models.get(model.name).update(model, told);
   }
   byId("contents").hidden = names.length < 2;
   show(byId("contents").firstElementChild, ...names.map((name) => element("li", {}, element("a", {href: `#model-${name}`}, name))));
   show(byId("others"), names.length ? null : element("p", {}, "No plan is in force: nothing is served yet."),
     leftOut(told.models_left_out, "models with fewer requests"),
+    ...told.other_decisions.map((each) => element("p", {}, element("strong", {}, moment(each.at)), ` ${each.model ? `${each.model}: ` : ""}${each.words}`)),
     ...told.refused_plans.map((each) => element("p", {class: "bad"}, `✗ A plan at ${each.place} is refused: ${each.reason}`)));
   say([...models.values()].map((model) => model.said).filter(Boolean).join(" "));
 }

@@ -17,15 +17,17 @@ import msgspec
 from sluice.batching.documents import Plan, RequestClass, Route, Slo, percentile_name
 from sluice.batching.policy import Policy
 from sluice.buffer_service.invokers import Health
+from sluice.buffer_service.page.decisions import Decisions
 from sluice.buffer_service.page.history import KEPT, MOST_PARTS, SAMPLE_EVERY, History, Window, quantile_bounds
 from sluice.buffer_service.page.table_words import MOST_SPANS, sentences, spans
 from sluice.buffer_service.plans import Refusal
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import without_password
-from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted
+from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted, Totals
 
 MOST_MODELS = 50
 """That are told of at length, those with the most requests first; a process may serve hundreds."""
+MOST_DECISIONS = 8  # of a model
 MOST_WORKERS_TOLD = 32  # of a function, those that are not well first
 USUAL = (50.0, 95.0, 99.0)  # percentiles
 
@@ -45,8 +47,9 @@ class Watched(Protocol):
 class Watch:
     """Keeps the last minutes of each model, and tells of them; ``clock`` is monotonic, ``date`` since 1970 (s)."""
 
-    def __init__(self, watched: Watched, clock: Callable[[], float], date: Callable[[], float]) -> None:
+    def __init__(self, watched: Watched, decisions: Decisions, clock: Callable[[], float], date: Callable[[], float]) -> None:
         self._watched = watched
+        self._decisions = decisions
         self._clock = clock
         self._date = date
         self._began = clock()
@@ -65,6 +68,7 @@ class Watch:
         models, refusals = self._watched.models, self._watched.refusals
         came = {name: self._history(name).came_since(model.telemetry.came) for name, model in models.items()}
         busiest = sorted(came, key=lambda name: (-came[name], name))[:MOST_MODELS]
+        await self._decisions.look()
         told = []
         for name in sorted(busiest):
             told.append(self._tell_model(self._clock(), name, refusals))
@@ -75,8 +79,14 @@ class Watch:
             "kept": SAMPLE_EVERY * KEPT,
             "models": told,
             "models_left_out": len(models) - len(busiest),
+            "control": {"leader": self._decisions.leader, "trouble": self._decisions.trouble or None},
+            "other_decisions": [entry for entry in self._decisions.entries if entry["model"] not in models][:MOST_DECISIONS],
             "refused_plans": [_refused(refusal) for refusal in refusals if refusal.model not in models][:MOST_MODELS],
         }
+
+    async def close(self) -> None:
+        """Release connections."""
+        await self._decisions.close()
 
     def _history(self, name: str) -> History:
         return self._histories.setdefault(name, History())
@@ -85,10 +95,12 @@ class Watch:
         model, history = self._watched.models[name], self._history(name)
         plan, totals = model.plan, model.telemetry.totals()
         window = history.window(now, totals)
+        reason = self._decisions.reasons.get((name, plan.digest))
         refused = [_refused(refusal) for refusal in refusals if refusal.model == name]
         return {
             "name": name,
-            "plan": self._tell_plan(plan) | {"refused": refused[-1] if refused else None},
+            "plan": self._tell_plan(plan)
+            | {"refused": refused[-1] if refused else None, "put": reason._asdict() if reason is not None else None},
             "waiting": sum(totals.waiting.values()),
             "measured": _tell_window(plan.slo, window),
             "series": [interval._asdict() | {"end": interval.end - now} for interval in history.intervals(now, totals)],
@@ -97,7 +109,18 @@ class Watch:
             "routes": [self._tell_route(model, route, window, totals.waiting) for route in plan.all_routes[:MOST_PARTS]],
             "routes_left_out": max(0, len(plan.all_routes) - MOST_PARTS),
             "cost": _tell_cost(plan, window),
+            "decisions": self._tell_decisions(now, name, plan.slo, history, totals),
         }
+
+    def _tell_decisions(self, now: float, name: str, slo: Slo | None, history: History, totals: Totals) -> list[dict[str, Any]]:
+        """The newest decisions about a model, each with what happened from it to the next."""
+        set_off, told, until = self._date() - now, [], now
+        for entry in [entry for entry in self._decisions.entries if entry["model"] == name][:MOST_DECISIONS]:
+            since = entry["at"] - set_off
+            window = history.between(since, until, now, totals)
+            told.append({**entry, "measured": _tell_window(slo, window) if window is not None else None})
+            until = since
+        return told
 
     def _tell_plan(self, plan: Plan) -> dict[str, Any]:
         """What is always the same of a plan, made once."""

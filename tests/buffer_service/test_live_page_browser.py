@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 
 import pytest
 
@@ -9,6 +10,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo
 from studies.headless import browser, find_browser
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
+from tests.buffer_service.test_page_decisions import Journal, entry
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a headless Chromium: apt-get install chromium-headless-shell")
@@ -59,6 +61,21 @@ async def test_a_hostile_reason_is_shown_as_it_is_and_runs_nothing(function):
         assert await tab.evaluate("document.title") == "Sluice"
         assert await tab.evaluate("document.querySelectorAll('img').length") == 0
         assert tab.errors == []
+
+
+async def test_decisions_are_shown_with_what_they_expected_and_what_came_of_them_as_text(function):
+    considered = {"name": HOSTILE, "rehearsed": {"usd_per_million": [1.5, 1.2, 1.8], "late": [0.01, 0.0, 0.02]}, "keeps": True}
+    told = {"words": "cheaper " + HOSTILE, "changed": True, "chosen": HOSTILE, "considered": [considered], "alarm": HOSTILE}
+    journal = Journal(entry(time.time() - 1.0, model="resnet", **told, saving_usd_per_hour=0.25), leader=HOSTILE)
+    async with serving(function, None, plans=Plans(resnet()), journal=journal) as buffer, browser(BROWSER) as tab:
+        await tab.open(buffer.url)
+        await tab.until(READ)
+        text = await tab.evaluate(TEXT)
+        assert "cheaper " + HOSTILE in text and f"The controller {HOSTILE} leads." in text and "✗ " + HOSTILE in text
+        assert "1 % (0 % to 2 %) late, 1.5 USD (1.2 USD to 1.8 USD) a million, at 12.5 requests/s, 0.25 USD saved an hour" in text
+        assert await tab.evaluate("document.title") == "Sluice" and tab.errors == []
+        await tab.evaluate("[...document.querySelectorAll('summary')].at(-1).click()")
+        await tab.until(f"document.body.innerText.includes({HOSTILE + ' (chosen)'!r})")
 
 
 async def test_a_style_or_a_script_that_is_put_into_the_page_does_not_run(function):

@@ -77,6 +77,7 @@ STATES = [
     "batch_state",
     "queue_state",
     "arrival_record",
+    "batch_record",
     "members",
     "store",
     "admission",

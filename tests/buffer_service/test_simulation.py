@@ -38,6 +38,7 @@ from sluice.buffer_service.route_state import IDLE, RouteState
 from sluice.buffer_service.routing import ClassRoutes, SizeClasses
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import QueueLost, Released
+from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.told import Classes
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
@@ -441,11 +442,29 @@ async def first_difference(url: str, world: World) -> str | None:
             return f"recorded {recorded.times} instead of {kept.times}"
         if sorted(map(repr, recorded.sizes)) != sorted(map(repr, kept.sizes)):  # of times that almost agree any may be first
             return f"recorded sizes {recorded.sizes} instead of {kept.sizes}"
-        return None
+        return _measured_differently(RecordReader(url, model), world)
     finally:
         for store in stores.values():
             await store.close()
         await client.aclose()
+
+
+def _measured_differently(reader, world):
+    """Where the stream of batches is not what the memory store kept, but for the digits of a float."""
+    measured = []
+    while (new := reader.batches()).more or new.batches:
+        measured += new.batches
+    reader.close()
+    kept = sorted(world.backend.batches[MODEL].batches, key=lambda batch: batch.ended_at)
+    if sorted(map(_names, measured)) != sorted(map(_names, kept)):
+        return f"measured {measured} instead of {kept}"
+    if [batch.ended_at for batch in measured] != pytest.approx([batch.ended_at for batch in kept], abs=1e-3):
+        return f"measured batches that ended at other times: {measured} instead of {kept}"
+    return None
+
+
+def _names(batch):
+    return (batch.route, batch.table, batch.function, batch.digest, batch.size, batch.cold, batch.failed, len(batch.latencies))
 
 
 @pytest.fixture
