@@ -96,7 +96,7 @@ class SampledHolds:
     sample : DrawnParts
         For batches of that size at least.
     holds : array, shape (max_batch_size - 1,)
-        ``holds[n - 1]`` is the hold (s) with ``n`` waiting; all the timeout in size-or-timeout. They may rise where ``due`` is given.
+        ``holds[n - 1]`` is the hold (s) with ``n`` waiting; all the timeout in size-or-timeout. They may rise with ``due``.
     due : array, shape (parts, requests), optional
         When the hold of each request begins (s); by default as it comes.
 

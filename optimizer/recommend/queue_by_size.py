@@ -1,7 +1,7 @@
 """A queue that applications share, for every load: the size of a batch chooses its function (docs/model.md, 3.7).
 
-As for one application (``functions_by_size.py``), with every class's own age beyond which a batch is late: with ``left_c(n)`` that of
-class ``c`` where a batch of ``n`` goes to its function,
+As for one application (``functions_by_size.py``), with every class's own age beyond which a batch is late: with ``left_c(n)`` that
+of class ``c`` where a batch of ``n`` goes to its function,
 
     hold[n] = min_c l_c(n),     slack_c = min_n l_c(n) - hold[n],     l_c(n) = min(left_c(n), left_c(n + 1)).
 
@@ -37,8 +37,8 @@ WORTH = 0.005
 def for_every_load(question: Question, of: ServedQueue, arrivals: ArrivalProcess) -> ServedQueue:
     """The queue with the size of a batch choosing its function, where that is worth it; else the queue as it is.
 
-    Taken are plans that keep the promises which the queue keeps, cost no more than the premium beyond it at the rates themselves, and
-    ``WORTH`` less over the loads of the question.
+    Taken are plans that keep the promises which the queue keeps, cost no more than the premium beyond it at the rates themselves,
+    and ``WORTH`` less over the loads of the question.
 
     Parameters
     ----------

@@ -38,6 +38,7 @@ from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
 from sluice.optimizer.recommend.words import milliseconds
 
 MOST_PHASES = 16  # of the arrivals of a queue, for which its cold starts are estimated
+MOST_FOR_EVERY_LOAD = 8  # applications; it takes some tenths of a second a queue
 WORTH = 0.01  # of the cost: what sharing saves, or is told to be worth nothing
 
 
@@ -213,6 +214,8 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         queues = min((told(anyhow.cheapest() or ()), separate, queues), key=worse)
 
     def for_loads(queues: tuple[ServedQueue, ...]) -> tuple[ServedQueue, ...]:
+        if len(applications) > MOST_FOR_EVERY_LOAD:
+            return queues
         return tuple(for_every_load(question, of, together(of.queue.applications)) for of in queues)
 
     return SharingAnswer(

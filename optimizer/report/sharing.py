@@ -90,13 +90,13 @@ def _by_size(answer: SharingAnswer) -> list[str]:
     """Where the size of a batch chooses its function, and what that is worth at other rates."""
     sentences = []
     for of in answer.queues:
-        if of.by_size:
-            low, high = of.loads[0], of.loads[-1]
-            saved = ", ".join(f"{100 * (1 - at.usd / at.usd_of_one_function):.3g} % at {at.factor:g}" for at in (low, high))
-            sentences.append(
-                f"The size of a batch of {of.named} chooses the function: {of.by_size}; beside the table of one function that saves "
-                f"{saved} times the rate."
-            )
+        if not of.loads:
+            continue
+        low, high = of.loads[0], of.loads[-1]
+        saved = ", ".join(f"{100 * (1 - at.usd / at.usd_of_one_function):.3g} % at {at.factor:g}" for at in (low, high))
+        several = len(of.functions) > 1
+        which = f"The size of a batch of {of.named} chooses the function: {of.by_size}" if several else f"{of.named}: {of.by_size}"
+        sentences.append(f"{which}; beside the cheapest table at these rates that saves {saved} times the rates.")
     return sentences
 
 
