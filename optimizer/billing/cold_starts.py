@@ -30,6 +30,7 @@ from functools import cache, cached_property, lru_cache
 from math import ceil, comb, inf, log, log2, sqrt
 
 import numpy as np
+
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
