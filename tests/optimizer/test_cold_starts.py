@@ -17,7 +17,7 @@ from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.billing.cold_starts import ColdStarts, cold_start_probability, in_batches, lost
+from sluice.optimizer.billing.cold_starts import ColdStarts, _coming, cold_start_probability, in_batches, lost
 from sluice.optimizer.function import predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend
 from sluice.optimizer.recommend.function_setting import FunctionSettings
@@ -218,6 +218,15 @@ def test_a_plan_for_every_load_is_taken_only_where_it_keeps_the_promise_with_its
     answer = recommend(question(0.005, 0.5, loads=True))
     assert answer.every_load is not None and not answer.every_load.keeps(answer.question.promised)
     assert answer.by_function is answer.best and answer.best.keeps(answer.slos)
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 0.4, 30.0])
+def test_who_comes_while_an_environment_starts_is_counted_by_the_exponential_of_the_generator(seconds: float) -> None:
+    for arrivals in (poisson(3.0), mmpp2(20_000, 50, 100, 1)):
+        n = arrivals.n_phases
+        counted = np.zeros((n + 1, n + 1))
+        counted[:n, :n], counted[:n, n] = arrivals.D0 + arrivals.D1, arrivals.D1.sum(axis=1)
+        assert _coming(arrivals, seconds) == pytest.approx(expm(counted * seconds)[:n, n], rel=1e-9)
 
 
 # --- kept warm
