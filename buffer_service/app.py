@@ -86,7 +86,8 @@ class BufferService:
         self._invoker = invoker
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
-        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
+        kept = settings.arrivals_kept, settings.batches_kept
+        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
         self._models: dict[str, ServedModel] = {}
         self._clock = clock
         self._silent = Seldom(_log.warning, SILENT_INTERVAL)

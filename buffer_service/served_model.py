@@ -73,7 +73,7 @@ class ServedModel:
         self.telemetry.follow(plan)
         for name, route in routes.items():
             if name in self._dispatchers:
-                self._dispatchers[name].follow(route, plan.promised(name))
+                self._dispatchers[name].follow(route, plan.promised(name), plan.digest)
             else:
                 self._open(route)
         self._deal.follow({name: route.share for name, route in routes.items()})
@@ -148,6 +148,7 @@ class ServedModel:
             left=self._left,
             room=self._room,
             slo=self.plan.promised(route.name),
+            digest=self.plan.digest,
         )
         self._dispatchers[route.name] = dispatcher
         dispatcher.start()

@@ -79,6 +79,8 @@ class Settings:
         Times a request may be lost with its process before it is put aside as dead.
     arrivals_kept
         As many arrival times of each model are kept in Redis, from which ``sluice fit`` learns the traffic; 0 keeps none.
+    batches_kept
+        What was measured of as many batches of each model is kept in Redis, from which ``sluice control`` learns; 0 keeps none.
     drain_timeout
         What is left unanswered so long after SIGTERM is given up.
     leave_delay
@@ -106,6 +108,7 @@ class Settings:
     lease: float = 0.6
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
+    batches_kept: int = 100_000
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
     page: str = "on"
@@ -120,8 +123,9 @@ class Settings:
         for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts"):
             if getattr(self, name) < 1:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")
-        if self.arrivals_kept < 0:
-            raise InvalidInput(PREFIX + "ARRIVALS_KEPT", self.arrivals_kept, "an integer >= 0; 0 keeps none")
+        for name in ("arrivals_kept", "batches_kept"):
+            if getattr(self, name) < 0:
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 0; 0 keeps none")
         if not 0 <= self.port <= 65535:
             raise InvalidInput(PREFIX + "PORT", self.port, "0 to 65535")
         if not self.host:

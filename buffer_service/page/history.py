@@ -15,6 +15,7 @@ from sluice.buffer_service.telemetry import ClassTotals, Counted, RouteTotals, T
 
 SAMPLE_EVERY = 5.0  # s
 KEPT = 60  # samples: five minutes
+SHORTEST = 1.0  # s, below which an interval says little
 MOST_PARTS = 32  # classes, and routes, of which samples are kept
 
 _Part = TypeVar("_Part", RouteTotals, ClassTotals)
@@ -84,9 +85,9 @@ class History:
         return _window(*within[0], *within[-1])
 
     def intervals(self, now: float, totals: Totals) -> list[Interval]:
-        """What happened between each sample and the next, until now."""
-        under_way = [_interval(*self._samples[-1], now, totals)] if self._samples and now > self._samples[-1][0] else []
-        return [*self._between, *under_way]
+        """What happened between each sample and the next, and since the last one where that is a while ago."""
+        under_way = self._samples and now - self._samples[-1][0] >= SHORTEST
+        return [*self._between, *([_interval(*self._samples[-1], now, totals)] if under_way else [])]
 
 
 def quantile_bounds(counts: Sequence[int], ends: Sequence[float], quantile: float) -> tuple[float, float] | None:

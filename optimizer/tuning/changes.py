@@ -12,7 +12,8 @@ from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.dispersion import dispersion_of_counts
 from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.tuning.level_scan import SCALES, LevelScan
+from sluice.optimizer.tuning.dispersion import SCALES
+from sluice.optimizer.tuning.level_scan import LevelScan
 
 DAY = 86_400.0  # s
 WIDTHS = (-4, 0)  # doublings of a second: counts are of 1/16 s to 1 s
@@ -21,6 +22,7 @@ FIRST = 32  # arrivals from which the first width is taken
 LEAST_RATIO = 1.1
 SET_BACK = 60.0  # s; a clock that goes further back was set, and what is between is not known
 MOST_COUNTS = 1 << 20  # of one call: a silence of twelve days
+LONGEST_EXPECTED = 2048.0  # s over which a fit is believed
 EXPECTED_WEIGHT = 64.0  # differences that a fit's dispersion stands for
 
 
@@ -31,8 +33,8 @@ class Alarm:
     Parameters
     ----------
     kind : str
-        ``rate`` (requests/s), ``burstiness`` (index of dispersion), ``promise`` (share of late requests), ``service`` and
-        ``invocation`` (seconds over those of the profile).
+        ``rate`` (requests/s), ``burstiness`` (dispersion of neighbouring counts), ``promise`` (share of late requests),
+        ``service`` and ``invocation`` (seconds over those of the profile).
     at, since : float
         When it was noticed, and since when it is so, as far as the test can tell; s, by the clock of what was seen.
     before, after : float
@@ -166,16 +168,17 @@ class RateTest(_ArrivalTest):
         return self._scan.length * self._counts.width
 
     def dispersion(self, window: float) -> float:
-        """Index of dispersion of the counts in ``window`` seconds, as measured; 1 before anything was."""
+        """Index of dispersion of the counts in ``window`` seconds, or the shortest that are counted; 1 before any is known."""
         require(0 < window < np.inf, "window", window, "a number of seconds > 0")
         width = self._counts.width or 1.0
-        return self._scan.dispersion(max(0, round(log2(window / width))))
+        return self._scan.dispersion.at(max(0, round(log2(window / width))))
 
     def _width(self, rate: float) -> float:
         width = _width_for(rate)
         if self._expected is not None:
             windows = width * 2.0 ** np.arange(SCALES)
-            self._scan.expect_dispersion(dispersion_of_counts(self._expected, windows[windows <= 2048.0]), EXPECTED_WEIGHT)
+            phi = dispersion_of_counts(self._expected, windows[windows <= LONGEST_EXPECTED])
+            self._scan.dispersion.expect(phi, EXPECTED_WEIGHT, self._expected.arrival_rate * width)
         return width
 
     def _step(self, times: Array, until: float) -> None:
@@ -193,17 +196,18 @@ class RateTest(_ArrivalTest):
             self.alarm = Alarm("rate", at, before, after, words, since)
             wider = _width_for(after)
             doublings = round(log2(wider / width))
-            self._scan.rescale(doublings)
+            self._scan.dispersion.rescale(doublings)
             self._scan.restart(found.after * 2.0**doublings, found.length / 2.0**doublings)
             self._counts.begin(at, wider)
             times = times[times >= at]
 
 
 class BurstinessTest(_ArrivalTest):
-    """The index of dispersion of the counts in ``window`` seconds is another than that at which it stood.
+    """Neighbouring counts of ``window`` seconds differ by more, or less, than they did.
 
-    Of neighbouring counts a and b, (a - b)^2 / (a + b) has the index of dispersion as its mean, whatever the rate drifts to. Means
-    of eight of these go through the scan of ``level_scan``, over their own measured dispersion.
+    Of neighbouring counts a and b, (a - b)^2 / (a + b) has the mean 2 I(w) - I(2 w), I being the index of dispersion and w the
+    window: 1 for Poisson, and hardly moved where the rate drifts. Ratios over eight pairs go through the scan of ``level_scan``,
+    over their own measured dispersion.
 
     Parameters
     ----------
@@ -228,7 +232,7 @@ class BurstinessTest(_ArrivalTest):
 
     @property
     def dispersion(self) -> float:
-        """Index of dispersion since the last change; ``nan`` before the first."""
+        """2 I(w) - I(2 w) since the last change; ``nan`` before the first."""
         return self._scan.level
 
     def resume(self, at: float) -> None:
@@ -256,7 +260,7 @@ class BurstinessTest(_ArrivalTest):
             at = end - len(values) * self._values
             since = at - found.length * self._values
             words = (
-                f"the index of dispersion of counts in {self.window:g} s went from {found.before:.3g} to {found.after:.3g} "
+                f"the dispersion of neighbouring counts of {self.window:g} s went from {found.before:.3g} to {found.after:.3g} "
                 f"within the last {at - since:.3g} s"
             )
             self.alarm = Alarm("burstiness", at, found.before, found.after, words, since)

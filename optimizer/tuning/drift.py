@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isnan, log
+from math import log, nan
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,8 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.tuning.changes import Alarm
-from sluice.optimizer.tuning.level_scan import SCALES, LevelScan
+from sluice.optimizer.tuning.dispersion import SCALES
+from sluice.optimizer.tuning.level_scan import LevelScan
 
 LEAST_RATIO = 1.1
 RUN_LENGTH = 1e6  # batches
@@ -63,33 +64,42 @@ class ServiceWatch:
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches in the order of their ends."""
+        found: dict[int, list[tuple[float, float, float]]] = {}  # ends, logarithms of the ratios of both times
         for batch in batches:
-            if batch.cold or batch.failed or batch.seconds <= 0:
+            if batch.cold or batch.failed or not 0 < batch.seconds < np.inf:
                 continue
-            found = self._of(batch.function)
-            if found is None or batch.size > found[1].largest:
+            watched = self._of(batch.function)
+            if watched is None or not 1 <= batch.size <= watched[1].largest:
                 continue
-            memory_mb, expected, service, invocation = found[0], *found[1:]
-            if not isnan(batch.service) and batch.service > 0:
-                self._look("service", batch, memory_mb, log(batch.service) - expected.service[batch.size - 1], service)
-            self._look("invocation", batch, memory_mb, log(batch.seconds) - expected.invocation[batch.size - 1], invocation)
+            memory_mb, expected = watched
+            own = log(batch.service) - expected.service[batch.size - 1] if batch.service > 0 else nan
+            invocation = log(batch.seconds) - expected.invocation[batch.size - 1]
+            found.setdefault(memory_mb, []).append((batch.ended_at, own, invocation))
+        for memory_mb, rows in found.items():
+            ended, *ratios = np.array(rows).T
+            _, service, invocation = self._scans[memory_mb]
+            self._look("service", memory_mb, ended, ratios[0], service)
+            self._look("invocation", memory_mb, ended, ratios[1], invocation)
 
-    def _look(
-        self, kind: Literal["service", "invocation"], batch: MeasuredBatch, memory_mb: int, value: float, scan: LevelScan
-    ) -> None:
-        found = scan.see(np.array([min(max(value, -CLIPPED), CLIPPED)]))
-        if found is None:
-            return
-        scan.restart(found.after, FIRM)
-        before, after = float(np.exp(found.before)), float(np.exp(found.after))
-        what = "function's own time" if kind == "service" else "invocation"
-        words = (
-            f"at {memory_mb} MB the {what} took {after:.3g} times as long as the profile says in the last {found.length} batches "
-            f"({before:.3g} before)"
-        )
-        self.alarm = Alarm(kind, batch.ended_at, before, after, words, batch.ended_at)
+    def _look(self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, logs: Array, scan: LevelScan) -> None:
+        known = ~np.isnan(logs)
+        ended, values = ended[known], np.clip(logs[known], -CLIPPED, CLIPPED)
+        while len(values):
+            found = scan.see(values)
+            if found is None:
+                return
+            scan.restart(found.after, FIRM)
+            at, since = (float(ended[max(found.consumed - n, 0)]) for n in (1, found.length))
+            before, after = float(np.exp(found.before)), float(np.exp(found.after))
+            what = "function's own time" if kind == "service" else "invocation"
+            words = (
+                f"at {memory_mb} MB the {what} took {after:.3g} times as long as the profile says in the last "
+                f"{found.length} batches ({before:.3g} times before)"
+            )
+            self.alarm = Alarm(kind, at, before, after, words, since)
+            ended, values = ended[found.consumed :], values[found.consumed :]
 
-    def _of(self, function: str) -> tuple[int, _Expected, LevelScan, LevelScan] | None:
+    def _of(self, function: str) -> tuple[int, _Expected] | None:
         memory_mb = called_at(self.profile, function)
         if memory_mb is None:
             return None
@@ -99,11 +109,11 @@ class ServiceWatch:
                 return None
             expected = _Expected(service_times_up_to(self.profile, memory_mb, self.profile.max_batch_size or LARGEST_BATCH))
             self._scans[memory_mb] = expected, self._scan(expected.spread), self._scan(expected.spread)
-        return memory_mb, *self._scans[memory_mb]
+        return memory_mb, self._scans[memory_mb][0]
 
     def _scan(self, spread: float) -> LevelScan:
         scan = LevelScan("gaussian", self._least, self._run_length)
-        scan.expect_dispersion(np.full(SCALES, spread**2), EXPECTED_WEIGHT)
+        scan.dispersion.expect(np.full(SCALES, spread**2), EXPECTED_WEIGHT)
         scan.restart(0.0, FIRM)
         return scan
 

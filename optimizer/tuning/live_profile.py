@@ -10,9 +10,10 @@ profile's, stretched. Without a profile a size counts from ``FEWEST`` batches on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, isnan, log, nan, sqrt
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -38,7 +39,7 @@ FEWEST = 8  # batches from which a ratio, or a size without a profile, counts
 SAMPLE = 20  # batches from which the quantiles are those of the sample
 MOST_SETTINGS = 512  # memory size and batch size; then the one that was not seen for longest is forgotten
 LARGEST_BATCH = 1024  # of a linear profile that names none
-COLD_KEPT = 4096  # batches of a memory size of which the cold ones are counted
+COLD_KEPT = 4096  # batches of a memory size among which the cold ones are counted
 INITS_KEPT = 64
 BETWEEN = 0.05  # standard deviation of the logarithm of a ratio from size to size
 BETWEEN_MEMORY = 0.10  # and from memory size to memory size
@@ -115,8 +116,7 @@ class LiveProfile:
         require(self._alone >= 1, "memory_mb", self._alone, "an integer >= 1")
         self.known = profile
         self._settings: dict[tuple[int, int], _Setting] = {}
-        self._cold: dict[int, deque[bool]] = {}
-        self._inits: dict[int, deque[tuple[float, int, float]]] = {}  # end, size, seconds of cold batches
+        self._starts: dict[int, _Starts] = {}
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches; those of another function, and those of which a request failed, tell nothing."""
@@ -124,17 +124,12 @@ class LiveProfile:
             memory_mb = self.memory_of(batch.function)
             if memory_mb is None or batch.failed or batch.size < 1 or not 0 < batch.seconds < np.inf:
                 continue
-            self._cold.setdefault(memory_mb, deque(maxlen=COLD_KEPT)).append(batch.cold)
+            starts = _latest(self._starts, memory_mb, _Starts)
+            starts.cold.append(batch.cold)
             if batch.cold:
-                kept = self._inits.setdefault(memory_mb, deque(maxlen=INITS_KEPT))
-                kept.append((batch.ended_at, batch.size, batch.seconds))
-                continue
-            key = memory_mb, batch.size
-            setting = self._settings.pop(key, None) or _Setting()
-            self._settings[key] = setting  # the last is the one that was seen last
-            if len(self._settings) > MOST_SETTINGS:
-                del self._settings[next(iter(self._settings))]
-            setting.see(batch, self._whole)
+                starts.inits.append((batch.size, batch.seconds))
+            else:
+                _latest(self._settings, (memory_mb, batch.size), _Setting).see(batch, self._whole)
 
     def restart(self, since: float) -> None:
         """Forget what ended before ``since``, s: the times of the function are others since then."""
@@ -167,7 +162,7 @@ class LiveProfile:
 
     def cold_share(self) -> dict[int, float]:
         """The share of the latest batches that started cold, by memory size (MB)."""
-        return {memory_mb: sum(cold) / len(cold) for memory_mb, cold in sorted(self._cold.items())}
+        return {memory_mb: sum(starts.cold) / len(starts.cold) for memory_mb, starts in sorted(self._starts.items())}
 
     def bias(self, predicted: ServiceProfile | None = None) -> list[Bias]:
         """What was measured less what a profile says, by default the one known before, of every setting of which that speaks."""
@@ -186,6 +181,8 @@ class LiveProfile:
 
     def profile(self) -> ServiceProfile | None:
         """The profile as live batches have it; ``None`` where there was none and no size has ``FEWEST`` batches."""
+        if self.known is not None and sum(setting.n for setting in self._settings.values()) < FEWEST:
+            return self.known
         ratios = self._ratios()
         if self._whole:
             assert self.known is not None and self.known.service_time is not None
@@ -213,10 +210,18 @@ class LiveProfile:
             if times is None or size > times.max_batch_size:
                 continue
             mean, _ = setting.mean(_SERVICE)
-            expected = float(_mean_service(times)[size - 1])
+            expected = self._expected(memory_mb, times, size)
             if mean > 0 and expected > 0:
                 seen.setdefault(memory_mb, []).append((size, log(mean / expected), setting.relative_variance()))
-        return _Ratios(seen, sum(setting.n for setting in self._settings.values()))
+        return _Ratios(seen)
+
+    def _expected(self, memory_mb: int, times: ServiceTimes, size: int) -> float:
+        """Mean service time of a size in the profile, s: of its means, which the quantiles, cut at their ends, need not have."""
+        if self._whole or self.known is None:
+            return float(times.seconds[size - 1, 0])
+        points = self.known.points_at(memory_mb)
+        means = np.maximum.accumulate([point.service_time.mean for point in points])
+        return float(np.interp(size, [point.batch_size for point in points], means))
 
     def _points(self, memory_mb: int, ratios: _Ratios) -> list[ProfilePoint]:
         seen = {size: setting for (mb, size), setting in self._settings.items() if mb == memory_mb and setting.n >= FEWEST}
@@ -234,7 +239,7 @@ class LiveProfile:
             setting = seen.get(size)
             if times is not None and size <= times.max_batch_size:
                 ratio = exp(ratios.at(memory_mb, size))
-                mean = float(_mean_service(times)[size - 1]) * ratio
+                mean = self._expected(memory_mb, times, size) * ratio
                 overhead = max(0.0, float(times.overhead[size - 1]) + beyond)
                 draft = _Draft(size, mean, float(times.billed_duration[size - 1]) * ratio, overhead)
                 draft.quantiles = _stretched(known.get(size), times, mean)
@@ -277,14 +282,36 @@ class LiveProfile:
     def _init(self, points: list[ProfilePoint]) -> dict[int, ServiceTime]:
         """INIT by memory size: what cold batches took beyond warm ones, where there were ``FEWEST``."""
         known = dict(self.known.init) if self.known is not None else {}
-        for memory_mb, kept in self._inits.items():
+        for memory_mb, starts in self._starts.items():
             warm = [(p.batch_size, p.service_time.mean + p.overhead) for p in points if p.memory_mb == memory_mb]
-            if len(kept) < FEWEST or not warm:
+            if len(starts.inits) < FEWEST or not warm:
                 continue
             sizes, means = zip(*warm, strict=True)
-            inits = [max(0.0, seconds - float(np.interp(size, sizes, means))) for _, size, seconds in kept]
+            inits = [max(0.0, seconds - float(np.interp(size, sizes, means))) for size, seconds in starts.inits]
             known[memory_mb] = ServiceTime(float(np.mean(inits)), quantile_points(inits), len(inits))
         return dict(sorted(known.items()))
+
+
+Key = TypeVar("Key")
+Kept = TypeVar("Kept")
+
+
+def _latest(held: dict[Key, Kept], key: Key, make: Callable[[], Kept]) -> Kept:
+    """What is held of a key, which becomes the last; the first of more than ``MOST_SETTINGS`` is forgotten."""
+    found = held.pop(key, None)
+    found = make() if found is None else found
+    held[key] = found
+    if len(held) > MOST_SETTINGS:
+        del held[next(iter(held))]
+    return found
+
+
+class _Starts:
+    """Which of the latest batches of a memory size were cold, and the size and seconds of those."""
+
+    def __init__(self) -> None:
+        self.cold: deque[bool] = deque(maxlen=COLD_KEPT)
+        self.inits: deque[tuple[int, float]] = deque(maxlen=INITS_KEPT)
 
 
 _ENDED, _SERVICE, _BILLED, _OVERHEAD, _SECONDS = range(5)
@@ -340,11 +367,11 @@ class _Setting:
 class _Ratios:
     """Logarithms of the ratios to the profile, drawn towards that of the memory size, and this towards that of all (10.8)."""
 
-    def __init__(self, seen: dict[int, list[tuple[int, float, float]]], batches: int) -> None:
+    def __init__(self, seen: dict[int, list[tuple[int, float, float]]]) -> None:
         self.together = 0.0
         self._memory: dict[int, float] = {}
         self._sizes: dict[int, tuple[list[float], list[float]]] = {}
-        if batches < FEWEST or not seen:
+        if not seen:
             return
         each = [one for found in seen.values() for one in found]
         self.together = _weighted([(x, variance + BETWEEN**2) for _, x, variance in each])
@@ -388,10 +415,6 @@ def _times(profile: ServiceProfile | None, memory_mb: int) -> ServiceTimes | Non
         return None
     largest = max((point.batch_size for point in profile.points), default=LARGEST_BATCH)
     return service_times_up_to(profile, memory_mb, profile.max_batch_size or largest)
-
-
-def _mean_service(times: ServiceTimes) -> Array:
-    return np.asarray(times.mean_response - times.overhead)
 
 
 def _stretched(point: ProfilePoint | None, times: ServiceTimes, mean: float) -> list[tuple[float, float]]:

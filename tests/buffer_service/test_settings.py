@@ -28,6 +28,7 @@ SET = {
     "lease": ("5.5", 5.5),
     "max_attempts": ("9", 9),
     "arrivals_kept": ("0", 0),
+    "batches_kept": ("0", 0),
     "drain_timeout": ("6.5", 6.5),
     "leave_delay": ("0", 0.0),
     "page": ("off", "off"),
