@@ -130,7 +130,8 @@ class RecordReader:
     """Reads both streams of a model, those of its spread routes too, from the oldest record that is kept or from ``positions``.
 
     ``positions`` are by key, and may be kept by whoever reads on later. ``page`` bounds the entries of a stream that a look takes.
-    Every method raises ``StoreUnavailable`` where Redis does not answer, and can be called again.
+    ``now`` (s) is when it looked last, by the clock of what it reads. Every method raises ``StoreUnavailable`` where Redis does not
+    answer, and can be called again.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class RecordReader:
         page: int = PAGE,
     ) -> None:
         self.positions = dict(positions)
+        self.now = -math.inf
         self._url = url
         self._model, self._namespace = model, namespace
         self._page = page
@@ -201,12 +203,14 @@ class RecordReader:
             pipeline = client.pipeline(transaction=True)  # so that nothing comes between the two
             pipeline.xrange(key, min=f"{position.number}-0", count=self._page)
             pipeline.xrevrange(key, count=1)
+            pipeline.time()
             return pipeline.execute()
 
-        found, last = self._ask(key, read)
+        found, last, (seconds, microseconds) = self._ask(key, read)
         newest = int(last[0][0].partition(b"-")[0]) if last else 0
         page = next_page(found, newest, position, self._page, unpack)
         self.positions[key] = page.position
+        self.now = max(self.now, seconds + microseconds / 1e6 + page.position.set_back)
         return page
 
     def _ask(self, key: str, question: Callable[[redis.Redis, str], Any]) -> Any:

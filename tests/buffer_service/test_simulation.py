@@ -25,6 +25,7 @@ from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.arrival_record import Arrivals
 from sluice.buffer_service.arrival_stream import read_requests
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure
+from sluice.buffer_service.batch_stream import batch_stream_key, unpack_batches
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.function_state import FunctionState
@@ -38,7 +39,6 @@ from sluice.buffer_service.route_state import IDLE, RouteState
 from sluice.buffer_service.routing import ClassRoutes, SizeClasses
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import QueueLost, Released
-from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.told import Classes
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.account import MODEL
@@ -440,21 +440,18 @@ async def first_difference(url: str, world: World) -> str | None:
             return f"recorded {recorded.times} instead of {kept.times}"
         if sorted(map(repr, recorded.sizes)) != sorted(map(repr, kept.sizes)):  # of times that almost agree any may be first
             return f"recorded sizes {recorded.sizes} instead of {kept.sizes}"
-        return _measured_differently(RecordReader(url, model), world)
+        return _measured_differently(await client.xrange(batch_stream_key(model)), world)
     finally:
         for store in stores.values():
             await store.close()
         await client.aclose()
 
 
-def _measured_differently(reader, world):
+def _measured_differently(entries, world):
     """Where the stream of batches is not what the memory store kept, but for the digits of a float."""
-    measured = []
-    while (new := reader.batches()).more or new.batches:
-        measured += new.batches
-    reader.close()
-    kept = sorted(world.backend.batches[MODEL].batches, key=lambda batch: batch.ended_at)
-    if sorted(map(_names, measured)) != sorted(map(_names, kept)):
+    measured = [batch for entry in entries for batch in unpack_batches(*entry).batches]
+    kept = list(world.backend.batches[MODEL].batches)
+    if [_names(batch) for batch in measured] != [_names(batch) for batch in kept]:
         return f"measured {measured} instead of {kept}"
     if [batch.ended_at for batch in measured] != pytest.approx([batch.ended_at for batch in kept], abs=1e-3):
         return f"measured batches that ended at other times: {measured} instead of {kept}"
