@@ -261,8 +261,8 @@ def _batches(scv: float, factor: float, slow: float, n: int, seed: int) -> Itera
     seconds = factor * (0.01 + 0.004 * sizes) * rng.gamma(1 / scv, scv, n) * np.where(rng.random(n) < slow, 10.0, 1.0)
     overhead = 0.002 * rng.gamma(4.0, 0.25, n)
     for i in range(n):
-        seen, own = float(seconds[i] + overhead[i]), float(seconds[i])
-        yield MeasuredBatch(i / 10, "", 0, "f-512", "", int(sizes[i]), seen, own, np.nan, False, 0, ())
+        own = float(seconds[i])
+        yield MeasuredBatch(i / 10, "", 0, "f-512", "", int(sizes[i]), own + float(overhead[i]), own, own, False, 0, ())
 
 
 if __name__ == "__main__":

@@ -157,6 +157,10 @@ class Dispatcher:
         self._kick()
         await taken
 
+    def takes_share(self) -> bool:
+        """Whether the route gets its share of the requests, or another is to have this one."""
+        return self._state.takes_share(self._clock())
+
     async def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Answer:
         """One request, with what it told of itself, until it is answered.
 

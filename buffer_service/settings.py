@@ -57,7 +57,10 @@ class Settings:
         Where the plans are: ``file:PATH`` (a plan, or a folder of them), ``ssm:/path/`` (a parameter a model), or ``redis:``:
         in the Redis of the queues, whence each change is pushed to all processes at once (``sluice plans``).
     plan_interval
-        Seconds between two looks at the plans.
+        Seconds between two looks at the plans, and at the API keys.
+    api_keys
+        Where the documents of API keys are, ``file:PATH`` (one, or a folder of them) or ``ssm:/path/``: who asks for a model then
+        needs a key. Empty lets everybody in.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     max_waiting_bytes
@@ -98,6 +101,7 @@ class Settings:
     spread_routes: str = "no"
     plans: str = "file:plans"
     plan_interval: float = 5.0
+    api_keys: str = ""
     host: str = "127.0.0.1"
     port: int = 8080
     max_body_bytes: int = 5 * 1024 * 1024
@@ -151,6 +155,8 @@ class Settings:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
         if self.plans == "redis:" and self.redis_url.startswith("memory://"):
             raise InvalidInput(PREFIX + "PLANS", self.plans, f"file:PATH or ssm:/path/ with {PREFIX}REDIS_URL={self.redis_url}")
+        if self.api_keys and re.match("file:.|ssm:/", self.api_keys) is None:
+            raise InvalidInput(PREFIX + "API_KEYS", self.api_keys, "file:PATH or ssm:/path/; empty lets everybody in")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
 

@@ -97,6 +97,8 @@ class Telemetry:
         self._connections_refused = Gauge("sluice_connections_refused", text, registry=registry)
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
+        text = "Requests refused for their API key."
+        self._keys_refused = Counter("sluice_api_key_refusals", text, ("reason",), registry=registry)
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
         self._plan_refused_at = Gauge(name, text, registry=registry)
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
@@ -127,6 +129,10 @@ class Telemetry:
         """A plan could not be followed, for a ``reason`` of this kind."""
         self._plan_refused.labels(reason).inc()
         self._plan_refused_at.set(self._clock())
+
+    def key_refused(self, reason: str) -> None:
+        """A request was refused for its API key, for a ``reason`` of this kind."""
+        self._keys_refused.labels(reason).inc()
 
     def ejected(self, worker: str) -> None:
         """One of several workers is not asked for a while; of too many, the one of which that was said longest ago is not shown."""

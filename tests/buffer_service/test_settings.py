@@ -15,6 +15,7 @@ SET = {
     "spread_routes": ("yes", "yes"),
     "plans": ("ssm:/sluice/plans/", "ssm:/sluice/plans/"),
     "plan_interval": ("0.5", 0.5),
+    "api_keys": ("file:keys.json", "file:keys.json"),
     "host": ("0.0.0.0", "0.0.0.0"),
     "port": ("0", 0),
     "max_body_bytes": ("1024", 1024),

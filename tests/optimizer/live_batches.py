@@ -44,6 +44,6 @@ def batches(
     seconds = service + overhead * rng.gamma(4.0, 0.25, n) + 0.5 * new
     rows = zip(chosen.tolist(), seconds.tolist(), service.tolist(), new.tolist(), strict=True)
     return [
-        MeasuredBatch(begin + i / 10, "", 0, f"model-{memory_mb}", "", size, invocation, own, own + 0.0005, cold_one)
+        MeasuredBatch(begin + i / 10, "", 0, f"model-{memory_mb}", "", size, invocation, own, own + 0.0005, cold_one, 0, ())
         for i, (size, invocation, own, cold_one) in enumerate(rows)
     ]

@@ -145,7 +145,7 @@ def test_a_function_that_tells_no_time_of_its_own_is_measured_by_the_invocation(
 def test_what_is_kept_is_bounded() -> None:
     live = LiveProfile(profile())
     for i in range(2 * MOST_SETTINGS):
-        live.see([MeasuredBatch(float(i), "", 0, f"model-{128 + i}", "", 1, 0.1, 0.09)])
+        live.see([MeasuredBatch(float(i), "", 0, f"model-{128 + i}", "", 1, 0.1, 0.09, 0.09, False, 0, ())])
     live.see(batches(3 * KEPT, 0, sizes=(1,), cold=0.01))
     assert len(live.points) <= MOST_SETTINGS
     assert all(point.n <= KEPT for point in live.points)
@@ -162,7 +162,7 @@ def test_whatever_was_measured_the_profile_is_one(measured: list[tuple[int, floa
     live = LiveProfile(profile() if known else None, "model-{memory_mb}")
     for i, (size, seconds, part, cold) in enumerate(measured):
         service = min(part * seconds, 60.0) or float("nan")
-        live.see([MeasuredBatch(float(i), "", 0, "model-512", "", size, seconds, service, service, cold)])
+        live.see([MeasuredBatch(float(i), "", 0, "model-512", "", size, seconds, service, service, cold, 0, ())])
     found = live.profile()
     if found is not None:
         assert read(ServiceProfile, write(found)) == found

@@ -16,6 +16,10 @@ from sluice.optimizer.tuning.promise import KEPT, PromiseWatch
 SLO = Slo(0.2, 95)
 
 
+def answered(ended_at: float, latencies: tuple[float, ...]) -> MeasuredBatch:
+    return MeasuredBatch(ended_at, "", 0, "f", "", 5, 0.1, np.nan, np.nan, False, 0, latencies)
+
+
 def batches(share: float, n: int, seed: int, together: bool = False, run: int = 1) -> Iterator[MeasuredBatch]:
     """Ten a second of five requests, a share of which is late: each by itself, or all of a batch, or of ``run`` batches."""
     rng = np.random.default_rng(seed)
@@ -23,7 +27,7 @@ def batches(share: float, n: int, seed: int, together: bool = False, run: int = 
     if together:
         late[:] = np.repeat(rng.random(n // run + 1) < share, run)[:n, None]
     for i, row in enumerate(late.tolist()):
-        yield MeasuredBatch(i / 10, "", 0, "f", "", 5, 0.1, latencies=tuple(0.3 if one else 0.1 for one in row))
+        yield answered(i / 10, tuple(0.3 if one else 0.1 for one in row))
 
 
 def alarms(watch: PromiseWatch, seen: Iterator[MeasuredBatch]) -> Iterator[int]:
@@ -93,7 +97,7 @@ def test_the_percentile_is_that_of_the_latest_batches_and_forgotten_with_the_pla
 
 def test_a_batch_without_callers_of_this_process_tells_nothing() -> None:
     watch = PromiseWatch(SLO)
-    watch.see([MeasuredBatch(0.0, "", 0, "f", "", 5, 0.1)])
+    watch.see([answered(0.0, ())])
     assert np.isnan(watch.late)
 
 

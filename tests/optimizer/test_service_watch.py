@@ -10,7 +10,6 @@ import pytest
 
 from sluice.batching.documents import LinearServiceTime, ServiceProfile
 from sluice.batching.errors import InvalidInput
-from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.tuning.drift import ServiceWatch
 from tests.optimizer.live_batches import OVERHEAD, batches, profile
 
@@ -100,7 +99,7 @@ def test_what_is_kept_does_not_grow() -> None:
     size = len(pickle.dumps(watch))
     watch.see(batches(3000, 1))
     for memory_mb in range(128, 900):
-        watch.see([MeasuredBatch(0.0, "", 0, f"model-{memory_mb}", "", 1, 0.1)])
+        watch.see([batches(1, 0)[0]._replace(function=f"model-{memory_mb}")])
     assert len(pickle.dumps(watch)) - size < 500
 
 
