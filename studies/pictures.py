@@ -16,7 +16,7 @@ from .headless import browser, find_browser
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 COLORS = 48  # of a picture: text and lines need no more
-SCREENS = {"light": (1000, 1250, "light"), "dark": (1000, 1250, "dark"), "phone": (360, 1250, "light")}
+SCREENS = {"light": (1000, 2150, "light"), "dark": (1000, 900, "dark"), "phone": (360, 900, "light")}
 """Width and height in pixels, and which scheme the system prefers."""
 
 

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from sluice.buffer_service.telemetry import ClassTotals, Counted, RouteTotals, Totals
+from sluice.buffer_service.telemetry import ClassTotals, Counted, Invoked, RouteTotals, Totals
 
 SAMPLE_EVERY = 5.0  # s
 KEPT = 60  # samples: five minutes
+SHORTEST = 1.0  # s, below which an interval says little
 MOST_PARTS = 32  # classes, and routes, of which samples are kept
 
 _Part = TypeVar("_Part", RouteTotals, ClassTotals)
@@ -43,6 +44,7 @@ class Window(NamedTuple):
     refused: Mapping[str, int]
     latency: Counted
     sizes: Counted
+    invoked: Invoked
     routes: Mapping[str, RouteTotals]
     classes: Mapping[str, ClassTotals]
 
@@ -84,9 +86,9 @@ class History:
         return _window(*within[0], *within[-1])
 
     def intervals(self, now: float, totals: Totals) -> list[Interval]:
-        """What happened between each sample and the next, until now."""
-        under_way = [_interval(*self._samples[-1], now, totals)] if self._samples and now > self._samples[-1][0] else []
-        return [*self._between, *under_way]
+        """What happened between each sample and the next, and since the last one where that is a while ago."""
+        under_way = self._samples and now - self._samples[-1][0] >= SHORTEST
+        return [*self._between, *([_interval(*self._samples[-1], now, totals)] if under_way else [])]
 
 
 def quantile_bounds(counts: Sequence[int], ends: Sequence[float], quantile: float) -> tuple[float, float] | None:
@@ -113,6 +115,7 @@ def _window(start: float, before: Totals, end: float, after: Totals) -> Window:
         {error: n - before.refused.get(error, 0) for error, n in after.refused.items() if n > before.refused.get(error, 0)},
         _less(after.latency, before.latency),
         _less(after.sizes, before.sizes),
+        after.invoked.since(before.invoked),
         {name: _route_since(each, before.routes.get(name)) for name, each in _first(after.routes).items()},
         {name: _class_since(each, before.classes.get(name)) for name, each in _first(after.classes).items()},
     )

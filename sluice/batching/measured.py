@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class MeasuredBatch(NamedTuple):
-    """One batch, as its end was reported to the queue.
+    """One batch, as the process that sent it saw it end.
 
     Of a batch that was split, or asked for again, there is one record: its times are the sums over its invocations, and it was
     cold if any of them was.
@@ -17,7 +17,7 @@ class MeasuredBatch(NamedTuple):
     Parameters
     ----------
     ended_at
-        When its end was reported, in seconds since 1970 by the store's clock.
+        When it ended, in seconds since 1970 by the store's clock; on its way to the store, seconds from that call (0 or less).
     route
         The plan's route, ``""`` in a plan without routes.
     table
@@ -37,9 +37,10 @@ class MeasuredBatch(NamedTuple):
     cold
         Whether the function told that its environment was new.
     failed
-        Requests of it that were not answered with a status of 2xx.
+        Requests of it that were answered with another status than 2xx.
     latencies
-        From arrival to answer (s), one for each request answered with 2xx to a caller of the process that reports.
+        From arrival to answer (s), one for each request answered with 2xx to a caller of the process that reports; of hundreds, as
+        many as the store keeps of a batch, at evenly spaced ranks.
     """
 
     ended_at: float

@@ -77,6 +77,7 @@ STATES = [
     "batch_state",
     "queue_state",
     "arrival_record",
+    "batch_record",
     "members",
     "store",
     "admission",
@@ -87,6 +88,7 @@ STATES = [
     "route_admission",
     "told",
     "slack_line",
+    "api_keys",
     "route_instructions",
     "route_life",
 ]
@@ -727,6 +729,18 @@ def test_who_stands_before_a_request_is_known_without_a_look_at_all_who_came(mon
     bench.state._arrivals = Uncounted(bench.state._arrivals)
     bench.state._asked.arrivals = Uncounted(bench.state._asked.arrivals)
     assert before(bench, 0.0, monkeypatch) == 2
+
+
+@pytest.mark.parametrize(("left", "part"), [(2.9, 0.5), (3.1, 1e-3)])
+def test_whether_somebody_was_served_within_his_slack_is_settled_when_he_leaves_the_queue_and_not_by_his_answer(left, part):
+    bench = Bench().begun()
+    callers = told(bench, 1.0, 0.0, 2.0)
+    members = list(bench.call(1.0).events.arrivals)
+    bench.state.called(left, Outcome(2, [Released("b1", members)], epoch="1"))
+    bench.state.turn(left)
+    for caller in callers:
+        bench.state.answered(9.0, caller)
+    assert bench.state._slack_line.part(2.0) == part
 
 
 def test_those_with_a_slack_above_0_leave_a_tenth_of_the_queue_to_the_others():
