@@ -31,21 +31,25 @@ so on, for smaller batches end sooner; and a few more with each batch that hardl
 
 A table's own ``drop_after`` is the bound in both states, where it is shorter than ``patience``.
 
-Who has a slack above 0 stands behind others, and goes before those who are urgent and come now when he has waited beyond it. So
-he has a state of his own, from the whole queue, and who has none has his from those who stand before him:
+Who has a slack stands behind others, and goes before those who are urgent and come now when he has waited beyond it. Where it is
+not longer than the bound of overload that is before he leaves, for everybody waits for about as long then: he is as urgent as they.
+Who has a longer one is patient, and has a state of his own, from the whole queue; the others theirs from who stands before them:
 
-    state       bound of who has a slack above 0                                          until
-    -----       --------------------------------                                          -----
+    state       bound of who is patient                                                   until
+    -----       -----------------------                                                   -----
     ordinary    as above; where others of less slack are served, his slack, and           more comes than is served, or one is
                 ``STANDING`` or three batches, the longer                                 refused
     overload    that of overload above, or his slack less what may be wrong with it       the whole queue was within the bound of
                 (``MARGIN``), the longer, by the rate that others leave (``slack_line``)  overload above for so long
 
-More comes than is served when the
-wait has exceeded the bound of overload for ``BURST`` at least, and the queue has grown since by more than chance has it: by a batch
-on every server and ``DEVIATIONS`` standard deviations of a Poisson count of what came since, with those who left. At three times
-the capacity that is seen in a few batches, at 1.1 times later, and a queue near its capacity that only fluctuates is left alone. A
-queue beyond the bound of overload serves nobody better: as many are answered, all later, and whose callers leave, for nothing.
+Before an elastic function there is no line, and one state: who is patient may wait in overload where the wait by the rate that
+others leave is within the bound, behind so large a part of as many as may always wait.
+
+More comes than is served when the wait has exceeded the bound of overload for ``BURST`` at least, and the queue has grown since
+by more than chance has it: by a batch on every server and ``DEVIATIONS`` standard deviations of a Poisson count of what came
+since, with those who left. At three times the capacity that is seen in a few batches, at 1.1 times later, and a queue near its
+capacity that only fluctuates is left alone. A queue beyond the bound of overload serves nobody better: as many are answered, all
+later, and whose callers leave, for nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +77,7 @@ NEVER = -math.inf
 
 
 class _Watch:
-    """Of those without a slack, or of those with one above 0: how long they stay, and whether more comes than is served."""
+    """Of those who are urgent, or of those who are patient: how long they stay, and whether more comes than is served."""
 
     def __init__(self) -> None:
         self.departures: deque[tuple[float, float]] = deque(maxlen=32)  # when callers left, and after how long
@@ -164,7 +168,7 @@ class Admission:
 
     def put_off(self, now: float, waiting: int, answered: int) -> None:
         """So many wait as an elastic function is busy, and it has answered so many in all."""
-        if self._takes < math.inf and (waiting or self._waiting):  # else it is a worker that crashed that they wait for
+        if self._takes < math.inf and (waiting or self._waiting):  # else what refused them was another table's function
             self._note(now, waiting, answered, waiting > 0)
 
     def has_room(self, calls: int, coming: int) -> bool:
@@ -220,9 +224,10 @@ class Admission:
 
     def left(self, now: float, waited: float, slack: float = 0.0) -> None:
         """A caller gave up after so many seconds, with such a slack (s)."""
-        (self._patient if slack > 0 else self._urgent).left(now, waited)
+        patient = self._is_patient(slack)
+        (self._patient if patient else self._urgent).left(now, waited)
         self._patient.gone += 1
-        self._urgent.gone += slack <= 0
+        self._urgent.gone += not patient
 
     def stale(self, now: float) -> bool:
         """Whether the queue should be asked how many wait, as it was not heard of for a while."""
@@ -233,22 +238,27 @@ class Admission:
     def refuses(self, now: float, waiting: int, model: str, slack: float = 0.0, part: float = 1.0) -> Overloaded | None:
         """Why one more must not wait behind so many, or ``None``.
 
-        With a ``slack`` (s) above 0 he is left so large a ``part`` of the service.
+        With a ``slack`` (s) above the bound of overload he is left so large a ``part`` of the service.
         """
-        watch = self._patient if slack > 0 else self._urgent
-        if waiting < (self._floor if watch.overload else self._full):
+        if not (patient := self._is_patient(slack)):
+            part = 1.0
+        elif self._elastic:
+            patient = False  # what the function refused is asked for oldest first, whatever his slack
+        watch = self._patient if patient else self._urgent
+        enough = self._floor if watch.overload else self._full
+        if waiting < (part * enough if watch.overload and self._elastic else enough):
             return None
         wait, longest = self._wait(waiting), self._patience - MARGIN * self._wait(self._full)
         if watch.overload:
             wait /= part
         if watch.overload or self._drop_after is not None:
-            longest = min(max(self._bound(), slack / MARGIN), watch.stay, longest) if slack > 0 else self._bound()
-        elif part < 1:
+            longest = min(max(self._bound(), slack / MARGIN), watch.stay, longest) if patient else self._bound()
+        elif patient and part < 1:
             longest = min(slack + max(STANDING, 3 * self._wait(self._full)), longest)
         if wait <= longest:
             return None
         watch.refused_at = now
-        watch.overload |= part < 1
+        watch.overload |= patient and part < 1
         return Overloaded(model, waiting, wait, min(wait - longest, RETRY))
 
     # -- what is measured
@@ -293,6 +303,10 @@ class Admission:
             return self._heard_at - self._throttled_at
         rate = self._rate()
         return waiting / rate if rate > 0 else math.inf
+
+    def _is_patient(self, slack: float) -> bool:
+        """Whether a slack (s) lasts for longer than anybody waits under overload; else who has it is as urgent by then."""
+        return slack > 0 and slack > self._bound()
 
     def _bound(self) -> float:
         """Of overload, in seconds."""

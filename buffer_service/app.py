@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -19,17 +19,29 @@ import uvicorn
 import uvloop
 
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
+from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownModel
+from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
+from sluice.buffer_service.followed_keys import KeyFollower
 from sluice.buffer_service.http_protocol import limited_protocol
-from sluice.buffer_service.invokers import FunctionUnavailable, Invoker, InvokerBySyntax, UnknownFunction, named_functions
+from sluice.buffer_service.invokers import (
+    FunctionUnavailable,
+    Health,
+    HttpInvoker,
+    Invoker,
+    InvokerBySyntax,
+    UnknownFunction,
+    named_functions,
+)
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.page import Decisions, Door, Prices, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
+from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.room import Connections, Room
-from sluice.buffer_service.routes import Receive, Routes, Send
+from sluice.buffer_service.routes import Headers, Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
 from sluice.buffer_service.store import Limits, Store
@@ -41,6 +53,8 @@ CHECK_TIMEOUT = 5.0  # seconds a function has to say which model it serves, befo
 SILENT_INTERVAL = 60.0  # seconds between two lines about a function that does not answer
 LAST_CALL = 0.9  # the part of the drain after which who still waits is told
 LAST_LINES = 0.5  # seconds that each of them has for what waits to be written at the end
+IN_MEMORY = "memory://"
+"""What a URL begins with where there is no Redis."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +73,7 @@ class BufferService:
         plans: PlanSource | None = None,
         clock: Callable[[], float] = time.perf_counter,
         telemetry: Telemetry | None = None,
+        journal: RedisPlans | None = None,
     ) -> None:
         self.settings = settings
         self.telemetry = telemetry if telemetry is not None else Telemetry()
@@ -71,12 +86,19 @@ class BufferService:
         if invoker is None:
             invoker = InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected, self.answers)
         self._invoker = invoker
-        source = plans if plans is not None else plan_source(settings.plans)
+        source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
-        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, settings.arrivals_kept)
+        self._keyring = Keyring() if settings.api_keys else None
+        kept = settings.arrivals_kept, settings.batches_kept
+        self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
         self._models: dict[str, ServedModel] = {}
         self._clock = clock
         self._silent = Seldom(_log.warning, SILENT_INTERVAL)
+        if journal is None and store is None and not settings.redis_url.startswith(IN_MEMORY):
+            journal = RedisPlans(settings.redis_url, settings.namespace)
+        prices = Prices(settings.gb_second_usd, settings.invocation_usd)
+        watch = Watch(self, Decisions(journal, clock), clock, time.time, prices)
+        self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -89,6 +111,12 @@ class BufferService:
         await self._follower.look()
         for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
             self._tasks.append(asyncio.create_task(work))
+        if self._keyring is not None:
+            keys = KeyFollower(self.settings.api_keys, self.settings.plan_interval, self._keyring)
+            await keys.look()
+            self._tasks.append(asyncio.create_task(keys.follow()))
+        if self.page is not None:
+            self._tasks.append(asyncio.create_task(self.page.keep_samples()))
 
     async def stop(self) -> None:
         """Finish the batches under way, leave the queues, release everything."""
@@ -106,6 +134,9 @@ class BufferService:
         for model in self._models.values():
             model.telemetry.emit()
         await self._invoker.close()
+        await self._follower.close()
+        if self.page is not None:
+            await self.page.close()
         if self._store is not None:
             try:
                 await self._store.close()
@@ -122,12 +153,40 @@ class BufferService:
             error = Draining(f"this process is being shut down and had no answer within {self.settings.drain_timeout:g} s")
             loop.call_later(LAST_CALL * self.settings.drain_timeout, self._callers.fail_all, error)
 
+    @property
+    def models(self) -> Mapping[str, ServedModel]:
+        """Those that are served, by name."""
+        return self._models
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """The plans that are not followed."""
+        return self._follower.refusals()
+
+    def health(self, function: str) -> Mapping[str, Health]:
+        """How the workers of a function are, by address, where it has several."""
+        return self._invoker.health(function) if isinstance(self._invoker, (HttpInvoker, InvokerBySyntax)) else {}
+
     def model(self, name: str) -> ServedModel:
         """The model of that name; raises ``UnknownModel``."""
         try:
             return self._models[name]
         except KeyError:
             raise UnknownModel(name, list(self._models)) from None
+
+    def admit(self, name: str, headers: Headers, counts: bool = True) -> str:
+        """The class of the API key of who asks for a model, ``""`` where it has none or none is needed; raises ``KeyRefused``.
+
+        ``counts`` says whether it is a request, of which there may be so many a second.
+        """
+        if self._keyring is None:
+            return ""
+        try:
+            key = self._keyring.admit(self._clock(), name, headers) if counts else self._keyring.opens(name, headers)
+        except KeyRefused as error:
+            self.telemetry.key_refused(error.reason)
+            raise
+        return key.of_class
 
     async def describe(self, name: str) -> dict[str, Any]:
         """The metadata of a model, the plan in force, and any that is refused; raises ``UnknownModel`` or ``FunctionFailed``."""
@@ -145,6 +204,8 @@ class BufferService:
             return "this process is being shut down"
         if not models:
             return "no plan is in force"
+        if self._keyring is not None and not len(self._keyring):
+            return "no API key is in force, and who asks needs one"
         try:
             await asyncio.gather(*(model.check() for model in models))
         except StoreUnavailable as error:
@@ -264,7 +325,7 @@ class Application:
 def open_store(settings: Settings) -> Store:
     """The store that ``SLUICE_REDIS_URL`` names."""
     process = new_process_name()
-    if settings.redis_url.startswith("memory://"):
+    if settings.redis_url.startswith(IN_MEMORY):
         return MemoryStore(MemoryBackend(), process)
     return RedisStore(settings.redis_url, process, settings.namespace, settings.spread_routes == "yes")
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
 from msgspec import structs
 
-from sluice.lambda_fn.contract import Answer, Item, failed
+from sluice.lambda_fn.contract import Answer, Item, Measured, failed
 
 HOPELESS = 2  # items that fail alone while nothing of the batch is answered
 
@@ -67,17 +67,42 @@ class Part:
     elastic: bool = False  # whether the function was, when it was asked
     failed: Failure | None = None  # what came of it where it was asked first
     refused: int = 0  # times, for now
+    busy: bool = False  # the last time as the function had too much to do, not as its worker was away
     earliest: float = -math.inf  # s, from when on the function wants to be asked again
     due: float = -math.inf  # s, when it is asked again whatever else happens
     asked_at: float = -math.inf  # s, the last time
+
+
+@dataclass(slots=True)
+class Measurement:
+    """What is measured of a batch while it is asked for: sums over its invocations (s), and the latencies (s) of its answers."""
+
+    function: str = ""
+    seconds: float = 0.0
+    service: float | None = 0.0
+    billed: float | None = 0.0
+    cold: bool = False
+    latencies: list[float] = field(default_factory=list)  # of callers here who were answered with 2xx
+
+    def ended(self, function: str, seconds: float, told: Measured) -> None:
+        """One invocation ended; a time that the function did not tell makes the sum unknown."""
+        self.function = function
+        self.seconds += seconds
+        self.service = _sum(self.service, told.service)
+        self.billed = _sum(self.billed, told.billed)
+        self.cold |= told.cold
+
+
+def _sum(seconds: float | None, more: float | None) -> float | None:
+    return None if seconds is None or more is None else seconds + more
 
 
 class BatchState:
     """One batch under way, which ``table`` released at ``taken_at`` (s) in the life ``epoch`` of the queue."""
 
     __slots__ = (
-        *("answers", "asked", "epoch", "failed_alone", "given_up", "members", "moving", "outstanding", "parts"),
-        *("passed", "put_off", "split", "table", "taken_at", "times_asked"),
+        *("answers", "asked", "epoch", "failed", "failed_alone", "given_up", "measured", "members", "moving", "outstanding"),
+        *("parts", "passed", "put_off", "split", "table", "taken_at", "times_asked"),
     )
 
     def __init__(self, members: list[bytes], parts: list[Part], epoch: str | None, taken_at: float, table: int = 0) -> None:
@@ -85,6 +110,7 @@ class BatchState:
         self.table = table
         self.epoch = epoch
         self.taken_at = taken_at
+        self.measured = Measurement()
         self.parts = parts  # the next to be asked is the last
         self.asked: dict[int, Part] = {}  # under way
         self.times_asked = 0
@@ -95,6 +121,7 @@ class BatchState:
         self.put_off = 0  # items that wait for a busy function
         self.moving: list[bytes] = []  # members for other routes
         self.outstanding = 0  # messages and moves under way
+        self.failed = 0  # items answered with another status than 2xx
         self.given_up = 0  # of these, those that failed
 
     def next_part(self, now: float, wanted: Callable[[str], bool], at_once: int) -> Part | None:

@@ -29,12 +29,23 @@ from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.room import Room, Share
+from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Instructions, Invocation, Message, Move
 from sluice.buffer_service.route_state import BACKOFF, ROUTE_HEADER, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
-from sluice.lambda_fn.contract import Answer, Batch, Item, WireError, decode_answers, decode_metadata, encode_batch
+from sluice.lambda_fn.contract import (
+    NOTHING_MEASURED,
+    Answer,
+    Batch,
+    Item,
+    Measured,
+    WireError,
+    decode_measured_answers,
+    decode_metadata,
+    encode_batch,
+)
 
 DESCRIPTIONS = 6  # times that a busy function is asked about its model
 PORTION = 2  # answers that callers get between two looks at the network
@@ -83,7 +94,8 @@ class Dispatcher:
 
     ``elsewhere`` moves members to the other routes; ``drained`` is called when nobody waits at the retired route any more, perhaps
     again and again until the dispatcher is closed; ``left`` tells all routes that a caller waits no more: his request may have
-    moved. What the function answered takes ``room`` until its batch has ended. ``slo`` (s) is what the plan promises.
+    moved. What the function answered takes ``room`` until its batch has ended. ``slo`` (s) is what the plan promises;
+    ``digest`` is the plan's.
     """
 
     def __init__(
@@ -100,8 +112,9 @@ class Dispatcher:
         left: Callable[[Caller], None],
         room: Room,
         slo: float | None = None,
+        digest: str = "",
     ) -> None:
-        self._state = RouteState(model, route, limits, callers.process, callers.waiting, callers.request_timeout, slo)
+        self._state = RouteState(model, route, limits, callers.process, callers.waiting, callers.request_timeout, slo, digest)
         self._store = store
         self._queue = store.queue(model, limits, route.name)
         self._callers = callers
@@ -125,11 +138,11 @@ class Dispatcher:
         """Install the policy, announce this process, and serve from then on."""
         self._kick()
 
-    def follow(self, route: Route, slo: float | None = None) -> None:
+    def follow(self, route: Route, slo: float | None = None, digest: str = "") -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         if (route.functions, route.variant) != (self._state.route.functions, self._state.route.variant):
             self._metadata = None
-        self._state.follow(self._clock(), route, slo)
+        self._state.follow(self._clock(), route, slo, digest)
         self._kick()
 
     def retire(self) -> None:
@@ -143,6 +156,10 @@ class Dispatcher:
         taken = self._adoptions[adoption] = asyncio.get_running_loop().create_future()
         self._kick()
         await taken
+
+    def takes_share(self) -> bool:
+        """Whether the route gets its share of the requests, or another is to have this one."""
+        return self._state.takes_share(self._clock())
 
     async def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Answer:
         """One request, with what it told of itself, until it is answered.
@@ -204,6 +221,10 @@ class Dispatcher:
             except FunctionFailed as error:
                 _log.warning("%s: function %r does not say what it serves: %s", self._state.name, function, error)
         return await describe(self._state.asked_for, last, self._invoker)
+
+    def standings(self) -> list[Standing]:
+        """How each function of the route stands at this process."""
+        return self._state.standings(self._clock())
 
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless a call to the queue would be executed."""
@@ -295,14 +316,14 @@ class Dispatcher:
 
     async def _invoke(self, invocation: Invocation) -> None:
         """Ask a function, and tell the state what came of it."""
-        answers = await self._answers(invocation)
+        answers, told = await self._answers(invocation)
         suspensions = self._state.suspensions
-        self._state.served(self._clock(), invocation.batch_id, answers, invocation.part)
+        self._state.served(self._clock(), invocation.batch_id, answers, invocation.part, told)
         if self._state.suspensions > suspensions:
             self._telemetry.suspended()
         self._kick()
 
-    async def _answers(self, invocation: Invocation) -> list[Answer] | Failure:
+    async def _answers(self, invocation: Invocation) -> tuple[list[Answer] | Failure, Measured]:
         batch = Batch(invocation.model, invocation.items)
         held = self._held.setdefault(invocation.batch_id, self._room.share())
         self._telemetry.sent(len(batch.items), invocation.function)
@@ -312,15 +333,15 @@ class Dispatcher:
         try:
             payload = await self._invoker.invoke(invocation.function, encode_batch(batch), invocation.avoid)
             held.resize(held.size + len(payload))  # in one breath with its end as what is being read
-            answers = decode_answers(payload, batch)
+            answers, told = decode_measured_answers(payload, batch)
         except (FunctionFailed, WireError) as error:
             self._telemetry.failed(type(error).__name__, invocation.function)
-            return _failure(error)
+            return _failure(error), NOTHING_MEASURED
         except Exception as error:  # a defect; who waits is told, and the log has it
             _log.exception("%s: a batch of %d failed", self._state.name, len(batch.items))
-            return Failure(Cause.DEFECT, f"an error inside the buffer: {error}")
-        self._telemetry.invoked(self._clock() - started)
-        return answers
+            return Failure(Cause.DEFECT, f"an error inside the buffer: {error}"), NOTHING_MEASURED
+        self._telemetry.invoked(self._clock() - started, len(batch.items), told)
+        return answers, told
 
     async def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:

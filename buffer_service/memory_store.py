@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from sluice.batching import Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord, Arrivals
+from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, queue_name
 
@@ -27,13 +28,14 @@ class MemoryBackend:
         self.clock = clock
         self.queues: dict[str, QueueState] = {}  # by ``store.queue_name``
         self.records: defaultdict[str, ArrivalRecord] = defaultdict(ArrivalRecord)  # by model
+        self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def queue(self, model: str, route: str) -> QueueState:
         """The queue of a route, from the first time that somebody asks for it."""
         name = queue_name(model, route)
         if name not in self.queues:
-            self.queues[name] = QueueState(self.records[model])
+            self.queues[name] = QueueState(self.records[model], self.batches[model])
         return self.queues[name]
 
     def arrival_times(self, model: str) -> array[float]:

@@ -1,5 +1,8 @@
 """Follows the current plans: looks where they are written, at an interval, and reports what changed.
 
+Plans in the buffer's own Redis are pushed: each process waits there for the next change (``redis_plans.py``), and looks at the
+interval besides.
+
 A plan that cannot work is refused with an error that names the field and the value; the one in force goes on. These cannot:
 
     what cannot be read         no plan, a value that is not allowed (documents.py, policy.py), more than ``MAX_PLAN_BYTES``;
@@ -20,6 +23,7 @@ is served on: to stop serving is not what a lost file should do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -32,9 +36,11 @@ import boto3
 import msgspec
 
 from sluice.batching.documents import Plan, Route, read
-from sluice.batching.errors import InvalidInput, SluiceError, require
+from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable, require
 from sluice.batching.policy import INF
 from sluice.buffer_service.invokers import UnknownFunction
+from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.settings import Settings
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 """Of a document; a table of ``policy.MAX_ROWS`` rows has 2 MB at most."""
@@ -113,9 +119,11 @@ class SsmPlans:
         return {parameter["Name"]: parameter["Value"].encode() for page in pages for parameter in page["Parameters"]}
 
 
-def plan_source(where: str) -> PlanSource:
+def plan_source(settings: Settings) -> PlanSource | RedisPlans:
     """The source that ``SLUICE_PLANS`` names."""
-    kind, _, path = where.partition(":")
+    kind, _, path = settings.plans.partition(":")
+    if kind == "redis":
+        return RedisPlans(settings.redis_url, settings.namespace)
     return SsmPlans(path) if kind == "ssm" else FilePlans(path)
 
 
@@ -157,7 +165,7 @@ class PlanFollower:
 
     def __init__(
         self,
-        source: PlanSource,
+        source: PlanSource | RedisPlans,
         interval: float,
         changed: Callable[[Plan], Awaitable[None]],
         refused: Callable[[Refusal], None] = lambda _: None,
@@ -173,7 +181,7 @@ class PlanFollower:
     async def look(self) -> None:
         """One look; raises nothing but cancellation, since what is wrong with a plan must not stop the service."""
         try:
-            found = await asyncio.to_thread(self._source.documents)
+            found = await self._documents()
         except Exception as error:  # a network, a permission, a file system: whatever it is, the plans in force go on
             if str(error) != self._unreadable:
                 _log.error("plans are not readable: %s", error)
@@ -219,15 +227,32 @@ class PlanFollower:
         self._refusals.pop(place, None)
         _log.info("%s: plan %s in force for %s: %s", place, plan.digest, plan.model, ", ".join(map(_shown, plan.all_routes)))
 
-    def refusals(self, model: str) -> list[Refusal]:
-        """The plans for a model that are not followed."""
-        return [refused.refusal for refused in self._refusals.values() if refused.refusal.model == model]
+    def refusals(self, model: str | None = None) -> list[Refusal]:
+        """The plans that are not followed: for a model, or all."""
+        return [refused.refusal for refused in self._refusals.values() if model is None or refused.refusal.model == model]
 
     async def follow(self) -> None:
-        """Look for ever."""
+        """Look for ever; at once when a plan is pushed."""
         while True:
-            await asyncio.sleep(self._interval)
+            await self._wait()
             await self.look()
+
+    async def close(self) -> None:
+        """Close the connections of the source, where it has some."""
+        if isinstance(self._source, RedisPlans):
+            await self._source.close()
+
+    async def _documents(self) -> Mapping[str, Found]:
+        if isinstance(self._source, RedisPlans):
+            return await self._source.read()
+        return await asyncio.to_thread(self._source.documents)
+
+    async def _wait(self) -> None:
+        if isinstance(self._source, RedisPlans) and not self._unreadable:
+            with contextlib.suppress(StoreUnavailable):  # the look says so
+                await self._source.changed(self._interval)
+                return
+        await asyncio.sleep(self._interval)
 
     def _check_unique(self, place: str, model: str, taken: list[tuple[str, bytes, Plan]]) -> None:
         """Of two plans for one model, which is in force must not hang on which was written last."""
@@ -296,3 +321,6 @@ def _check_slacks(plan: Plan, request_timeout: float) -> None:
         for given_up in (table.drop_after for table in tables if table.drop_after is not None):
             allowed = f"more than -{given_up:g} s: drop_after is {given_up:g} s, and all of the class would be dropped as they come"
             require(slack > -given_up, field, each.slack, allowed)
+        if each.slo is not None:  # also where its slack is short, for its route, or the plan, promises hardly less
+            allowed = f"at most {request_timeout:g} s, {TOLD_504}"
+            require(each.slo.latency <= request_timeout, f"classes[{i}].slo.latency", each.slo.latency, allowed)

@@ -16,12 +16,13 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
     then the rule                   ``batching.Batcher``: drops and batches, until it neither drops nor takes; from some tables so
                                     many batches ``at_most``
+    measured                        the batches are recorded, whatever else the call brings
 
 in this order, all at one ``now``. Who is ``leaving`` gets no batch, and the rule waits for the next call of somebody else; with
 nothing to serve he is forgotten. A process that was never heard of counts as lost. Who was not heard of himself for a lease judges
 nobody: perhaps the store was away, and all others are about to be heard of; nor does who was heard of after now, as nobody knows
 how long ago that was. Ties: a lease that ends now still holds; of members lost together the oldest is first, of those equally old
-the one whose batch left first.
+the one whose id is the least: batches in flight have no order in Redis.
 
 The clock may be set back, or a replica whose clock is behind may take over. Nobody arrived after now and nobody was heard of after
 now: as soon as the head of the queue is dated after now, all that wait are dated now; an owner of batches in flight whom a sweep
@@ -38,6 +39,7 @@ from collections.abc import Sequence
 
 from sluice.batching import Batcher, Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord
+from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.members import member_slack
 from sluice.buffer_service.store import (
     ID_LENGTH,
@@ -62,10 +64,11 @@ FORGOTTEN_AFTER = 10  # leases
 
 
 class QueueState:
-    """One queue of a model; all queues of the model share its ``record`` of arrivals."""
+    """One queue of a model; all queues of the model share its ``record`` of arrivals and its record of ``batches``."""
 
-    def __init__(self, record: ArrivalRecord) -> None:
+    def __init__(self, record: ArrivalRecord, batches: BatchRecord) -> None:
         self.record = record
+        self.batches = batches
         self.epoch = ""
         self.batcher: Batcher[bytes] | None = None
         self.in_flight: dict[str, tuple[Dated, ...]] = {}
@@ -98,6 +101,8 @@ class QueueState:
         if accepted and limits.arrivals_kept and not events.recorded:
             ages = events.ages[:accepted] or (0.0,) * accepted
             self.record.note(now, ages, limits.arrivals_kept, events.sizes[:accepted])
+        if events.measured and limits.batches_kept:
+            self.batches.note(now, events.measured, limits.batches_kept)
         if events.leaving:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:
@@ -160,15 +165,14 @@ class QueueState:
             for batch_id in self.in_flight
             if (judges or batch_id[:PROCESS_LENGTH] == process) and not self._leased(batch_id, process, held, limits.lease, now)
         ]
+        taken_back = [dated for batch_id in batches for dated in self.in_flight.pop(batch_id)]
         lost: list[Dated] = []
         dead: list[bytes] = []
-        for batch_id in batches:
-            for arrived, member in self.in_flight.pop(batch_id):
-                if self._lost_too_often(member, limits.max_attempts):
-                    dead.append(member)
-                else:
-                    lost.append((arrived, member))
-        lost.sort(key=lambda dated: dated[0])
+        for arrived, member in sorted(taken_back, key=lambda dated: (dated[0], dated[1][:ID_LENGTH])):
+            if self._lost_too_often(member, limits.max_attempts):
+                dead.append(member)
+            else:
+                lost.append((arrived, member))
         for table, n_lost in Counter(map(table_of, batches)).items():
             batcher.take_back(n_lost, (), table)
         batcher.take_back(0, lost)

@@ -35,6 +35,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from sluice.batching import Policy
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
+from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.breaker import Breaker
 from sluice.buffer_service.redis_servers import Away, Command, Servers
 from sluice.buffer_service.settings import NAMESPACE
@@ -106,6 +107,7 @@ class RedisStore:
         shapes = {prefix + name: shape for name, shape in SHAPES.items()}
         shapes |= {stream_key(model, self._namespace, spread): "stream", prefix + "taken": "integer", prefix + "beside": "integers"}
         shapes |= {prefix + "with_slack": "zset", prefix + "hurried": "integer"}
+        shapes |= {batch_stream_key(model, self._namespace, spread): "stream"}
         announce = None
         if spread:
             routes = routes_key(model, self._namespace)
@@ -217,11 +219,11 @@ class RedisQueue:
         self._process = process
         self._serial = 0
         self.keys = list(shapes)
-        self._set_aside = _set_aside(shapes, begins_anew=(self.keys[1], self.keys[2], self.keys[7], *self.keys[11:]))
+        self._set_aside = _set_aside(shapes, begins_anew=(self.keys[1], self.keys[2], self.keys[7], *self.keys[11:13]))
         self._announce = announce
         self._refused: StoreUnavailable | None = None
         self._head = (limits.max_queue_length, repr(limits.lease), limits.max_attempts)
-        self._arrivals_kept = limits.arrivals_kept
+        self._arrivals_kept, self._batches_kept = limits.arrivals_kept, limits.batches_kept
 
     async def install(self, policy: Policy) -> None:
         if self._announce is not None:
@@ -244,6 +246,10 @@ class RedisQueue:
             pack_floats(events.ages or (0.0,) * len(events.arrivals), events.sizes),
         )
         arguments += (len(events.gone), "".join(f"{place}:{most}," for place, most in events.at_most))
+        if events.measured and self._batches_kept:
+            arguments += (self._batches_kept, len(events.measured), pack_batches(events.measured))
+        else:
+            arguments += (0, 0, "")
         arguments += events.completed
         arguments += serving or ()
         arguments += events.gone

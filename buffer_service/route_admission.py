@@ -131,12 +131,12 @@ class RouteAdmission:
         """Why one more must not wait where so many did when the queue was heard of last, and so many came since; or ``None``.
 
         ``at_most`` says how many batches are taken now from tables of elastic functions that take no more. With a ``slack`` (s)
-        above 0 he is left so large a ``part`` of the servers.
+        above 0 he is left so large a ``part`` of the service.
         """
         servers = self._of_servers
         if servers is None or (self._elastic and not self._functions.asks_servers(now)):
             has_room = self._bound.has_room(self._calls, coming)
-            return None if has_room else self._bound.refuses(now, self._put_off + coming, self._model)
+            return None if has_room else self._bound.refuses(now, self._put_off + coming, self._model, slack, part)
         if self._elastic and self._functions.takes_more(now, at_most(now)):
             return None
         return servers.refuses(now, waiting + coming, self._model, slack, part)

@@ -33,6 +33,14 @@ class Suspension(NamedTuple):
     wait: float
 
 
+class Standing(NamedTuple):
+    """How a function stands: calls under way, and in how many seconds it is asked again where it is not asked."""
+
+    function: str
+    under_way: int
+    asked_in: float | None
+
+
 class RouteFunctions:
     """Of a route whose ``rule`` has a table for each of ``functions``, in this order."""
 
@@ -84,6 +92,10 @@ class RouteFunctions:
         if not function.circuit.open or function.circuit.refuses(now) is None:
             return function
         return self.in_place_of(now, function, part) or function
+
+    def standings(self, now: float) -> list[Standing]:
+        """How each stands, in their order."""
+        return [Standing(state.function, state.under_way, state.circuit.refuses(now)) for state in self._of_table]
 
     def suspension(self, now: float) -> Suspension | None:
         """Why no request can be served now; ``None``: one of them is asked."""

@@ -54,9 +54,12 @@ from msgspec import structs
 from sluice.batching import Policy
 from sluice.batching.documents import Route
 from sluice.batching.errors import DispatchFailed, Draining, FunctionSuspended, QueueFull, StoreUnavailable
+from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import greedy
 from sluice.buffer_service.admission import FRESH
+from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, few_latencies
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
+from sluice.buffer_service.circuit import FIRST_OPEN
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import (
     Unreadable,
@@ -69,7 +72,7 @@ from sluice.buffer_service.members import (
     unnamed,
 )
 from sluice.buffer_service.route_admission import RouteAdmission
-from sluice.buffer_service.route_functions import RouteFunctions, Suspension
+from sluice.buffer_service.route_functions import RouteFunctions, Standing, Suspension
 from sluice.buffer_service.route_instructions import (
     AT_ONCE,
     NEVER,
@@ -86,7 +89,7 @@ from sluice.buffer_service.route_life import ENDING, LIVES, RETIRED, Fact, Life
 from sluice.buffer_service.slack_line import SlackLine
 from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.buffer_service.told import NOTHING_TOLD, Told
-from sluice.lambda_fn.contract import Answer, Item, failed
+from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Item, Measured, failed
 
 ROUTE_HEADER = "sluice-route"
 """The header of an answer that names the route whose function was asked; a plan without routes has none."""
@@ -103,6 +106,7 @@ PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may tak
 SWEEPS = 3  # in a lease
 IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
+MOST_MEASURED = 1000  # batches that wait for a call that brings what was measured of them
 PROBES = 50  # batches a second that ask a busy function again before it answered another, about, however many wait for it
 YIELDS, YIELD = 8, 0.01  # answers of a busy function, to one of which a batch follows so many seconds later
 AT_ONCE_ELASTIC = 2  # parts of a batch that are asked for at once, where servers are not bounded
@@ -113,12 +117,16 @@ TOLD = ""
 
 @dataclass(slots=True)
 class Caller:
-    """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s)."""
+    """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s).
+
+    ``taken`` (s) is when his request left the queue last in a batch of this process, or ``inf``.
+    """
 
     queue: str
     item: Item
     came: float
     told: Told = NOTHING_TOLD
+    taken: float = math.inf
 
 
 @dataclass(slots=True)
@@ -139,7 +147,8 @@ class RouteState:
     """One route of ``model`` on ``process``.
 
     ``waiting`` are the callers here, at whatever queue, by request id; who is answered, refused or gone leaves it.
-    ``patience`` (s) is how long a caller waits for his answer, ``slo`` (s) what the plan promises him.
+    ``patience`` (s) is how long a caller waits for his answer, ``slo`` (s) what the plan promises him;
+    ``digest`` is the plan's.
     """
 
     def __init__(
@@ -151,6 +160,7 @@ class RouteState:
         waiting: Mapping[str, Caller],
         patience: float,
         slo: float | None = None,
+        digest: str = "",
     ) -> None:
         self.name = queue_name(model, route.name)
         self.life = Life.SERVING
@@ -163,8 +173,12 @@ class RouteState:
         self._rule = route.rule()
         self._to_install: Policy | None = self._table()
         self._slo = slo
+        self._digest = digest
+        self._measured: list[MeasuredBatch] = []  # ended, and not brought to the store yet; ended_at by this process's clock
+        self._brought_at = AT_ONCE  # when the last were
         self._functions = RouteFunctions(route.functions, self._rule)
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
+        self._next_trial = -math.inf  # not before then the next request for functions that are not asked
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._patient = 0  # of these, those with a slack above 0
         self._slack_line = SlackLine(limits.max_queue_length)
@@ -209,6 +223,10 @@ class RouteState:
         """Whether a function takes so many batches at once and no more, so that the queue waits for each that ends."""
         return any(table.servers is not None for table in self._rule.tables)
 
+    def standings(self, now: float) -> list[Standing]:
+        """How each function of the route stands."""
+        return self._functions.standings(now)
+
     @property
     def asked_for(self) -> str:
         """The model as the function knows it."""
@@ -221,6 +239,15 @@ class RouteState:
             self._patient += 1
             self._slack_line.came(now, told.slack)
         self._ask_at = AT_ONCE
+
+    def takes_share(self, now: float) -> bool:
+        """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
+        if not self._functions.all_open:
+            return True
+        if now < self._next_trial or self._functions.suspension(now) is not None:
+            return False
+        self._next_trial = now + FIRST_OPEN
+        return True
 
     def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue.
@@ -266,7 +293,7 @@ class RouteState:
     def answered(self, now: float, caller: Caller) -> None:
         """A caller here has his answer, whichever process had him in a batch."""
         if self._slack_line.known:
-            self._slack_line.answered(now, caller.came, caller.told.slack)
+            self._slack_line.answered(min(now, caller.taken), caller.came, caller.told.slack)
 
     def _leave_the_queue(self, members: list[bytes]) -> None:
         """The next calls take these out of it, as many as may be kept in mind: what stays is dropped when its time is over."""
@@ -299,10 +326,21 @@ class RouteState:
             self._turn_away(self._arrivals, SHUT)
             self._arrivals, self._patient = [], 0
 
-    def served(self, now: float, batch_id: str, answers: list[Answer] | Failure, part: int | None = None) -> None:
-        """The function answered a part of a batch, in its order; or it failed. Without ``part``, the only one under way."""
+    def served(
+        self,
+        now: float,
+        batch_id: str,
+        answers: list[Answer] | Failure,
+        part: int | None = None,
+        told: Measured = NOTHING_MEASURED,
+    ) -> None:
+        """The function answered a part of a batch, in its order, and ``told`` this of itself; or it failed.
+
+        Without ``part``, the only one under way.
+        """
         batch = self._batches[batch_id]
         ended = batch.ended(part)
+        batch.measured.ended(ended.function, now - ended.asked_at, told)
         if ended.elastic:
             self._admission.ended(len(ended.items))
         function = self._functions.of(ended, batch.table)
@@ -338,7 +376,7 @@ class RouteState:
         if error is not None:
             self._log.append((logging.ERROR, f"{self.name}: {error}"))
         if message.batch_id:
-            self._settle(message.batch_id, error)
+            self._settle(now, message.batch_id, error)
 
     def _sendings(self, message: Message) -> float:
         """How often a message is tried: where no batch brings its answers again, as long as callers wait; but not by who ends."""
@@ -348,15 +386,15 @@ class RouteState:
         """Other routes have taken these members, or could not."""
         if error is not None:
             self._log.append((logging.ERROR, f"{self.name}: {error}"))
-        self._settle(move.batch_id, error)
+        self._settle(now, move.batch_id, error)
 
-    def follow(self, now: float, route: Route, slo: float | None = None) -> None:
+    def follow(self, now: float, route: Route, slo: float | None = None, digest: str = "") -> None:
         """Another table or function is in force, also for those who wait already; a retired route is back."""
         rule = route.rule()
         changed = self.life is not Life.SERVING or rule != self._rule
         self._live(Fact.FOLLOW)
         same = (rule, route.functions, slo) == (self._rule, self._route.functions, self._slo)
-        self._route, self._slo, self._rule = route, slo, rule
+        self._route, self._slo, self._rule, self._digest = route, slo, rule, digest
         if self._functions.follow(route.functions, rule):  # it is asked at once: what is known of the last is not true of it
             self._look_again(now)
         if not same:
@@ -473,10 +511,12 @@ class RouteState:
         at_most = self._at_most(now)
         if asked.adoptions:
             moved = [member for adoption in asked.adoptions for member in adoption.members]
-            return Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
+            moving = Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
+            return replace(moving, measured=self._brought(now, asked.goodbye))
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
         sizes = member_sizes(members)
-        return Events(members, asked.completed, serving, leaving, ages, gone=asked.gone, sizes=sizes, at_most=at_most)
+        measured = self._brought(now, asked.goodbye) if self._measured else ()
+        return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, sizes, at_most, measured)
 
     def _at_most(self, now: float) -> Sequence[tuple[int, int]]:
         """How many batches this process takes from tables whose functions take no more now."""
@@ -606,7 +646,10 @@ class RouteState:
     # -- batches under way
 
     def _take(self, now: float, batch: Released) -> None:
-        """A batch that the queue released to this process."""
+        """A batch that the queue released to this process; another may have moved its members here, and told nobody."""
+        for caller in filter(None, map(self._waiting.get, map(member_id, batch.members))):
+            if caller.queue != TOLD:
+                caller.queue, caller.taken = self.name, now
         if self.life in RETIRED:
             state = BatchState(batch.members, [], self._epoch, now)
             state.moving = [member for member in batch.members if self._wanted(member_id(member))]
@@ -640,23 +683,31 @@ class RouteState:
 
     def _go_on(self, now: float, batch_id: str, batch: BatchState) -> None:
         """Ask for the next parts of a batch, or hand out what came of all of them."""
+        if self.life in RETIRED and any(part.refused for part in batch.parts):
+            for left in batch.parts:
+                self._move_on(batch, left)
+            batch.parts.clear()
         while (part := batch.next_part(now, self._wanted, self._at_once(now, batch))) is not None:
             self._ask(now, batch_id, batch, part)
         if batch.asked:
             return
         if batch.parts:
             self._rest_until(batch_id, min(batch.parts[-1].due, now + LONGEST_BACKOFF))  # who waits may be gone before it is due
-            if not self._admission.is_left(now - batch.taken_at):
+            if batch.parts[-1].busy and not self._admission.is_left(now - batch.taken_at):
                 batch.put_off = sum(len(part.items) for part in batch.parts)
                 self._admission.put_off(batch.put_off)
             return
+        batch.failed = sum(not 200 <= answer.status < 300 for answer in batch.answers)
         batch.answers, elsewhere = self._at_hand(self._named(batch.answers))
+        if self._limits.batches_kept:
+            here = [answer.id for answer in batch.answers if 200 <= answer.status < 300]
+            batch.measured.latencies = [now - self._waiting[request_id].came for request_id in here]
         self._messages += [Message(process, theirs, batch_id) for process, theirs in elsewhere.items()]
         if batch.moving:
             self._move.append(Move(batch_id, batch.moving))
         batch.outstanding = len(elsewhere) + bool(batch.moving)
         if not batch.outstanding:
-            self._end(batch_id, batch)
+            self._end(now, batch_id, batch)
 
     def _at_once(self, now: float, batch: BatchState) -> int:
         """How many parts of a batch may be under way with the next: of its function's, and all of others'."""
@@ -747,6 +798,7 @@ class RouteState:
         self._refuse_for_now(batch, late, part.due - now, failure.detail)
         part.items = [item for item in part.items if item not in late] if late else part.items
         part.refused += 1
+        part.busy = failure.cause is Cause.BUSY
         part.tried = ()  # until then another may be back
         if part.items:
             in_turn = min(2 * len(self._resting) / PROBES, longest)  # of which a half is waited in the mean
@@ -780,10 +832,6 @@ class RouteState:
         for batch_id in looked_at:
             batch = self._batches[batch_id]
             self._put_off_no_more(batch)
-            if self.life in RETIRED:
-                for part in batch.parts:
-                    self._move_on(batch, part)
-                batch.parts.clear()
             self._go_on(now, batch_id, batch)
         self._admission.looked_at(now)
 
@@ -823,25 +871,28 @@ class RouteState:
 
     def _look_again(self, now: float) -> None:
         """Whoever waits for a busy function need not any more."""
-        for batch_id in self._resting:
-            for part in self._batches[batch_id].parts:
-                part.due = now
-            self._rest_until(batch_id, now)
+        for batch_id, batch in self._batches.items():
+            for part in batch.parts:
+                part.due = now  # also beside one that is asked for, which is waited for first
+            if batch_id in self._resting:
+                self._rest_until(batch_id, now)
 
-    def _settle(self, batch_id: str, error: StoreUnavailable | None) -> None:
+    def _settle(self, now: float, batch_id: str, error: StoreUnavailable | None) -> None:
         """One message or move of a batch ended."""
         batch = self._batches[batch_id]
         batch.outstanding -= 1
         batch.given_up += error is not None
         if not batch.outstanding:
-            self._end(batch_id, batch)
+            self._end(now, batch_id, batch)
 
-    def _end(self, batch_id: str, batch: BatchState) -> None:
+    def _end(self, now: float, batch_id: str, batch: BatchState) -> None:
         """A batch is complete, or given up; either way its callers here have their answers."""
         del self._batches[batch_id]
         if batch.times_asked:
             self._ended.append(batch_id)
         if not batch.given_up:
+            if batch.times_asked and self._limits.batches_kept:
+                self._measure(now, batch)
             self._completed.append(batch_id)
             self._ask_at = AT_ONCE
         elif batch.epoch == self._epoch:
@@ -849,6 +900,24 @@ class RouteState:
         else:  # the queue that would take it back is lost
             self._arrive_again(map(member_id, batch.members))
         self._tell += batch.answers
+
+    def _measure(self, now: float, batch: BatchState) -> None:
+        """Keep what was measured of a batch for a call that brings it; where none comes for long, the newest."""
+        found, size = batch.measured, len(batch.members)
+        service, billed = (math.nan if told is None else told for told in (found.service, found.billed))
+        latencies = few_latencies(found.latencies)
+        names = self._route.name, batch.table, found.function, self._digest
+        self._measured.append(MeasuredBatch(now, *names, size, found.seconds, service, billed, found.cold, batch.failed, latencies))
+        if len(self._measured) > MOST_MEASURED:
+            del self._measured[0]
+
+    def _brought(self, now: float, goodbye: bool) -> list[MeasuredBatch]:
+        """What was measured that the call at ``now`` brings; ``ended_at`` counts from it."""
+        due = goodbye or now >= self._brought_at + BROUGHT_EVERY or len(self._measured) >= BROUGHT_AT
+        if not (due and self._measured):
+            return []
+        brought, self._measured, self._brought_at = self._measured, [], now
+        return [batch._replace(ended_at=batch.ended_at - now) for batch in brought]
 
     # -- answers
 

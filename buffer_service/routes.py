@@ -5,6 +5,7 @@
     GET  /v2/models/{model}[/versions/{v}][/ready]    the model's metadata; whether it is served
     GET  /v2  /v2/health/live  /v2/health/ready       the server; ready where all models are, and not while it is shut down
     GET  /metrics                                     Prometheus
+    GET  /  /status                                   the live page, and what it reads (page/)
 
 A body is never parsed for its meaning, but for the size or the class of a request where the plan has them told there; JSON is only
 checked to be JSON, because it is embedded as it is into a batch. Errors are
@@ -32,16 +33,21 @@ from sluice.batching.errors import (
     FunctionSuspended,
     Infeasible,
     InvalidInput,
+    KeyRefused,
+    ModelNotAllowed,
     NoRoom,
     NotConverged,
     Overloaded,
     PayloadTooLarge,
     QueueFull,
+    RateExceeded,
     SluiceError,
     StoreUnavailable,
+    UnknownKey,
     UnknownModel,
     UnsupportedEncoding,
 )
+from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
@@ -55,6 +61,10 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     UnknownModel: HTTPStatus.NOT_FOUND,
     PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    KeyRefused: HTTPStatus.FORBIDDEN,
+    UnknownKey: HTTPStatus.UNAUTHORIZED,
+    ModelNotAllowed: HTTPStatus.FORBIDDEN,
+    RateExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
@@ -117,8 +127,11 @@ class Service(Protocol):
     settings: Settings
     telemetry: Telemetry
     waiting: Room
+    page: Door | None
 
     def model(self, name: str) -> ServedModel: ...
+
+    def admit(self, name: str, headers: Headers, counts: bool = True) -> str: ...
 
     async def describe(self, name: str) -> dict[str, Any]: ...
 
@@ -138,10 +151,12 @@ class Routes:
             await self._route(scope, receive, send)
         except SluiceError as error:
             extra: list[tuple[bytes, bytes]] = []
-            if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended)):
+            if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended, RateExceeded)):
                 extra.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
             if isinstance(error, StoreUnavailable):
                 extra.append((b"retry-after", b"1"))  # the store is tried ten times as often
+            if isinstance(error, UnknownKey):
+                extra.append((b"www-authenticate", b"Bearer"))
             if isinstance(error, PayloadTooLarge):
                 extra.append((b"connection", b"close"))  # there may be more of it than was read
             await _refuse(send, status_code(error), str(error), extra)
@@ -157,10 +172,12 @@ class Routes:
         match scope["path"].strip("/").split("/"):
             case ["models", model] | ["v2", "models", model, "infer"] | ["v2", "models", model, "versions", _, "infer"]:
                 if method == "POST":
-                    return await self._infer(model, scope, receive, send)
+                    of_class = self._service.admit(model, scope["headers"])
+                    return await self._infer(model, of_class, scope, receive, send)
                 allowed = "POST"
             case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
                 if method == "GET":
+                    self._service.admit(model, scope["headers"], counts=False)
                     return await _send_json(send, await self._service.describe(model))
                 allowed = "GET"
             case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
@@ -184,6 +201,14 @@ class Routes:
                     text = generate_latest(self._service.telemetry.registry)
                     return await _respond(send, HTTPStatus.OK, CONTENT_TYPE_LATEST, text)
                 allowed = "GET"
+            case [""] if (page := self._service.page) is not None:
+                if method == "GET":
+                    return await _send_page(send, page, scope["headers"])
+                allowed = "GET"
+            case ["status"] if (page := self._service.page) is not None:
+                if method == "GET":
+                    return await _respond(send, HTTPStatus.OK, JSON, await page.status(), page.status_headers)
+                allowed = "GET"
             case _:
                 return await _refuse(send, HTTPStatus.NOT_FOUND, f"path: {scope['path']!r} is not served")
         detail = f"method: {method!r} is not allowed; allowed: {allowed}"
@@ -195,8 +220,9 @@ class Routes:
             return await _send_json(send, document | {"ready": True})
         await _send_json(send, document | {"ready": False, "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def _infer(self, model: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def _infer(self, model: str, of_class: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         served = self._service.model(model)
+        served.telemetry.came += 1
         content_type = ""
         declared = 0
         headers: dict[str, str] = {}
@@ -212,6 +238,8 @@ class Routes:
                 raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
             elif name in TOLD_BY:
                 said[name] = value
+        if of_class:
+            said[CLASS_HEADER] = of_class.encode()
         if not content_type:
             content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
         with self._service.waiting.share() as held:
@@ -268,6 +296,12 @@ async def _respond(send: Send, status: int, content_type: str, body: bytes, extr
     headers = [(b"content-type", content_type.encode("latin-1")), (b"content-length", b"%d" % len(body)), *extra]
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _send_page(send: Send, page: Door, headers: Headers) -> None:
+    """The live page, unless the client has it."""
+    status, body = (HTTPStatus.NOT_MODIFIED, b"") if page.has(headers) else (HTTPStatus.OK, page.page)
+    await _respond(send, status, HTML, body, page.page_headers)
 
 
 async def _send_json(send: Send, document: Any, status: int = HTTPStatus.OK) -> None:

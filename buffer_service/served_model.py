@@ -22,6 +22,7 @@ from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.members import member_told
 from sluice.buffer_service.request_size import Headers, size_reader
 from sluice.buffer_service.room import Room
+from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router, choice
 from sluice.buffer_service.store import Limits, Store
@@ -58,7 +59,7 @@ class ServedModel:
         self._in_force = {route.name for route in plan.all_routes}
         for route in plan.all_routes:
             self._open(route)
-        self._deal = Router({route.name: route.share for route in plan.all_routes})
+        self._deal = Router({route.name: route.share for route in plan.all_routes}, self._takes_share)
         self._read_as(plan)
 
     async def follow(self, plan: Plan) -> None:
@@ -72,7 +73,7 @@ class ServedModel:
         self.telemetry.follow(plan)
         for name, route in routes.items():
             if name in self._dispatchers:
-                self._dispatchers[name].follow(route, plan.promised(name))
+                self._dispatchers[name].follow(route, plan.promised(name), plan.digest)
             else:
                 self._open(route)
         self._deal.follow({name: route.share for name, route in routes.items()})
@@ -115,6 +116,10 @@ class ServedModel:
                     raise
         raise AssertionError("unreachable: a plan has a route")
 
+    def standings(self, route: str) -> list[Standing]:
+        """How each function of a route in force stands at this process."""
+        return self._dispatchers[route].standings()
+
     async def check(self) -> None:
         """Raise ``StoreUnavailable`` unless calls to the queues of all routes in force would be executed."""
         await asyncio.gather(*(self._dispatchers[route.name].check() for route in self.plan.all_routes))
@@ -131,6 +136,9 @@ class ServedModel:
         self._read_size = size_reader(plan.size) if plan.size is not None else None
         self._router = choice(plan, self._deal)
 
+    def _takes_share(self, name: str) -> bool:
+        return self._dispatchers[name].takes_share()
+
     def _open(self, route: Route) -> None:
         telemetry = self.telemetry.route(route.name) if route.name else self.telemetry
         parts = self._store, self._limits, self._callers, self._invoker, telemetry
@@ -143,6 +151,7 @@ class ServedModel:
             left=self._left,
             room=self._room,
             slo=self.plan.promised(route.name),
+            digest=self.plan.digest,
         )
         self._dispatchers[route.name] = dispatcher
         dispatcher.start()

@@ -6,8 +6,9 @@ may not: a clock, I/O, the queue itself. Times are seconds on the clock of the p
 The queue says how many stand behind a request without a slack. Of these, those with a longer slack than his own stand behind a
 newcomer: as large a part as of those of this process who wait as long still. Who comes later with less slack goes before him:
 of the service he is left the part that those had with no less slack than his, of the callers here who were answered last. Who
-was not answered within his slack went before others as if he had none, and counts so: nothing was left to those like him. Where
-nobody was answered yet, he is left all.
+left the queue beyond his slack went before others as if he had none, and counts so: nothing was left to those like him. Where
+nobody was answered yet, he is left all. When a request left in a batch of another process is not known here: it is taken to have
+left as it was answered.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class SlackLine:
         if len(self._begins) < self._most:
             insort(self._begins, now + slack)
 
-    def answered(self, now: float, came: float, slack: float) -> None:
-        """A caller here has his answer: with a slack above 0, nobody waits whose hold began before his."""
-        self._lately.append(slack if now <= came + slack else min(slack, 0.0))
+    def answered(self, left: float, came: float, slack: float) -> None:
+        """A caller here has his answer, whose request ``left`` the queue then (s): nobody waits whose hold began before his."""
+        self._lately.append(slack if left <= came + slack else min(slack, 0.0))
         self._sorted = None
         if slack > 0:
             del self._begins[: bisect_right(self._begins, came + slack)]

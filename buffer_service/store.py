@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from sluice.batching import Policy
 from sluice.batching.errors import DispatchFailed
+from sluice.batching.measured import MeasuredBatch
 
 ID_LENGTH = 16
 PROCESS_LENGTH = 8
@@ -67,6 +68,7 @@ class Events:
     of each arrival or ``nan``; without it none was told. ``recorded`` arrivals are in the record already: they come from another
     queue of the model. ``gone`` are members of this process's callers who wait no more. ``at_most`` are places of tables whose
     functions take no more now, and how many batches this process takes from each by this call before it has ended (``policy.py``).
+    ``measured`` are batches for the record of batches, of this route, whose ``ended_at`` counts from this call.
     """
 
     arrivals: Sequence[bytes] = ()
@@ -78,6 +80,7 @@ class Events:
     gone: Sequence[bytes] = ()
     sizes: Sequence[float] = ()
     at_most: Sequence[tuple[int, int]] = ()
+    measured: Sequence[MeasuredBatch] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a queue bounds: its length, the lease in seconds, how often a member may be lost, the arrival times that it keeps."""
+    """What a queue bounds: its length, the lease in seconds, how often a member may be lost, and what it keeps a record of: the
+    newest arrival times, and the newest measured batches.
+    """
 
     max_queue_length: int = 10_000
     lease: float = 0.6
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
+    batches_kept: int = 100_000
 
 
 class Queue(Protocol):
@@ -137,7 +143,7 @@ class Store(Protocol):
     def process(self) -> str: ...
 
     def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
-        """The queue of a route; all queues of a model share its record of arrivals."""
+        """The queue of a route; all queues of a model share its records of arrivals and of batches."""
 
     async def send(self, process: str, message: bytes) -> None:
         """Put a message into another process's list."""

@@ -17,16 +17,18 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
 from sluice.buffer_service.room import Connections, Room
-from sluice.buffer_service.tallies import Count, Counters, Histograms
+from sluice.buffer_service.tallies import Count, Counters, Distribution, Histograms
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.lambda_fn.contract import NOTHING_MEASURED, Measured
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -47,10 +49,10 @@ class Telemetry:
         registry = self.registry
         labels: tuple[str, ...] = ("model",)
         self._requests = Counters("sluice_requests", "Requests answered, by HTTP status.", (*labels, "status"), registry)
-        self._refusals = Counter("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry=registry)
+        self._refusals = Counters("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry)
         self._latency = Histograms("sluice_latency_seconds", "From arrival to answer.", labels, SECONDS, registry)
-        self._violations = Counter("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry=registry)
-        self._sizes = Histogram("sluice_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
+        self._violations = Counters("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry)
+        self._sizes = Histograms("sluice_batch_size", "Requests in a batch.", labels, SIZES, registry)
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
         text = "Invocations because one failed: elsewhere, later, or in parts."
@@ -71,16 +73,16 @@ class Telemetry:
         name, text = "sluice_class_latency_seconds", "Of requests of a class, from arrival to answer."
         self._class_latency = Histograms(name, text, labels, SECONDS, registry)
         text = "Requests of a class, answered or not."
-        self._class_requests = Counter("sluice_class_requests", text, labels, registry=registry)
+        self._class_requests = Counters("sluice_class_requests", text, labels, registry)
         text = "Requests of a class without an answer within its SLO, or within their own deadline."
-        self._class_violations = Counter("sluice_class_slo_violations", text, labels, registry=registry)
+        self._class_violations = Counters("sluice_class_slo_violations", text, labels, registry)
         labels = ("model", "route")
         self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
         self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
         self._route_requests = Counters("sluice_route_requests", "By HTTP status.", (*labels, "status"), registry)
         name, text = "sluice_route_latency_seconds", "From arrival to answer."
         self._route_latency = Histograms(name, text, labels, SECONDS, registry)
-        self._route_sizes = Histogram("sluice_route_batch_size", "Requests in a batch.", labels, buckets=SIZES, registry=registry)
+        self._route_sizes = Histograms("sluice_route_batch_size", "Requests in a batch.", labels, SIZES, registry)
         name, text = "sluice_route_invocation_seconds", "An invocation."
         self._route_invocation = Histogram(name, text, labels, buckets=SECONDS, registry=registry)
         name, text = "sluice_route_invocation_failures", "Failed invocations."
@@ -95,6 +97,8 @@ class Telemetry:
         self._connections_refused = Gauge("sluice_connections_refused", text, registry=registry)
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
+        text = "Requests refused for their API key."
+        self._keys_refused = Counter("sluice_api_key_refusals", text, ("reason",), registry=registry)
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
         self._plan_refused_at = Gauge(name, text, registry=registry)
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
@@ -126,6 +130,10 @@ class Telemetry:
         self._plan_refused.labels(reason).inc()
         self._plan_refused_at.set(self._clock())
 
+    def key_refused(self, reason: str) -> None:
+        """A request was refused for its API key, for a ``reason`` of this kind."""
+        self._keys_refused.labels(reason).inc()
+
     def ejected(self, worker: str) -> None:
         """One of several workers is not asked for a while; of too many, the one of which that was said longest ago is not shown."""
         self._ejected.pop(worker, None)
@@ -137,12 +145,114 @@ class Telemetry:
         self._ejections.labels(worker).inc()
 
 
+class Counted(NamedTuple):
+    """A ``Distribution`` as it stands."""
+
+    counts: tuple[int, ...]
+    sum: float
+
+    @classmethod
+    def of(cls, distribution: Distribution) -> Counted:
+        """Of this one, now."""
+        return cls(tuple(distribution.counts), distribution.sum)
+
+
+class Invoked(NamedTuple):
+    """What functions told of invocations that came back.
+
+    Those in a new environment were ``cold``; ``timed`` told their ``seconds``: what is billed where they know it, else their own
+    time. ``requests`` are those in these, of which ``alone`` had an invocation each, of ``seconds_alone``.
+    """
+
+    invocations: int = 0
+    cold: int = 0
+    timed: int = 0
+    seconds: float = 0.0
+    requests: int = 0
+    alone: int = 0
+    seconds_alone: float = 0.0
+
+    def more(self, requests: int, told: Measured) -> Invoked:
+        """With another one, of so many requests."""
+        seconds = told.billed if told.billed is not None else told.service
+        if seconds is None:
+            return self._replace(invocations=self.invocations + 1, cold=self.cold + told.cold)
+        alone = requests == 1
+        return Invoked(
+            self.invocations + 1,
+            self.cold + told.cold,
+            self.timed + 1,
+            self.seconds + seconds,
+            self.requests + requests,
+            self.alone + alone,
+            self.seconds_alone + seconds * alone,
+        )
+
+    def since(self, before: Invoked) -> Invoked:
+        """Without those of ``before``, which were counted earlier."""
+        return Invoked(
+            self.invocations - before.invocations,
+            self.cold - before.cold,
+            self.timed - before.timed,
+            self.seconds - before.seconds,
+            self.requests - before.requests,
+            self.alone - before.alone,
+            self.seconds_alone - before.seconds_alone,
+        )
+
+
+class RouteTotals(NamedTuple):
+    """Of a route: requests that it answered, and the sizes of its batches."""
+
+    answered: int
+    sizes: Counted
+
+
+class ClassTotals(NamedTuple):
+    """Of a class of requests: how many ended, how many of them without an answer in time, and the latencies of the answers (s)."""
+
+    ended: int
+    late: int
+    latency: Counted
+
+
+class Totals(NamedTuple):
+    """What the requests of a model have come to at this process since it began.
+
+    ``came`` are requests, ``refused`` those without an answer by error, ``late`` those without one in time; ``latency`` is that of
+    the answers (s, buckets end at ``SECONDS``), ``sizes`` are those of the batches that left (requests, buckets end at ``SIZES``),
+    ``invoked`` is what functions told of them.
+    ``waiting`` is how many wait, at all processes, as this one heard last, by route.
+    """
+
+    came: int
+    late: int
+    refused: Mapping[str, int]
+    latency: Counted
+    sizes: Counted
+    invoked: Invoked
+    waiting: Mapping[str, int]
+    routes: Mapping[str, RouteTotals]
+    classes: Mapping[str, ClassTotals]
+
+    @property
+    def ended(self) -> int:
+        """Requests that were answered or not."""
+        return sum(self.latency.counts) + sum(self.refused.values())
+
+
 class ModelTelemetry:
-    """The metrics of one model; children are looked up once, since a lookup costs as much as the increment."""
+    """The metrics of one model; children are looked up once, since a lookup costs as much as the increment.
+
+    Who takes a request counts it in ``came``.
+    """
 
     def __init__(self, telemetry: Telemetry, plan: Plan) -> None:
         self._telemetry = telemetry
         self.name = plan.model
+        self.came = 0
+        self._invoked = Invoked()
+        self._refused: dict[str, Count] = {}  # by error
         self._latency = telemetry._latency.labels(self.name)
         self._violations = telemetry._violations.labels(self.name)
         self._sizes = telemetry._sizes.labels(self.name)
@@ -234,9 +344,10 @@ class ModelTelemetry:
         self._batches += 1
         _keep(self._batch_sizes, batch_size, self._batches)
 
-    def invoked(self, seconds: float) -> None:
-        """An invocation came back."""
+    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED) -> None:
+        """An invocation of so many requests came back, and the function ``told`` this of itself."""
         self._invocation.observe(seconds)
+        self._invoked = self._invoked.more(requests, told)
 
     def failed(self, error: str, function: str) -> None:
         """An invocation of a function failed."""
@@ -254,13 +365,27 @@ class ModelTelemetry:
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """A request got an error of the buffer instead of an answer."""
-        self._telemetry._refusals.labels(self.name, type(error).__name__).inc()
+        self._not_answered(type(error).__name__)
         self._counted(told, float("inf"))
 
     def left(self, waited: float, told: Told = NOTHING_TOLD) -> None:
         """A caller went away ``waited`` seconds after he came."""
-        self._telemetry._refusals.labels(self.name, "ClientLeft").inc()
+        self._not_answered("ClientLeft")
         self._counted(told, waited)
+
+    def totals(self) -> Totals:
+        """What all requests have come to until now."""
+        return Totals(
+            self.came,
+            self._violations.value,
+            {error: count.value for error, count in self._refused.items()},
+            Counted.of(self._latency),
+            Counted.of(self._sizes),
+            self._invoked,
+            dict(self._waiting),
+            {name: route.totals() for name, route in self._routes.items()},
+            {name: each.totals() for name, each in self._classes.items()},
+        )
 
     def waiting(self, queue_length: int, route: str = "") -> None:
         """So many wait at a route."""
@@ -296,6 +421,11 @@ class ModelTelemetry:
         self._telemetry._stream.write(json.dumps(line) + "\n")
         self._telemetry._stream.flush()
 
+    def _not_answered(self, error: str) -> None:
+        if error not in self._refused:
+            self._refused[error] = self._telemetry._refusals.labels(self.name, error)
+        self._refused[error].value += 1
+
     def _counted(self, told: Told, latency: float) -> None:
         """A request has ended, after so long; ``inf``: without the answer."""
         promise = self._slo if told.latency is None else told.latency
@@ -303,7 +433,7 @@ class ModelTelemetry:
         self._count += 1
         if late:
             self._late += 1
-            self._violations.inc()
+            self._violations.value += 1
         if told.name in self._classes:
             self._classes[told.name].counted(late)
 
@@ -320,9 +450,13 @@ class ClassTelemetry:
 
     def counted(self, late: bool) -> None:
         """A request of it has ended."""
-        self._requests.inc()
+        self._requests.value += 1
         if late:
-            self._violations.inc()
+            self._violations.value += 1
+
+    def totals(self) -> ClassTotals:
+        """What its requests have come to until now."""
+        return ClassTotals(self._requests.value, self._violations.value, Counted.of(self.latency))
 
     def remove(self) -> None:
         """The class is gone from the scrapes."""
@@ -350,6 +484,10 @@ class RouteTelemetry:
             self._telemetry._accuracy.labels(*self._labels).set(route.accuracy)
         elif route is not None:
             self._telemetry._accuracy.remove(*self._labels)
+
+    def totals(self) -> RouteTotals:
+        """What its requests have come to until now."""
+        return RouteTotals(sum(self._latency.counts), Counted.of(self._sizes))
 
     def counted(self, status: int, latency: float) -> None:
         """The model counted an answer of this route."""
@@ -380,9 +518,9 @@ class RouteTelemetry:
         """A member of the queue could not be read."""
         self._model.set_aside(detail)
 
-    def invoked(self, seconds: float) -> None:
-        """An invocation came back."""
-        self._model.invoked(seconds)
+    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED) -> None:
+        """As of the model."""
+        self._model.invoked(seconds, requests, told)
         self._invocation.observe(seconds)
 
     def failed(self, error: str, function: str) -> None:

@@ -10,7 +10,11 @@ base64. Every response carries its own status, so that one bad item fails alone.
 
     {"version": 1, "responses": [
         {"id": "r1", "status": 200, "content_type": "application/json", "body": <JSON>},
-        {"id": "r2", "status": 400, "content_type": "application/problem+json", "body": {…}}]}
+        {"id": "r2", "status": 400, "content_type": "application/problem+json", "body": {…}}],
+     "measured": {"service": 0.031, "cold": true}}
+
+``measured`` is what the function tells of itself, each field if it can: the seconds that it took for the batch (``service``), those
+that are billed (``billed``), and whether its environment was new (``cold``). A buffer that does not know it passes over it.
 
 ``{"version": 1, "model": "mlp", "describe": true}`` asks what the model takes; the answer's ``metadata`` is the model metadata of
 the Open Inference Protocol v2. ``{"version": 1, "model": "mlp", "ping": true}`` asks for nothing and is answered with no responses,
@@ -37,6 +41,8 @@ ONE_BY_ONE = "one_by_one"
 """The parameter of a model's metadata that says why it computes a batch one by one; not there where it computes it together."""
 INPUT = "input"
 """The parameter of a model's metadata that says what one request is, where that is not tensors alone."""
+MAX_MEASURED = 86_400.0
+"""Seconds that a function may tell of itself for one batch; what is beyond is not believed."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 
@@ -62,6 +68,20 @@ class Answer(msgspec.Struct, frozen=True):
     content_type: str
     body: bytes
     headers: dict[str, str] = {}
+
+
+class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a function tells of itself: its own time for a batch and what is billed of it (s), whether its environment was new.
+
+    Times are ``None`` where it does not tell them.
+    """
+
+    service: float | None = None
+    billed: float | None = None
+    cold: bool = False
+
+
+NOTHING_MEASURED = Measured()
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -100,6 +120,7 @@ class _Response(msgspec.Struct, omit_defaults=True):
     version: int
     responses: list[_WireResponse] = []
     metadata: dict[str, Any] | None = None
+    measured: msgspec.Raw = NO_BODY
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -113,6 +134,7 @@ _encode = msgspec.json.Encoder().encode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_request = msgspec.json.Decoder(_Request).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
+_decode_measured = msgspec.json.Decoder(Measured).decode
 
 
 def json_part(headers: Mapping[str, str], body: bytes) -> bytes:
@@ -163,13 +185,19 @@ def decode_event(event: Any) -> Batch:
     return decode_batch(_encode(event))
 
 
-def encode_answers(answers: list[Answer]) -> bytes:
-    """The document a function answers with."""
-    return _encode(_Response(VERSION, [_wire_response(answer) for answer in answers]))
+def encode_answers(answers: list[Answer], measured: Measured = NOTHING_MEASURED) -> bytes:
+    """The document a function answers with, and what it tells of itself."""
+    told = msgspec.Raw(_encode(measured)) if measured != NOTHING_MEASURED else NO_BODY
+    return _encode(_Response(VERSION, [_wire_response(answer) for answer in answers], measured=told))
 
 
 def decode_answers(data: bytes, batch: Batch) -> list[Answer]:
     """The answers to ``batch``, in its order; raises ``WireError`` where they are not exactly those."""
+    return decode_measured_answers(data, batch)[0]
+
+
+def decode_measured_answers(data: bytes, batch: Batch) -> tuple[list[Answer], Measured]:
+    """``decode_answers``, and what the function tells of itself: nothing where that is not of this format, or no time can be so."""
     response = _decode_answer_document(data)
     got = [w.id for w in response.responses]
     if got != [item.id for item in batch.items]:
@@ -177,7 +205,7 @@ def decode_answers(data: bytes, batch: Batch) -> list[Answer]:
     answers = [Answer(w.id, w.status, w.content_type, _body(w), w.headers) for w in response.responses]
     for answer in answers:
         check_sendable(answer)
-    return answers
+    return answers, _measured(response.measured)
 
 
 def encode_metadata(metadata: dict[str, Any]) -> bytes:
@@ -241,6 +269,19 @@ def _decode_answer_document(data: bytes) -> _Response:
     if response.version != VERSION:
         raise WireError(f"version: {response.version} is not allowed; allowed: {VERSION}")
     return response
+
+
+def _measured(told: msgspec.Raw) -> Measured:
+    """Nobody's answer hangs on what a function tells of itself."""
+    document = bytes(told)
+    if not document:
+        return NOTHING_MEASURED
+    try:
+        measured = _decode_measured(document)
+    except UNREADABLE:
+        return NOTHING_MEASURED
+    times = (measured.service, measured.billed)
+    return measured if all(time is None or 0 <= time < MAX_MEASURED for time in times) else NOTHING_MEASURED
 
 
 def _wire(item: Item) -> _Wire:

@@ -6,6 +6,8 @@ One line of metrics an invocation (EMF on stdout, about 300 bytes, as much as La
 
 from __future__ import annotations
 
+import time
+
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
@@ -17,6 +19,7 @@ from .models.memory import WithinMemory
 model = WithinMemory(load_model())
 logger = Logger(service=model.name)
 metrics = Metrics(namespace="Sluice", service=model.name)
+is_new = True
 
 
 def handler(event: object, context: object) -> object:
@@ -24,6 +27,9 @@ def handler(event: object, context: object) -> object:
 
     A model that cannot serve any more, and says so, is not described: that fails too, with its reason.
     """
+    global is_new
+    started = time.perf_counter()
+    cold, is_new = is_new, False
     batch = contract.decode_event(event)
     if batch.ping:
         return contract.for_runtime(contract.encode_answers([]))
@@ -38,4 +44,5 @@ def handler(event: object, context: object) -> object:
     metrics.add_metric("BatchSize", MetricUnit.Count, len(answers))
     metrics.add_metric("ItemFailures", MetricUnit.Count, len(failures))
     metrics.flush_metrics()
-    return contract.for_runtime(contract.encode_answers(answers))
+    measured = contract.Measured(service=time.perf_counter() - started, cold=cold)
+    return contract.for_runtime(contract.encode_answers(answers, measured))

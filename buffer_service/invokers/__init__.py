@@ -18,12 +18,14 @@ from sluice.buffer_service.invokers.port import (
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
+from sluice.buffer_service.invokers.worker_health import Health
 
 __all__ = [
     "BatchTooLarge",
     "FunctionBusy",
     "FunctionCrashed",
     "FunctionUnavailable",
+    "Health",
     "HttpInvoker",
     "Invoker",
     "InvokerBySyntax",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from botocore.exceptions import BotoCoreError
 
@@ -14,6 +14,7 @@ from sluice.buffer_service.invokers.aws_lambda import LambdaInvoker
 from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved, worker_addresses
 from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker
 from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
+from sluice.buffer_service.invokers.worker_health import Health
 from sluice.buffer_service.room import Room
 
 
@@ -42,6 +43,10 @@ class InvokerBySyntax:
         if way not in self._aws:
             await self._open(way, function)
         return await self._aws[way].invoke(function, payload)
+
+    def health(self, function: str) -> Mapping[str, Health]:
+        """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""
+        return self._http.health(function) if function.startswith(("http://", "https://")) else {}
 
     async def close(self) -> None:
         invokers: Iterable[Invoker] = (self._http, *self._aws.values())

@@ -20,7 +20,7 @@ from sluice.buffer_service.invokers.port import (
     NoRoomForAnswer,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.worker_health import End, Workers
+from sluice.buffer_service.invokers.worker_health import End, Health, Workers
 from sluice.buffer_service.room import Room
 from sluice.buffer_service.settings import without_password
 
@@ -89,6 +89,12 @@ class HttpInvoker:
         for client in (self._http, self._fresh):
             if client is not None:
                 await client.close()
+
+    def health(self, function: str) -> Mapping[str, Health]:
+        """How each of several workers is, by its address as it may be shown; one that is alone is always asked."""
+        addresses = worker_addresses(function)
+        now = self._clock()
+        return {without_password(address): self._workers.health(now, address) for address in addresses if len(addresses) > 1}
 
     def _note(self, address: str, ejected: bool) -> None:
         if ejected:

@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 EJECT_AFTER = 3  # failures in a row
 MOST_KNOWN = 1024  # workers, those that are asked beside: plans come and go, and name others
@@ -34,6 +35,14 @@ class End(Enum):
     FAILED = auto()  # it, or an item of the batch
     GONE = auto()  # the worker is to blame
     OPEN = auto()  # says nothing about its health
+
+
+class Health(NamedTuple):
+    """Of a worker: batches in flight, failures of any kind in a row, and where it is ejected, in how many seconds it is tried."""
+
+    in_flight: int = 0
+    doubts: int = 0
+    tried_in: float | None = None
 
 
 @dataclass(slots=True)
@@ -93,6 +102,13 @@ class Workers:
         """Another worker answered what this one failed; whether it is ejected for it."""
         worker = self._known.get(address)
         return _failed(now, worker if worker is not None else self._learn(address))
+
+    def health(self, now: float, address: str) -> Health:
+        """How a worker is; one of which nothing is known is well."""
+        worker = self._known.get(address)
+        if worker is None:
+            return Health()
+        return Health(worker.in_flight, worker.doubts, max(0.0, worker.ejected_until - now) if worker.ejected else None)
 
     def _learn(self, address: str) -> _Worker:
         if len(self._known) >= MOST_KNOWN:

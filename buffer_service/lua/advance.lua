@@ -23,6 +23,8 @@
 --                  one where the byte behind its id is 3; it is a double of the second byte behind that
 --       13 hurried string: how many of these have a slack below 0. It is kept while a table has columns: who installs a policy
 --                  deletes it, and the first call under one with columns counts
+--       14 batch_stream  stream: what was measured of batches, one entry for each call that brought some
+--                  (buffer_service/batch_stream.py); all queues of a model that share its slot write the same one
 -- ARGV  1 process    2 serial number of this call      3 now in seconds ('' : the server's clock)      4 longest queue allowed
 --       5 lease in seconds   6 attempts allowed   7 leaving (1: release nothing, and forget this process once it serves nothing)
 --       8 number of completed batches   9 number of served batches (-1: no sweep)
@@ -30,6 +32,7 @@
 --          sizes, '<f' each, where any was told
 --       12 number of members that have gone   13 'PLACE:NUMBER,' for each table that has ended when it has released
 --          so many batches in this call, the first having place 0
+--       14 measured batches kept (0: none)   15 number of those that this call brings   16 these, packed
 --       then the ids of the completed batches, of the served batches, the members that have gone, and the arriving members
 -- The clock may be set back: nobody arrived after now, nobody was heard of after now (queue_state.py has the rule).
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
@@ -178,7 +181,7 @@ local function pop(count)
 end
 
 -- Completions. An id that is not in flight any more was taken back from a process that was slow: nothing to do.
-local argument = 13
+local argument = 16
 for _ = 1, tonumber(ARGV[8]) do
   argument = argument + 1
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -229,13 +232,7 @@ if n_serving >= 0 then
       end_batch(id)
       if not batch then put_aside(packed) end
       for i, member in ipairs(batch and batch[2] or {}) do
-        local member_id = string.sub(member, 1, 16)
-        if redis.call('HINCRBY', KEYS[6], member_id, 1) >= tonumber(ARGV[6]) then
-          redis.call('HDEL', KEYS[6], member_id)
-          put_aside(member)
-        else
-          lost[#lost + 1] = { tonumber(batch[1][i]) and batch[1][i] or stamp, member, #lost }
-        end
+        lost[#lost + 1] = { tonumber(batch[1][i]) and batch[1][i] or stamp, member, string.sub(member, 1, 16), #lost }
       end
     elseif place_of(id) then
       kept[place_of(id)] = (kept[place_of(id)] or 0) + 1
@@ -247,12 +244,23 @@ if n_serving >= 0 then
       redis.call('HSET', KEYS[11], place, count)
     end
   end
-  table.sort(lost, function(a, b)
+  table.sort(lost, function(a, b) -- of equal age by id, as the order of 4 is anybody's
     local x, y = tonumber(a[1]), tonumber(b[1])
-    if x ~= y then return x > y end
-    return a[3] > b[3]
+    if x ~= y then return x < y end
+    if a[3] ~= b[3] then return a[3] < b[3] end
+    return a[4] < b[4]
   end)
-  for _, entry in ipairs(lost) do -- youngest first, so that the oldest ends at the head
+  local back = {}
+  for _, entry in ipairs(lost) do
+    if redis.call('HINCRBY', KEYS[6], entry[3], 1) >= tonumber(ARGV[6]) then
+      redis.call('HDEL', KEYS[6], entry[3])
+      put_aside(entry[2])
+    else
+      back[#back + 1] = entry
+    end
+  end
+  for i = #back, 1, -1 do -- youngest first, so that the oldest ends at the head
+    local entry = back[i]
     if slack_of(entry[2]) ~= 0 then
       line_up(tonumber(entry[1]), entry[2])
     else
@@ -340,6 +348,16 @@ if accepted > 0 and kept > 0 then
   if type(added) == 'table' and added.err then redis.call('DEL', KEYS[9]) end
 end
 
+-- The record of batches, which may be emptied in the same way.
+local batches_kept, measured = tonumber(ARGV[14]), tonumber(ARGV[15])
+if measured > 0 and batches_kept > 0 then
+  local last = redis.pcall('XREVRANGE', KEYS[14], '+', '-', 'COUNT', 1)[1]
+  local count = measured + (last and tonumber(string.match(last[1], '%d+')) or 0)
+  local oldest, id = string.format('%.0f', math.max(0, count - batches_kept + 1)), string.format('%.0f-0', count)
+  local added = redis.pcall('XADD', KEYS[14], 'MINID', '~', oldest, id, 'call', struct.pack('<d', now), 'batches', ARGV[16])
+  if type(added) == 'table' and added.err then redis.call('DEL', KEYS[14]) end
+end
+
 -- The rule.
 local leaving = ARGV[7] == '1'
 if leaving and n_serving == 0 then redis.call('ZREM', KEYS[5], process) end
@@ -371,9 +389,14 @@ local function row_of(table_)
     row = math.min(waiting - patient, table_.rows / columns - 1) * columns + math.min(patient, columns - 1)
   end
   local offset = table_.first_row + 12 * row
-  return struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+  local hold, take = struct.unpack('<di4', redis.call('GETRANGE', KEYS[1], offset, offset + 11))
+  -- of no policy of the buffer: it would release nothing for ever, or more than wait
+  if hold < 0 or hold ~= hold or (hold < math.huge and (take < 1 or take > waiting)) then
+    error(redis.error_reply('ERR the policy is no table'))
+  end
+  return hold, take
 end
-while waiting > 0 and not leaving do
+while waiting > 0 and not leaving do -- one member at least leaves in each round, so that there are no more of these than wait
   local oldest = math.huge
   if waiting > n_with_slack then
     oldest = tonumber(redis.call('LINDEX', KEYS[2], 0))

@@ -14,22 +14,33 @@ local function is_integer(value)
   return #value <= 15 and string.find(value, '^%-?%d+$') ~= nil -- more can be added to it
 end
 
+-- Whether these rows release what waits, one member at least and no more than there are, or hold.
+local function are_rows(key, start, rows, columns)
+  local packed = redis.call('GETRANGE', key, start, start + 12 * rows - 1)
+  for row = 0, rows - 1 do
+    local hold, take = struct.unpack('<di4', packed, 12 * row + 1)
+    local waiting = math.floor(row / columns) + row % columns
+    if not (hold >= 0) or (hold < math.huge and (take < 1 or take > waiting)) then return false end
+  end
+  return true
+end
+
 local function fits(key, kind, shape)
   if shape == 'table' then
     if kind ~= 'string' then return false end
     local start, header, tables = 0, redis.call('GETRANGE', key, 0, 15), 0
     repeat
       if #header < 16 or tables == 8 then return false end
-      local rows = struct.unpack('<i4', header)
+      local rows, columns = struct.unpack('<i4', header), 1
       if rows < 0 then -- the columns of a table
-        local columns = -rows
+        columns = -rows
         start, header = start + 16, redis.call('GETRANGE', key, start + 16, start + 31)
         if #header < 16 then return false end
         rows = struct.unpack('<i4', header)
         if rows < 2 * columns or rows % columns ~= 0 then return false end
       end
       local rest = rows > 0 and redis.call('GETRANGE', key, start + 4 + 12 * rows, start + 31 + 12 * rows) or ''
-      if #rest < 12 then return false end
+      if #rest < 12 or rows > 65536 or not are_rows(key, start + 16, rows, columns) then return false end
       start, header, tables = start + 16 + 12 * rows, string.sub(rest, 13), tables + 1
     until header == ''
     return true

@@ -143,7 +143,7 @@ def _told(single: bool, answers: list[Answer], seconds: float, statuses: dict[in
             raise ValueError(f"status: {answer.status!r} is not allowed; allowed: 200 to 599")
     # Plain values, whatever a model made them of: who reads them has none of its classes.
     if not single:
-        told: Answered = (200, JSON, contract.encode_answers(answers), {}, seconds)
+        told: Answered = (200, JSON, contract.encode_answers(answers, contract.Measured(service=seconds)), {}, seconds)
     else:
         contract.check_sendable(answer)
         if not isinstance(answer.body, bytes):

@@ -63,13 +63,16 @@ class WorkerMetrics(Collector):
         ready = GaugeMetricFamily("sluice_worker_ready", "1 where the model is loaded.", labels=("model",))
         text = "Requests of the largest batch that the memory takes, where one failed."
         largest = GaugeMetricFamily("sluice_worker_largest_batch", text, labels=("model",))
+        loading = GaugeMetricFamily("sluice_worker_load_seconds", "What the last loading took.", labels=("model",))
         for model in models:
             waiting.add_metric((model.name,), model.waiting)
             running.add_metric((model.name,), model.running)
             ready.add_metric((model.name,), model.life is Life.READY)
             if model.largest_batch is not None:
                 largest.add_metric((model.name,), model.largest_batch)
-        yield from (waiting, running, ready, largest)
+            if model.load_seconds is not None:
+                loading.add_metric((model.name,), model.load_seconds)
+        yield from (waiting, running, ready, largest, loading)
         yield GaugeMetricFamily("sluice_worker_held_bytes", "Bodies that are read or unanswered.", self._server.held)
         yield GaugeMetricFamily("sluice_worker_connections", "Open connections.", len(self._server.connections))
 

@@ -27,7 +27,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -190,9 +190,16 @@ class HttpWorker:
         await asyncio.gather(*(link.end() for link in self._links))
 
 
-async def serve(worker: HttpWorker, listener: socket.socket, unloaded: Sequence[str], drain_timeout: float) -> None:
+Beside = Callable[[Repository, str], Coroutine[None, None, None]]
+"""What runs beside serving, given the models and the URL, from when these are loaded: cancelled once all is answered."""
+
+
+async def serve(
+    worker: HttpWorker, listener: socket.socket, unloaded: Sequence[str], drain_timeout: float, beside: Beside | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT, then drain; prints the URL once the models are loaded. Raises what loading raises."""
     told = asyncio.Event()
+    running: list[asyncio.Future[None]] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     starting, ending = asyncio.ensure_future(worker.start(listener, unloaded)), asyncio.ensure_future(told.wait())
@@ -204,11 +211,16 @@ async def serve(worker: HttpWorker, listener: socket.socket, unloaded: Sequence[
             # What is there now stays: full collections, which stop all requests, need not look at it again.
             gc.collect()
             gc.freeze()
+            if beside is not None:
+                running.append(asyncio.ensure_future(beside(worker.repository, _url(listener))))
             await ending
         starting.cancel()
         await worker.stop(drain_timeout)
     finally:
         worker.server.close()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -221,7 +233,14 @@ def listen(host: str, port: int) -> socket.socket:
         raise InvalidInput("host, port", (host, port), allowed) from None
 
 
-def start(named: Sequence[Named], settings: WorkerSettings, host: str, port: int, unloaded: Sequence[str] = ()) -> None:
+def start(
+    named: Sequence[Named],
+    settings: WorkerSettings,
+    host: str,
+    port: int,
+    unloaded: Sequence[str] = (),
+    beside: Beside | None = None,
+) -> None:
     """The whole program; raises ``InvalidInput``, or ``LoadFailed`` where a model cannot be loaded."""
     listener = listen(host, port)
     link = open_link(named, settings)
@@ -231,7 +250,7 @@ def start(named: Sequence[Named], settings: WorkerSettings, host: str, port: int
         for name in unloaded:
             require(name in names, "unloaded", name, "one of " + ", ".join(names))
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        _run(serve(HttpWorker(models), listener, unloaded, settings.drain_timeout))
+        _run(serve(HttpWorker(models), listener, unloaded, settings.drain_timeout, beside))
     finally:
         link.close()
 

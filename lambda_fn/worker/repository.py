@@ -14,7 +14,7 @@ from .served_model import Life, ServedModel
 
 LOOK = 0.25
 """Seconds between two looks at who has waited for too long."""
-_STATES = {
+STATES = {
     Life.UNLOADED: "UNAVAILABLE",
     Life.FAILED: "UNAVAILABLE",
     Life.LOADING: "LOADING",
@@ -65,7 +65,7 @@ class Repository:
     def index(self, only_ready: bool) -> list[dict[str, Any]]:
         """The index of the model repository extension."""
         return [
-            {"name": model.name, "version": "1", "state": _STATES[model.life], "reason": model.reason}
+            {"name": model.name, "version": "1", "state": STATES[model.life], "reason": model.reason}
             for model in self.models.values()
             if model.life is Life.READY or not only_ready
         ]

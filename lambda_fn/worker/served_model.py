@@ -119,6 +119,8 @@ class ServedModel:
         self._model: Loaded | None = None
         self.largest_batch: int | None = None
         """Requests of the largest batch that the memory takes, where that has been learned."""
+        self.load_seconds: float | None = None
+        """What the last loading took, where there was one."""
         self._wake: asyncio.TimerHandle | None = None
         self._loading: asyncio.Future[None] | None = None
         self._idle = asyncio.Event()
@@ -141,6 +143,7 @@ class ServedModel:
             raise LoadFailed(self.reason, self.reason, "")
 
     async def _make(self) -> None:
+        began = self._clock()
         try:
             self._model = await self._source.load(self._serving.executions)
         except BaseException as error:
@@ -150,6 +153,7 @@ class ServedModel:
             self._loading = None
         self._model.on_lost = self._lost
         self.largest_batch = None
+        self.load_seconds = self._clock() - began
         self.life, self.reason = Life.READY, ""
 
     def _lost(self, cause: str) -> None:

@@ -1,27 +1,35 @@
 """The control loop of a fleet: statistics, forecast, headroom, plan, rollout (docs/model.md, section 5; docs/proteus.md).
 
-``run_control`` decides over a day of arrivals, with a ``Planner`` (``solve_fleet``, or one of ``planners`` and ``infaas``); its
-schedule is run by ``optimizer.simulation``. It plans on recorded arrivals: nothing here follows a live buffer.
+``FleetController`` is the loop, without a clock or I/O. ``run_control`` runs it over a day of recorded arrivals, with a ``Planner``
+(``solve_fleet``, or one of ``planners`` and ``infaas``); its schedule is run by ``optimizer.simulation``.
 """
 
 from __future__ import annotations
 
-from sluice.optimizer.control.control import ControlledFleet, ControlSettings, Decision, Operation, run_control
+from sluice.optimizer.control.control import Decision, Fault, Operation, run_control
+from sluice.optimizer.control.controlled_fleet import ControlledFleet
+from sluice.optimizer.control.controller import ControlSettings, FleetController, Instructions, Queue
 from sluice.optimizer.control.demand import DemandForecast, ForecastSettings
-from sluice.optimizer.control.headroom import HEADROOMS, HeadroomChoice, Planner, expected_accuracy
+from sluice.optimizer.control.headroom import HEADROOMS, VIOLATIONS, HeadroomChoice, Planner
+from sluice.optimizer.control.rehearsal import Rehearsal
 from sluice.optimizer.control.rollout import Rollout
 
 __all__ = [
     "HEADROOMS",
+    "VIOLATIONS",
     "ControlSettings",
     "ControlledFleet",
     "Decision",
     "DemandForecast",
+    "Fault",
+    "FleetController",
     "ForecastSettings",
     "HeadroomChoice",
+    "Instructions",
     "Operation",
     "Planner",
+    "Queue",
+    "Rehearsal",
     "Rollout",
-    "expected_accuracy",
     "run_control",
 ]

@@ -1,121 +1,29 @@
-"""The control loop of a fleet: statistics, forecast, plan, rollout (docs/model.md, section 5).
+"""The control loop of a fleet on recorded arrivals (docs/model.md, section 5).
 
-Every second the loop sees how many requests of each family came, and how they lay within it. It plans anew when a period has
-passed, and at once when a second brought a family more than its devices can carry and were planned to. A plan that is asked for
-comes into force ``decision_time`` later, off the path of the requests, and is then rolled out. The loop sees counts and no queue,
-so it runs first, over the whole day, and gives a schedule; the queues are simulated once, after it.
-
-After Proteus (Ahmad et al., ASPLOS'24, sections 3 and 4), which plans by a period and at bursts in the same way, with a fixed
-headroom (1.05 in its published code).
+``FleetController`` looks at the demand four times a second. It is told of its plans after the time that they take, of devices that
+have loaded what they were told to, and of those that die and join. It sees counts and no queue, so it runs first, over the whole
+day, and what it instructs becomes a schedule; the queues are simulated once, after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
 from sluice.batching.errors import InvalidInput, require
-from sluice.batching.policy import Policy
-from sluice.optimizer.arrays import Array, Counts
-from sluice.optimizer.control.demand import DemandForecast, ForecastSettings, count_arrivals
-from sluice.optimizer.control.headroom import HEADROOMS, HeadroomChoice, Planner
-from sluice.optimizer.control.rollout import IDLE, Rollout
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution
-from sluice.optimizer.fleet.specification import Fleet
-from sluice.optimizer.fleet.tables import Batching, queue_table
-from sluice.optimizer.fleet.throughput import Rule
-from sluice.optimizer.service.times import ServiceTimes
-from sluice.optimizer.simulation.fleet_queues import AdaptiveTables, FleetQueue, FleetSchedule
-
-KEPT = 1.25  # times the forecast: what families should keep while devices move, where that can be
-
-
-@dataclass(frozen=True, eq=False)
-class ControlledFleet:
-    """What the loop knows of a fleet.
-
-    Parameters
-    ----------
-    problem : FleetProblem
-        Its demand is what is expected before anything was seen.
-    slos : array, shape (n_families,)
-        s.
-    services, policies : mapping (device type, variant) -> ServiceTimes, Policy or AdaptiveTables
-        For every pair with a throughput: service times on one device, and the table of a queue. How many devices serve the queue
-        is the schedule's to say, whatever the ``servers`` of the table are.
-    """
-
-    problem: FleetProblem
-    slos: Array
-    services: Mapping[tuple[int, int], ServiceTimes]
-    policies: Mapping[tuple[int, int], Policy | AdaptiveTables]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "slos", np.array(self.slos, dtype=np.float64))
-        require(len(self.slos) == self.problem.n_families, "slos", len(self.slos), f"{self.problem.n_families}, one a family")
-        for d, m in np.argwhere(self.problem.throughput > 0):
-            for name in ("services", "policies"):
-                if (d, m) not in getattr(self, name):
-                    raise InvalidInput(f"{name}[{d}, {m}]", None, "one for each pair with a throughput")
-
-    @classmethod
-    def of(cls, fleet: Fleet, batching: Batching = "brief_hold", rule: Rule = "best", max_batch: float = np.inf) -> ControlledFleet:
-        """A fleet as its owner describes it; its demand is what is expected before anything was seen."""
-        problem = fleet.problem(rule, max_batch)
-        services: dict[tuple[int, int], ServiceTimes] = {}
-        policies: dict[tuple[int, int], Policy | AdaptiveTables] = {}
-        for d, m in np.argwhere(problem.throughput > 0).tolist():
-            capacity = fleet.capacity(d, m, rule, max_batch)
-            assert capacity is not None  # it has a throughput
-            profile = fleet.profiles[fleet.devices[d].name, fleet.variants[m].name]
-            slo = fleet.families[int(problem.family[m])].slo
-            services[d, m] = profile.service
-            policies[d, m] = queue_table(batching, profile.promised(slo), slo.latency, capacity.batch_size)
-        slos = np.array([family.slo.latency for family in fleet.families])
-        return cls(problem, slos, services, policies)
-
-
-@dataclass(frozen=True)
-class ControlSettings:
-    """How the loop runs.
-
-    Parameters
-    ----------
-    period : float
-        Seconds between plans when nothing happens.
-    decision_time : float or None
-        Seconds from asking for a plan to its coming into force; ``None``: as long as the planner took.
-    load_time : float
-        Seconds that a device takes to load another variant.
-    headrooms : sequence of float
-        Of which the best is taken; one alone is kept to.
-    bursts : bool
-        Whether a second beyond what a family's devices carry asks for a plan at once.
-    forecast : ForecastSettings
-    grouped : bool
-        The devices of a type that host one variant are a group behind one queue; else every device has its own.
-    """
-
-    period: float = 10.0
-    decision_time: float | None = 0.5
-    load_time: float = 0.5
-    headrooms: Sequence[float] = HEADROOMS
-    bursts: bool = True
-    forecast: ForecastSettings = ForecastSettings()
-    grouped: bool = True
-
-    def __post_init__(self) -> None:
-        require(0 < self.period < np.inf, "period", self.period, "a number of seconds > 0")
-        for name in ("decision_time", "load_time"):
-            value = getattr(self, name)
-            require(value is None or 0 <= value < np.inf, name, value, "a number of seconds >= 0")
-        require(self.load_time is not None, "load_time", None, "a number of seconds >= 0")
-        require(len(self.headrooms) > 0, "headrooms", self.headrooms, "at least one")
-        for i, headroom in enumerate(self.headrooms):
-            require(0 < headroom < np.inf, f"headrooms[{i}]", headroom, "a number > 0")
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.control.controlled_fleet import ControlledFleet
+from sluice.optimizer.control.controller import ControlSettings, FleetController, Instructions, Queue
+from sluice.optimizer.control.demand import count_arrivals
+from sluice.optimizer.control.headroom import Choice, Planner
+from sluice.optimizer.fleet.problem import FleetSolution
+from sluice.optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +33,16 @@ class Decision:
     Parameters
     ----------
     asked, in_force, settled : float
-        When it was asked for, when its rollout began, and when that had ended, s.
+        When it was asked for, when its rollout began, and when that had ended, s; ``inf`` where it had not at the end.
     burst : bool
-        Whether a burst asked for it.
+        Whether it was asked for before its time.
     forecast : array, shape (n_families,)
         Requests/s.
-    headroom : float
+    headroom : array, shape (n_families,)
     solution : FleetSolution
         For the forecast times the headroom.
     seconds : float
-        That all the planning for this decision took, every headroom that was tried.
+        That the planner took for this decision, all headrooms that were tried, without the rehearsals.
     """
 
     asked: float
@@ -142,7 +50,7 @@ class Decision:
     settled: float
     burst: bool
     forecast: Array
-    headroom: float
+    headroom: Array
     solution: FleetSolution
     seconds: float
 
@@ -155,84 +63,175 @@ class Operation:
     schedule: FleetSchedule
 
 
+class Fault(NamedTuple):
+    """A device, by its number, is gone from one time to another, s, and comes back with nothing loaded."""
+
+    device: int
+    begins: float
+    ends: float = np.inf
+
+
 def run_control(
-    fleet: ControlledFleet, arrivals: Sequence[Array], planner: Planner, settings: ControlSettings | None = None
+    fleet: ControlledFleet,
+    arrivals: Sequence[Array],
+    planner: Planner,
+    settings: ControlSettings | None = None,
+    faults: Sequence[Fault] = (),
+    noticed_after: float = 0.0,
 ) -> Operation:
     """Run the control loop over the arrivals of each family (s, ascending).
 
     What is decided at a time depends on nothing that arrives after it.
 
+    Parameters
+    ----------
+    faults : sequence of Fault
+    noticed_after : float
+        Seconds until the loop is told that a device is gone: its queue has lost it, and gets its requests still.
+
     Raises
     ------
     InvalidInput
-        Arrivals of more or fewer families than the fleet has.
+        Arrivals of more or fewer families than the fleet has; a fault of a device that there is none of, or that ends before it
+        begins.
     """
-    settings = settings or ControlSettings()
     problem = fleet.problem
     require(len(arrivals) == problem.n_families, "arrivals", len(arrivals), f"one array for each of {problem.n_families} families")
-    end = max((float(times[-1]) for times in arrivals if len(times)), default=0.0)
-    drain = float(fleet.slos.max())
-    # A plan must do until a burst that it was not made for is answered; without the trigger, until the next plan.
-    answer = 1.0 + (settings.decision_time or 0.0) + drain + settings.load_time
-    forecast = DemandForecast(problem.demand, answer if settings.bursts else settings.period, settings.forecast)
-    rollout = Rollout(problem.devices, len(problem.accuracy))
-    away = min(1.0, (drain + settings.load_time) / settings.period)
-    chooser = HeadroomChoice(planner, settings.headrooms, away)
-    chosen = chooser.choose(problem, forecast.rate, forecast.ratios())
-    rollout.start(0.0, chosen.plan)
-    decisions = [Decision(0.0, 0.0, 0.0, False, forecast.rate, *chosen)]
-    # Bursts as long as an SLO are what queues cannot even out: a second is counted in so many parts.
-    parts = max(1, round(1 / float(fleet.slos.min())))
-    counted = count_arrivals(arrivals, ceil(end) * parts, 1 / parts).reshape(-1, parts, problem.n_families)
-    for second, within in enumerate(counted, 1):
-        forecast.see(within)
-        counts = within.sum(axis=0)
-        now = float(second)
-        if now < rollout.settled_at:
-            continue
-        running = rollout.counts()
-        carried = np.maximum(_reach(problem, running), decisions[-1].solution.problem.demand)
-        burst = settings.bursts and bool((counts > carried).any())
-        if not burst and now < decisions[-1].asked + settings.period:
-            continue
-        rate = forecast.rate
-        chosen = chooser.choose(problem.with_running(running), rate, forecast.ratios())
-        in_force = now + (chosen.seconds if settings.decision_time is None else settings.decision_time)
-        rollout.move(in_force, chosen.plan, KEPT * rate, drain, settings.load_time)
-        decisions.append(Decision(now, in_force, rollout.settled_at, burst, rate, *chosen))
-    return Operation(tuple(decisions), _schedule(fleet, rollout, settings.grouped))
+    n_devices = int(problem.devices.sum())
+    for i, fault in enumerate(faults):
+        require(0 <= fault.device < n_devices, f"faults[{i}].device", fault.device, f"an integer from 0 to {n_devices - 1}")
+        if not 0 <= fault.begins < fault.ends:
+            raise InvalidInput(f"faults[{i}]", (fault.begins, fault.ends), "a time >= 0, and a later one")
+    return _Day(fleet, planner, settings or ControlSettings()).run(arrivals, faults, noticed_after)
 
 
-def _reach(problem: FleetProblem, counts: Counts) -> Array:
-    """Requests/s of each family that a placement can serve, (n_families,)."""
-    return np.bincount(problem.family, (problem.throughput * counts).sum(axis=0), problem.n_families).astype(np.float64)
+class _Day:
+    """A controller, the devices that do what it says, and what is recorded of both."""
+
+    def __init__(self, fleet: ControlledFleet, planner: Planner, settings: ControlSettings) -> None:
+        self._fleet, self._settings = fleet, settings
+        self._controller = FleetController(fleet, planner, settings)
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._serial = count()
+        self._dead: set[int] = set()
+        self._loading: dict[int, int] = {}  # device -> which of its loads
+        self._moments: list[tuple[float, Sequence[Queue], frozenset[int]]] = []
+        self._decisions: list[Decision] = []
+
+    def run(self, arrivals: Sequence[Array], faults: Sequence[Fault], noticed_after: float) -> Operation:
+        """The whole of it."""
+        controller = self._controller
+        chosen = controller.decide()
+        self._begin(chosen)
+        parts, look = controller.n_parts, self._settings.look
+        n_looks = ceil(max((float(times[-1]) for times in arrivals if len(times)), default=0.0) / look)
+        counted = count_arrivals(arrivals, n_looks * parts, look / parts).reshape(-1, parts, len(arrivals))
+        for fault in faults:
+            self._at(fault.begins, lambda now, fault=fault: self._break(now, fault, noticed_after))  # type: ignore[misc]
+        for i, within in enumerate(counted, 1):
+            self._until(i * look)
+            self._do(i * look, controller.see(i * look, within))
+        self._until(np.inf)
+        return Operation(tuple(self._decisions), self._schedule())
+
+    def _begin(self, chosen: Choice) -> None:
+        """The first placement is loaded before the first request."""
+        told = self._controller.adopt(0.0, chosen)
+        for device, _ in told.load:
+            told = self._controller.loaded(0.0, device)
+        self._record(0.0, told.queues)
+        self._decisions.append(
+            Decision(0.0, 0.0, 0.0, False, self._controller.forecast, chosen.headroom, chosen.plan, chosen.seconds)
+        )
+
+    def _at(self, time: float, what: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (time, next(self._serial), what))
+
+    def _until(self, time: float) -> None:
+        """All that happens before this time, and at it."""
+        while (due := min(self._events[0][0] if self._events else np.inf, self._controller.wake_at)) <= time and due < np.inf:
+            if self._events and self._events[0][0] <= due:
+                now, _, what = heapq.heappop(self._events)
+                what(now)
+            else:
+                self._do(due, self._controller.wake(due))
+
+    def _do(self, now: float, told: Instructions) -> None:
+        """What the controller says: devices load, and a plan is made."""
+        for device, _ in told.load:
+            self._loading[device] = self._loading.get(device, 0) + 1
+            this = self._loading[device]
+            self._at(now + self._settings.load_time, lambda at, device=device, this=this: self._has_loaded(at, device, this))  # type: ignore[misc]
+        self._record(now, told.queues)
+        if told.plan_wanted:
+            usual = not self._decisions or now >= self._decisions[-1].asked + self._settings.period
+            forecast, chosen = self._controller.forecast, self._controller.decide()
+            takes = chosen.seconds if self._settings.decision_time is None else self._settings.decision_time
+            decision = _decision(now, now + takes, np.inf, not usual, forecast, chosen)
+            self._at(now + takes, lambda at: self._adopt(at, decision, chosen))
+        self._note_settled(now)
+
+    def _adopt(self, now: float, decision: Decision, chosen: Choice) -> None:
+        self._decisions.append(decision)
+        self._do(now, self._controller.adopt(now, chosen))
+
+    def _note_settled(self, now: float) -> None:
+        last = self._decisions[-1]
+        if last.settled == np.inf and self._controller.settled:
+            self._decisions[-1] = replace(last, settled=now)
+
+    def _has_loaded(self, now: float, device: int, which: int) -> None:
+        if device not in self._dead and self._loading[device] == which:
+            self._do(now, self._controller.loaded(now, device))
+
+    def _break(self, now: float, fault: Fault, noticed_after: float) -> None:
+        """A device is gone, which the controller learns later; and may come back."""
+        self._dead.add(fault.device)
+        self._loading[fault.device] = self._loading.get(fault.device, 0) + 1  # what it was loading it will not have loaded
+        self._record(now, self._moments[-1][1])
+
+        def noticed(at: float) -> None:
+            self._do(at, self._controller.died(at, fault.device))
+
+        def back(at: float) -> None:
+            self._dead.discard(fault.device)
+            self._do(at, self._controller.joined(at, fault.device))
+
+        self._at(now + noticed_after, noticed)
+        if fault.ends < np.inf:
+            self._at(max(fault.ends, now + noticed_after), back)
+
+    def _record(self, now: float, queues: Sequence[Queue]) -> None:
+        """What holds from now on; of one moment the last."""
+        if self._moments and self._moments[-1][0] == now:
+            self._moments.pop()
+        self._moments.append((now, queues, frozenset(self._dead)))
+
+    def _schedule(self) -> FleetSchedule:
+        """The moments by queues: one for each (type, variant), or for each (device, variant), that ever serves."""
+        places: dict[tuple[int, int], int] = {}  # (type or device, variant) -> place
+        made: list[FleetQueue] = []
+        rows: list[list[tuple[int, float, int]]] = []
+        problem = self._fleet.problem
+        for _, queues, dead in self._moments:
+            row = []
+            for queue in queues:
+                d, m = queue.device_type, queue.variant
+                key = d if self._settings.grouped else queue.devices[0], m
+                if key not in places:
+                    places[key] = len(places)
+                    family, accuracy = int(problem.family[m]), float(problem.accuracy[m])
+                    made.append(FleetQueue(d, m, family, accuracy, self._fleet.policies[d, m], self._fleet.services[d, m]))
+                row.append((places[key], queue.share, sum(device not in dead for device in queue.devices)))
+            rows.append(row)
+        shares, servers = np.zeros((len(rows), len(made))), np.zeros((len(rows), len(made)), dtype=np.int64)
+        for i, row in enumerate(rows):
+            for place, share, serving in row:
+                shares[i, place], servers[i, place] = share, serving
+        changes = [0, *(1 + np.flatnonzero(((shares[1:] != shares[:-1]) | (servers[1:] != servers[:-1])).any(axis=1)))]
+        times = np.array([self._moments[i][0] for i in changes[1:]])
+        return FleetSchedule(made, times, shares[changes], servers[changes])
 
 
-def _schedule(fleet: ControlledFleet, rollout: Rollout, grouped: bool) -> FleetSchedule:
-    """The rollout by queues: one for each (type, variant), or for each (device, variant), that ever serves."""
-    problem, types = fleet.problem, rollout.device_types
-    places: dict[tuple[int, int], int] = {}  # (type or device, variant) -> queue
-    for moment in rollout.moments:
-        for device in np.flatnonzero(moment.hosts != IDLE):
-            variant = int(moment.hosts[device])
-            if problem.throughput[types[device], variant] > 0:
-                places.setdefault((int(types[device]) if grouped else int(device), variant), len(places))
-    n = len(rollout.moments)
-    shares, servers = np.zeros((n, len(places))), np.zeros((n, len(places)), dtype=np.int64)
-    for i, moment in enumerate(rollout.moments):
-        receiving = rollout.counts(moment.receives)
-        for device in np.flatnonzero(moment.hosts != IDLE):
-            d, variant = int(types[device]), int(moment.hosts[device])
-            place = places.get((d if grouped else int(device), variant))
-            if place is not None:
-                servers[i, place] += 1
-                if moment.receives[device] != IDLE:
-                    shares[i, place] += moment.flows[d, variant] / receiving[d, variant]
-    queues = []
-    for place, variant in places:
-        d = place if grouped else int(types[place])
-        family = int(problem.family[variant])
-        accuracy = float(problem.accuracy[variant])
-        queues.append(FleetQueue(d, variant, family, accuracy, fleet.policies[d, variant], fleet.services[d, variant]))
-    times = np.array([moment.time for moment in rollout.moments[1:]])
-    return FleetSchedule(queues, times, shares, servers)
+def _decision(asked: float, in_force: float, settled: float, burst: bool, forecast: Array, chosen: Choice) -> Decision:
+    return Decision(asked, in_force, settled, burst, forecast, chosen.headroom, chosen.plan, chosen.seconds)

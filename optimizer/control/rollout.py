@@ -1,130 +1,151 @@
-"""How a fleet gets from one placement to the next without losing a request (docs/model.md, section 5).
+"""How a fleet gets from one placement to the next without losing a request: the life of every device (docs/model.md, section 5).
 
-From the moment the plan comes no requests are sent on account of a device that is to host another variant: the shares follow those
-that stay. It finishes what waits, for as long as a request can be in time (``drain``), then loads for ``load_time`` seconds, then
-serves. With a queue of its own it so runs dry; where like devices share a queue, it takes of that queue, new requests too, until
-the drain is over. So that those that stay can carry the family, devices move in waves: in one, as many as leave every family the
-rate it is asked for, and else the one device that is missed the least. The new shares hold once all have arrived.
+    serves    it hosts a variant, and its queue gets requests on its account
+    drains    it is to load another: it gets none from here on, and finishes what waits, for as long as a request can be in time
+    loads     it was told to load, and serves nobody until it says that it has
+    idle      it hosts nothing
+    gone      it died, or never came; what was there of it is lost
+
+With a queue of its own a device that drains runs dry; where like devices share a queue, it takes of that queue, new requests too,
+until the drain is over. So that those that stay can carry the family, as many go at a time as leave every family the rate that it
+is asked for; where none could go so, and none is away, those that are missed the least go, a sixth of all that have to. A device
+that loads is not disturbed. No clock is read here and nobody is told anything: every call is given the time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sluice.optimizer.arrays import Array, Counts
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, best_flows
+from sluice.optimizer.fleet.problem import FleetProblem
 
 IDLE = -1
-MOST_WAVES = 6
-
-
-@dataclass(frozen=True, eq=False)
-class Moment:
-    """What holds from a time on.
-
-    Parameters
-    ----------
-    time : float
-        s.
-    hosts, receives : array of int, shape (n_devices,)
-        The variant that each device serves, and the one on whose shares it counts; ``IDLE`` for none.
-    flows : array, shape (n_types, n_variants)
-        What the shares follow, requests/s.
-    """
-
-    time: float
-    hosts: Counts
-    receives: Counts
-    flows: Array
+MOST_WAVES = 6  # of devices that go though they are missed
 
 
 class Rollout:
-    """The devices of a fleet over time, as plans come.
+    """The devices of a fleet on their way to a placement.
 
     Parameters
     ----------
     devices : array of int, shape (n_types,)
-        Devices of each type.
+        Devices of each type; they are numbered type by type.
     n_variants : int
+    drain : float
+        Seconds for which a device finishes what waits.
     """
 
-    def __init__(self, devices: Counts, n_variants: int) -> None:
-        self._shape = len(devices), n_variants
+    def __init__(self, devices: Counts, n_variants: int, drain: float) -> None:
+        self._shape, self._drain = (len(devices), n_variants), drain
         self.device_types: Counts = np.repeat(np.arange(len(devices)), devices)
-        self.moments: list[Moment] = []
-        self.settled_at = -np.inf
-        self._hosts: Counts = np.full(len(self.device_types), IDLE, dtype=np.int64)
+        n = len(self.device_types)
+        self.there: NDArray[np.bool_] = np.ones(n, dtype=bool)
+        self.hosts: Counts = np.full(n, IDLE, dtype=np.int64)  # what it serves, also while it drains
+        self._loads: Counts = np.full(n, IDLE, dtype=np.int64)
+        self._target: Counts = np.full(n, IDLE, dtype=np.int64)
+        self._dry_at: Array = np.full(n, np.inf)
+        self._wave = 0
 
-    def counts(self, hosts: Counts | None = None) -> Counts:
-        """Devices of each type that host each variant, (n_types, n_variants)."""
-        hosts = self._hosts if hosts is None else hosts
+    @property
+    def receives(self) -> Counts:
+        """The variant on whose shares each device counts, (n_devices,); ``IDLE`` for none."""
+        return np.where(self._dry_at < np.inf, IDLE, self.hosts)
+
+    @property
+    def committed(self) -> Counts:
+        """What each device hosts, or will host once it has loaded, (n_devices,)."""
+        return np.where(self._loads != IDLE, self._loads, self.hosts)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every device that is there has what it is to have."""
+        return bool((self.hosts == self._target)[self.there].all())
+
+    @property
+    def wake_at(self) -> float:
+        """When the next device has drained, s."""
+        return float(self._dry_at.min(initial=np.inf))
+
+    def counts(self, hosts: Counts) -> Counts:
+        """Devices of each type by variant, (n_types, n_variants)."""
         counts = np.zeros(self._shape, dtype=np.int64)
         np.add.at(counts, (self.device_types[hosts >= 0], hosts[hosts >= 0]), 1)
         return counts
 
-    def start(self, time: float, plan: FleetSolution) -> None:
-        """The first placement, loaded before the first request."""
-        self._hosts = _moved(self._hosts, self.device_types, plan.counts)
-        self.moments.append(Moment(time, self._hosts, self._hosts, plan.flows))
-        self.settled_at = time
+    @property
+    def devices(self) -> Counts:
+        """Devices of each type that are there, (n_types,)."""
+        return np.bincount(self.device_types[self.there], minlength=self._shape[0])
 
-    def move(self, time: float, plan: FleetSolution, demand: Array, drain: float, load_time: float) -> None:
-        """A plan comes into force.
+    def aim(self, counts: Counts) -> None:
+        """Another placement is wanted: the fewest devices change, and those that are left over keep what they host."""
+        self._target = _moved(self.committed, self.device_types, self.there, counts)
+        self._dry_at[self._target == self.hosts] = np.inf  # it may stay
+        self._wave = 0
+
+    def advance(self, now: float, problem: FleetProblem, demand: Array) -> tuple[list[int], list[tuple[int, int]]]:
+        """What devices are told now: which unload, and which load what.
 
         Parameters
         ----------
-        time : float
-            s, no sooner than ``settled_at``.
-        plan : FleetSolution
         demand : array, shape (n_families,)
             Requests/s that the families should keep while devices move.
-        drain, load_time : float
-            s.
         """
-        target = _moved(self._hosts, self.device_types, plan.counts)
-        moving = target != self._hosts
-        wave = 0
-        while moving.any():
-            wave += 1
-            going = moving if wave == MOST_WAVES else self._releasable(moving, plan.problem, demand)
-            stays = np.where(going, IDLE, self._hosts)
-            between = best_flows(plan.problem, self.counts(stays))
-            self.moments.append(Moment(time, self._hosts, stays, between))
-            self.moments.append(Moment(time + drain, stays, stays, between))
-            self._hosts = np.where(going, target, self._hosts)
-            moving = moving & ~going
-            time += drain + load_time
-        self.moments.append(Moment(time, self._hosts, self._hosts, plan.flows))
-        self.settled_at = time
+        self._let_go(now, problem, demand)
+        dry = np.flatnonzero(self._dry_at <= now)
+        self.hosts[dry], self._dry_at[dry] = IDLE, np.inf
+        waiting = np.flatnonzero(self.there & (self.hosts == IDLE) & (self._loads == IDLE) & (self._target != IDLE))
+        self._loads[waiting] = self._target[waiting]
+        return dry.tolist(), [(int(device), int(self._loads[device])) for device in waiting]
 
-    def _releasable(self, moving: NDArray[np.bool_], problem: FleetProblem, demand: Array) -> NDArray[np.bool_]:
-        """Of the ``moving`` devices those that can go now, families keeping ``demand``; else the one least missed."""
-        hosted = np.where(moving, self._hosts, IDLE)
-        going: NDArray[np.bool_] = moving & (hosted == IDLE)
-        reach = np.bincount(problem.family, (problem.throughput * self.counts()).sum(axis=0), problem.n_families)
+    def loaded(self, device: int) -> None:
+        """It has loaded what it was told to."""
+        self.hosts[device], self._loads[device] = self._loads[device], IDLE
+
+    def died(self, device: int) -> None:
+        """It is gone with what it hosted."""
+        self.there[device] = False
+        self.hosts[device] = self._loads[device] = self._target[device] = IDLE
+        self._dry_at[device] = np.inf
+
+    def joined(self, device: int, hosts: int = IDLE) -> None:
+        """It is there, and hosts this."""
+        self.there[device] = True
+        self.hosts[device] = self._target[device] = hosts
+        self._loads[device] = IDLE
+
+    def _let_go(self, now: float, problem: FleetProblem, demand: Array) -> None:
+        """Of the devices that are to load another variant those that can be spared begin to drain."""
+        receives = self.receives
+        moving = np.flatnonzero((receives != IDLE) & (receives != self._target))
+        if not len(moving):
+            return
+        reach = np.bincount(problem.family, (problem.throughput * self.counts(receives)).sum(axis=0), problem.n_families)
         spare = reach - demand
-        busy = np.flatnonzero(moving & (hosted != IDLE))
-        families, rates = problem.family[hosted[busy]], problem.throughput[self.device_types[busy], hosted[busy]]
-        for device, family, rate in zip(busy, families, rates, strict=True):
+        families, rates = problem.family[receives[moving]], problem.throughput[self.device_types[moving], receives[moving]]
+        going = []
+        for device, family, rate in zip(moving, families, rates, strict=True):
             if rate <= spare[family]:
                 spare[family] -= rate
-                going[device] = True
-        if not going.any():
-            going[busy[np.argmin(np.minimum(rates, rates - spare[families]))]] = True
-        return going
+                going.append(device)
+        away = (self._loads != IDLE).any() or (self._dry_at < np.inf).any()
+        if not going and not away:
+            missed = np.minimum(rates, rates - spare[families])
+            going = moving[np.argsort(missed, kind="stable")[: ceil(len(moving) / max(1, MOST_WAVES - self._wave))]].tolist()
+            self._wave += 1
+        self._dry_at[going] = now + self._drain
 
 
-def _moved(hosts: Counts, device_types: Counts, counts: Counts) -> Counts:
+def _moved(hosts: Counts, device_types: Counts, there: NDArray[np.bool_], counts: Counts) -> Counts:
     """Hosts with these counts, the fewest devices changed; devices left over keep what they host."""
     target = hosts.copy()
     for d, wanted in enumerate(counts):
-        members = np.flatnonzero(device_types == d)
         missing = wanted.copy()
         free = []
-        for device in members:
+        for device in np.flatnonzero((device_types == d) & there):
             if hosts[device] >= 0 and missing[hosts[device]] > 0:
                 missing[hosts[device]] -= 1
             else:

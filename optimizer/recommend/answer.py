@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from sluice.batching.documents import ArrivalDocument, Plan, Slo
 from sluice.optimizer.recommend.candidate import Candidate, plan_of
@@ -138,7 +138,10 @@ class Answer:
     def plan(self, model: str, arrivals: ArrivalDocument | None = None, made_at: datetime | None = None) -> Plan:
         """The plan for the buffer: what ``winner`` says; ``{memory_mb}`` in the profile's function name is filled in."""
         warm = UNSET if self.kept_warm is None or self.winner is not self.kept_warm else self.kept_warm.warm
-        return plan_of(self.winner, self.slos, model, arrivals, made_at, warm)
+        plan = plan_of(self.winner, self.slos, model, arrivals, made_at, warm)
+        assert plan.predicted is not None
+        predicted = structs.replace(plan.predicted, cost_without_batching=self.no_batching.cost.per_request)
+        return structs.replace(plan, predicted=predicted)
 
     def _goal(self, candidate: Candidate) -> float:
         """What the goal minimises: USD per request in all, or the first SLO's percentile (s), surely.

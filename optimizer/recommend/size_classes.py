@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
+from msgspec import UNSET
 
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, RequestSize, Route, percentile_name
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
@@ -136,7 +137,12 @@ class SizedAnswer:
             slo=slos[0],
             other_slos=list(slos[1:]),
             memory_mb=memory.pop() if len(memory) == 1 else None,
-            predicted=Prediction(latency, self.cost.per_request, self.latency.mean_batch_size),
+            predicted=Prediction(
+                latency,
+                self.cost.per_request,
+                self.latency.mean_batch_size,
+                cost_without_batching=UNSET if self.no_batching is None else self.no_batching.cost.per_request,
+            ),
             arrivals=arrivals and arrivals.alone(),
             made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
         )

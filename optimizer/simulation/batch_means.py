@@ -69,6 +69,37 @@ def share_of_blocks(counts: NDArray[np.int64], length: int, confidence: float = 
     return Estimate(share, max(0.0, share - half), min(1.0, share + half))
 
 
+def most_of_next(happened: NDArray[np.bool_], n_next: float, confidence: float = 0.95, blocks: int = BLOCKS) -> float:
+    """Share that the next ``n_next`` requests do not exceed, as far as those that were seen tell, with this one-sided confidence.
+
+    A prediction interval (Hahn, Meeker, Statistical Intervals, section 4.7) on block means: the variance of the next share is that
+    of one block, in proportion to its requests, beside that of the mean of all.
+
+    Parameters
+    ----------
+    happened : array of bool, shape (n_requests,)
+        In order of arrival; the first block counts as well.
+    n_next : float
+        Requests, >= 1.
+
+    Raises
+    ------
+    InvalidInput
+        Fewer than two requests per block; a confidence that is none; none that are to come.
+    """
+    require(0 < confidence < 1, "confidence", confidence, "a number strictly between 0 and 1")
+    require(n_next >= 1, "n_next", n_next, "a number of requests >= 1")
+    n = len(happened)
+    require(n >= 2 * (blocks + 1), "n_requests", n, f"at least {2 * (blocks + 1)} for an interval")
+    length = n // blocks
+    shares = np.count_nonzero(happened[n - blocks * length :].reshape(blocks, length), axis=1) / length
+    merged = _merged(shares)
+    per_mean = blocks * length / len(merged)
+    spread = float(merged.std(ddof=1)) * sqrt(per_mean * (1 / (blocks * length) + 1 / n_next))
+    room = log(1 / (1 - confidence)) / (blocks * length)
+    return min(1.0, float(shares.mean()) + max(float(stdtrit(len(merged) - 1, confidence)) * spread, room))
+
+
 def estimate_mean(values: Array, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
     """Mean in equilibrium of ``values``, shape (n,), in the order in which they came.
 

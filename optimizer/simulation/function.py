@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sluice.batching.documents import PLACEHOLDER, ServiceProfile
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile, memory_named
 from sluice.batching.errors import NOT_GIVEN, InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
@@ -81,12 +81,10 @@ class Function:
 
     def called(self, name: str) -> Function | None:
         """The same function at the memory size that the name tells; ``None`` where it is called so at none."""
-        before, placeholder, after = self.profile.function.partition(PLACEHOLDER)
-        if not placeholder:
-            return self if name == before else None
-        size = name[len(before) : len(name) - len(after)]
-        found = size.isdecimal() and name == self.profile.function.replace(PLACEHOLDER, size)
-        return self.at(int(size)) if found else None
+        if PLACEHOLDER not in self.profile.function:
+            return self if name == self.profile.function else None
+        memory_mb = memory_named(self.profile.function, name)
+        return None if memory_mb is None else self.at(memory_mb)
 
     @property
     def platform(self) -> Environments | None:

@@ -111,6 +111,7 @@ class QueueRun:
         self._marked = len(serving) > 1 or deployment.adaptation is not None
         self._uniforms, self._waiting, self._n_came = np.empty(0), Requests(np.empty(0)), 0
         n = len(serving)
+        self._names = [side.function for side in serving]
         servers = [int(self._tables.servers[0]), *(_servers_of(side.policy) for side in deployment.beside)]
         self._state = State(
             counts=np.array([0, 0, schedule.first, 0, 0]),
@@ -168,6 +169,46 @@ class QueueRun:
         self._waiting = requests.after(head)
         self._uniforms = self._uniforms[n_batches:]
         return Progress(came, requests, Records._make(values[:n_batches] for values in records), head)
+
+    def taken_over(self, at: float, deployment: Deployment, parked: dict[str, Array] | None = None) -> QueueRun:
+        """The same queue under another deployment from ``at`` (s) on, the end of what was fed: who waits goes on waiting.
+
+        Environments and servers are known by the name of their function, each of which a deployment has once: those of a function
+        that goes are put into ``parked``, as the times (s) since when they are idle, and taken from there when it comes back.
+        Deployments without classes and without an adaptation alone.
+        """
+        plain = not len(self._slacks) and not len(self._tables.up)
+        require(plain, "deployment", "classes or an adaptation", "neither, where a queue is taken over")
+        run = QueueRun(deployment, self._rng, self._sized)
+        run._waiting, run._uniforms, run._n_came = self._waiting, self._uniforms, self._n_came
+        old, new, parked = self._state, run._state, {} if parked is None else parked
+        under_way = int(old.counts[4])
+        ends = old.ends[:under_way]
+        places = old.marks[:under_way] if self._marked else np.zeros(under_way, dtype=np.uint8)
+        for place, name in enumerate(self._names):
+            idle = old.idle[place, old.idle_from[place] : old.idle_to[place]]
+            parked[name] = np.sort(np.concatenate([idle, ends[places == place]])) if name not in run._names else idle
+        found = [parked.pop(name, np.empty(0)) for name in run._names]
+        back = [since[since > at] for since in found]  # what was under way at a function when it went
+        idle_of = [since[since <= at] for since in found]
+        kept = [ends[places == self._names.index(name)] if name in self._names else np.empty(0) for name in run._names]
+        in_flight = [np.sort(np.concatenate(both)) for both in zip(kept, back, strict=True)]
+        all_ends = np.concatenate(in_flight)
+        order = np.argsort(all_ends, kind="stable")  # ascending: a heap
+        marks = np.repeat(np.arange(len(in_flight)), list(map(len, in_flight)))[order].astype(np.uint8)
+        idle_rows = np.empty((len(found), max(map(len, idle_of))))
+        for row, since in zip(idle_rows, idle_of, strict=True):
+            row[: len(since)] = since
+        new.counts[1], new.counts[4] = old.counts[1], len(all_ends)
+        new.wake[0] = min(float(old.wake[0]), at)
+        run._state = new._replace(
+            ends=all_ends[order],
+            marks=marks if run._marked else np.empty(0, dtype=np.uint8),
+            in_flight=np.array([len(of) for of in in_flight]),
+            idle=idle_rows,
+            idle_to=np.array([len(since) for since in idle_of]),
+        )
+        return run
 
     def _requests(self, times: Array, sizes: Array | None, classes: Indices | None, among_all: Indices | None) -> Requests:
         """Checked; numbered where they need not leave in order of arrival."""

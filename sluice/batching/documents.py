@@ -285,6 +285,13 @@ def model_of(function: str) -> str:
     return re.sub(r"[-_](\{memory_mb\}|\d+)$", "", name).replace(PLACEHOLDER, "") or name
 
 
+def memory_named(function: str, name: str) -> int | None:
+    """The memory size in MB at which ``function``, with ``{memory_mb}`` in it, is called ``name``; ``None`` where at none."""
+    before, _, after = function.partition(PLACEHOLDER)
+    size = name[len(before) : len(name) - len(after)]
+    return int(size) if size.isdecimal() and name == function.replace(PLACEHOLDER, size) else None
+
+
 class PolicyDocument(_Part, frozen=True):
     """A ``Policy`` as JSON has it: ``null`` in ``hold`` is inf, and ``columns`` are left out where there is one.
 
@@ -329,13 +336,15 @@ class Prediction(_Part, frozen=True):
 
     ``latency`` are quantiles in seconds by name (``"p95"``), of all requests: one that more of them miss than it leaves is not
     there. ``cost_per_request`` is in USD, ``null`` for machines that are there and paid for anyway. ``violations`` is the share of
-    the requests that are not answered within the plan's SLO, ``null`` where it was not worked out.
+    the requests that are not answered within the plan's SLO, ``null`` where it was not worked out. ``cost_without_batching`` is
+    what a request would cost (USD) where each leaves alone, at the memory size that suits that best; not there where nobody asked.
     """
 
     latency: dict[str, float]
     cost_per_request: float | None
     mean_batch_size: float
     violations: float | None = None
+    cost_without_batching: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Beside(_Part, frozen=True):

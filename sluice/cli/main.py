@@ -13,9 +13,9 @@ import sys
 
 import click
 
-from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, NotConverged, SluiceError
+from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, KeyRefused, NotConverged, SluiceError
 
-EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
+EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, KeyRefused: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
 
 DISTRIBUTION = "sluice-batching"
 """What pip calls the package."""
@@ -32,12 +32,14 @@ COMMANDS = {
     "fleet": ("sluice.cli.fleet", "optimizer", "Choose and place model variants on a fixed fleet."),
     "simulate": ("sluice.cli.simulate", "optimizer", "Run policies side by side on the same arrivals."),
     "serve": ("sluice.cli.serve", "serve", "Serve models through the batching buffer."),
+    "plans": ("sluice.cli.plans", "serve", "Put plans into force at all buffers at once, see them, go back."),
+    "control": ("sluice.cli.control", "serve,optimizer", "Watch what runs, plan anew as it changes, put the plans into force."),
     "worker": ("sluice.cli.worker", "worker", "Serve models over HTTP, in batches."),
     "replay": ("sluice.cli.replay", "serve,optimizer", "Replay a trace against a running buffer."),
     "demo": ("sluice.cli.demo", "all", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),
 }
 
-COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate"})
+COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate", "control"})
 """Those that solve linear systems of middling size, whose threads wait longer for each other on busy cores than they work."""
 
 

@@ -13,15 +13,15 @@ import click
 
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.app import main
-from sluice.buffer_service.redis_servers import check_url
-from sluice.buffer_service.settings import PREFIX, Settings, without_password
+from sluice.buffer_service.settings import PREFIX, Settings
+from sluice.cli.redis_options import require_redis_url
 
 DEFAULT = Settings()
 
 
 @click.command()
 @click.option("--redis-url", help=f"redis://, rediss://, unix:// or memory:// (this process alone)  [default: {DEFAULT.redis_url}]")
-@click.option("--plans", help=f"file:PATH (a plan, or a folder of them) or ssm:/path/  [default: {DEFAULT.plans}]")
+@click.option("--plans", help=f"file:PATH (a plan, or a folder of them), ssm:/path/, or redis:  [default: {DEFAULT.plans}]")
 @click.option("--host", help=f"Address to listen on  [default: {DEFAULT.host}]")
 @click.option("--port", type=int, help=f"Port to listen on; 0 chooses one  [default: {DEFAULT.port}]")
 @click.option(
@@ -36,7 +36,8 @@ def command(**options: Any) -> None:
     """
     settings = _settings({name: value for name, value in options.items() if value is not None})
     _require_port(settings)
-    _require_redis_url(settings.redis_url)
+    if not settings.redis_url.startswith("memory://"):
+        require_redis_url(f"--redis-url ({PREFIX}REDIS_URL)", settings.redis_url)
     kind, _, path = settings.plans.partition(":")
     if kind == "file" and not Path(path).exists():
         click.echo(f"waiting for plans: {path} does not exist yet (--plans), and until then nothing is served", err=True)
@@ -68,14 +69,3 @@ def _require_port(settings: Settings) -> None:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):  # of any other the server itself says what to do
                 allowed = f"a free port of {settings.host} ({os.strerror(error.errno)}); 0 chooses one"
                 raise InvalidInput(f"--port ({PREFIX}PORT)", settings.port, allowed) from None
-
-
-def _require_redis_url(url: str) -> None:
-    """Better now than at every request."""
-    if url.startswith("memory://"):
-        return
-    try:
-        check_url(url)
-    except (ValueError, TypeError, OSError) as error:
-        allowed = f"a URL with a port that is a number, options that are known and files that can be read ({error})"
-        raise InvalidInput(f"--redis-url ({PREFIX}REDIS_URL)", without_password(url), allowed) from None

@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
-from sluice.batching.errors import InvalidInput
+from sluice.batching.errors import InvalidInput, require
+from sluice.cli.redis_options import namespace_option, require_redis_url
+from sluice.controller.registration import registered_at
 from sluice.lambda_fn.worker.link import LoadFailed
-from sluice.lambda_fn.worker.program import PREFIX, Named, WorkerSettings, start
+from sluice.lambda_fn.worker.program import PREFIX, Beside, Named, WorkerSettings, start
 
 DEFAULT = WorkerSettings()
 
@@ -32,19 +34,55 @@ DEFAULT = WorkerSettings()
     help=f"That batches under way have to end at SIGTERM  [default: {DEFAULT.drain_timeout:g}]",
 )
 @click.option("--unloaded", multiple=True, metavar="NAME", help="Load this model when told to, not at the start; may be repeated.")
-def command(models: tuple[str, ...], port: int, host: str, unloaded: tuple[str, ...], **options: Any) -> None:
+@click.option("--register", metavar="URL", help="The Redis in which the worker tells of itself, for `sluice control --fleet`.")
+@click.option("--device", metavar="TYPE", help="With --register: the type of this machine, as the fleet file names it.")
+@click.option(
+    "--advertise", metavar="URL", default="", help="With --register: where others reach the worker, if not where it listens."
+)
+@click.option(
+    "--heartbeat", type=float, default=1.0, show_default=True, metavar="SECONDS", help="With --register: how often it tells."
+)
+@namespace_option
+def command(
+    models: tuple[str, ...],
+    port: int,
+    host: str,
+    unloaded: tuple[str, ...],
+    register: str | None,
+    device: str | None,
+    advertise: str,
+    heartbeat: float,
+    namespace: str,
+    **options: Any,
+) -> None:
     """Serve models over HTTP: batches of the buffer, and single requests of the Open Inference Protocol.
 
     SPEC is what SLUICE_MODEL may be; without one, the environment says what is served. NAME is what callers call it. Every setting
     is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
     """
     named = [Named.parse(text) for text in models]
+    settings = _settings({name: value for name, value in options.items() if value is not None})
+    beside = _registration(register, namespace, device, advertise, heartbeat, host)
     try:
-        start(named, _settings({name: value for name, value in options.items() if value is not None}), host, port, unloaded)
+        start(named, settings, host, port, unloaded, beside)
     except LoadFailed as error:
         click.echo(error.cause, err=True, nl=False)
         click.echo(f"sluice: {error}", err=True)
         sys.exit(2)
+
+
+def _registration(
+    register: str | None, namespace: str, device: str | None, advertise: str, heartbeat: float, host: str
+) -> Beside | None:
+    """What tells the registry of this worker, where that is asked for."""
+    if register is None:
+        for option, value in (("--device", device), ("--advertise", advertise)):
+            require(not value, option, value, "given with --register URL alone")
+        return None
+    require(device is not None, "--device", device, "the type of this machine, as the fleet file names it (with --register)")
+    require(bool(advertise) or host not in ("0.0.0.0", "::"), "--advertise", advertise, f"needed where --host is {host}")
+    require_redis_url("--register", register)
+    return registered_at(register, namespace, device or "", heartbeat, advertise)
 
 
 def _settings(given: dict[str, Any]) -> WorkerSettings:

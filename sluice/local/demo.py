@@ -136,7 +136,7 @@ class Demo:
             lambda_process(self._functions(self._make_network(Path(directory), say))) as runtime,
             buffer_process(redis.url, runtime.url, Path(directory), log, log_level="warning") as buffer,
         ):
-            say(f"Started Redis (pid {redis.pid}), a Lambda runtime ({runtime.url}) and a buffer ({buffer.url}).")
+            say(f"Started Redis (pid {redis.pid}), a Lambda runtime ({runtime.url}) and a buffer, whose page is {buffer.url}/")
             profile, body = self._profile(runtime, say, show)
             profile = self._behind_the_buffer(profile, buffer, body, say)
             trace = read_trace(self.trace).sped_up(self.scale)

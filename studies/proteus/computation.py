@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sluice.batching.errors import InvalidInput
-from sluice.optimizer.control.control import ControlSettings
+from sluice.optimizer.control.controller import ControlSettings
 from sluice.optimizer.fleet.specification import Fleet
 
 from .bound import BOUND, bound

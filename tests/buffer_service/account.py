@@ -68,7 +68,7 @@ class CallMade(NamedTuple):
     """A call that the store executed; a ``policy`` was installed, or ``events`` were taken. Neither: the store lost its data.
 
     ``by`` numbers the queues as processes opened them; ``now`` is by the store's clock. Without an ``outcome`` the store did
-    not know the queue; ``open_order`` is where the order of the outcome is anybody's.
+    not know the queue.
     """
 
     by: int
@@ -78,7 +78,6 @@ class CallMade(NamedTuple):
     policy: Policy | None = None
     events: Events | None = None
     outcome: Outcome | None = None
-    open_order: bool = False
 
 
 @dataclass(eq=False)
@@ -238,7 +237,7 @@ class Account:
         self._check_prompt(name, process, events, now)
         for wrong in words.check(process.name, events, outcome, self.limits, self.store_time()):
             self.blame(f"{name}, {process.name}: {wrong}")
-        self.calls.append(CallMade(by, route, process.name, self.store_time(), None, events, outcome, words.open_order))
+        self.calls.append(CallMade(by, route, process.name, self.store_time(), None, events, outcome))
         self.note(f"{process.name} {route!r}: {_shown(events)} -> {_shown_outcome(outcome)}")
         if events.leaving:
             self._check_leaves_nobody(name, process)

@@ -156,6 +156,7 @@ async def serving(
     plans: Plans | None = None,
     invoker: Any = None,
     clock: Any = time.perf_counter,
+    journal: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Any]:
     """Serve ``function`` under ``policy`` as model ``m``, or what is given instead: on a port of its own, or in virtual time."""
@@ -165,7 +166,8 @@ async def serving(
     store = store if store is not None else MemoryStore(memory(), "tttttttt")
     source = plans if plans is not None else Plans(plan(policy))
     invoker = invoker if invoker is not None else LocalInvoker({"f": function})
-    service = BufferService(Settings(port=0, log_level="error", **{"leave_delay": 0.0, **settings}), store, invoker, source, clock)
+    given = Settings(port=0, log_level="error", **{"leave_delay": 0.0, **settings})
+    service = BufferService(given, store, invoker, source, clock, journal=journal)
     if isinstance(loop, VirtualLoop):
         async with _serving_virtually(service) as buffer:
             yield buffer

@@ -50,7 +50,6 @@ class QueueInWords:
     left: dict[int, int] = field(
         default_factory=dict
     )  # batches that tables may still release in this call, where these are counted
-    open_order: bool = False  # whether it lost several batches with members of one age, which come back in any order
 
     def check(self, process: str, events: Events, outcome: Outcome, limits: Limits, now: float) -> list[str]:
         """Take a call into account; what is wrong with its outcome."""
@@ -63,7 +62,7 @@ class QueueInWords:
         for batch_id in events.completed:
             for _, member in self.in_flight.pop(batch_id, []):
                 self.losses.pop(member[:ID_LENGTH], None)
-        self.taken_back, self.open_order, self.left = [], False, dict(events.at_most)
+        self.taken_back, self.left = [], dict(events.at_most)
         dead = self._sweep(process, events, limits, now) if events.serving is not None else []
         expect("put aside", outcome.dead, dead)
         for gone in events.gone:
@@ -100,8 +99,8 @@ class QueueInWords:
         for owner in {batch_id[:PROCESS_LENGTH] for batch_id in self.in_flight}:
             if self.heard.get(owner, now) > now:  # by a clock that was set back since
                 self.heard[owner] = now
+        lost: list[tuple[float, bytes]] = []
         back: list[tuple[float, bytes]] = []
-        lost: list[list[tuple[float, bytes]]] = []
         dead = []
         for batch_id, members in list(self.in_flight.items()):
             owner = batch_id[:PROCESS_LENGTH]
@@ -111,17 +110,14 @@ class QueueInWords:
             if kept:
                 continue
             self.taken_back.append(TakenBack(batch_id, [member for _, member in members], process))
-            lost.append(members)
-            for came, member in self.in_flight.pop(batch_id):
-                self.losses[member[:ID_LENGTH]] = self.losses.get(member[:ID_LENGTH], 0) + 1
-                if self.losses[member[:ID_LENGTH]] == limits.max_attempts:
-                    del self.losses[member[:ID_LENGTH]]
-                    dead.append(member)
-                else:
-                    back.append((came, member))
-        ages = [{came for came, _ in members} for members in lost]
-        self.open_order = sum(map(len, ages)) > len(set().union(*ages)) or (len(lost) > 1 and len(dead) > 1)
-        back.sort(key=lambda entry: entry[0])
+            lost += self.in_flight.pop(batch_id)
+        for came, member in sorted(lost, key=lambda entry: (entry[0], entry[1][:ID_LENGTH])):
+            self.losses[member[:ID_LENGTH]] = self.losses.get(member[:ID_LENGTH], 0) + 1
+            if self.losses[member[:ID_LENGTH]] == limits.max_attempts:
+                del self.losses[member[:ID_LENGTH]]
+                dead.append(member)
+            else:
+                back.append((came, member))
         self.without_slack[:0] = [(came, member) for came, member in back if not slack(member)]
         for came, member in back:
             if slack(member):

@@ -366,6 +366,26 @@ def test_who_has_a_slack_waits_as_long_as_that_allows_and_whoever_is_urgent_wait
     assert shared.taken >= 199 * BATCH
 
 
+def test_before_a_function_that_refuses_batches_the_patient_are_left_what_the_urgent_do_not_take():
+    throttle = Throttle(4)
+    throttle.rounds(int((THROTTLE + 1.0) / TIME), 3 * 4 * BATCH)
+    admission = throttle.admission
+    refuses = {
+        (slack, part): next(n for n in range(10**6) if admission.refuses(throttle.now, n, "m", slack, part) is not None)
+        for slack, part in ((0.0, 1.0), (9.0, 1.0), (9.0, 0.5), (9.0, 1e-3), (0.01, 1e-3))
+    }
+    urgent = refuses[0.0, 1.0]
+    assert refuses[9.0, 1.0] == refuses[0.01, 1e-3] == urgent
+    assert refuses[9.0, 0.5] == pytest.approx(urgent / 2, abs=1)
+    assert refuses[9.0, 1e-3] <= 1
+
+
+def test_while_a_throttle_may_end_nobody_is_refused_however_patient():
+    throttle = Throttle(4)
+    throttle.rounds(int(3.0 / TIME), 3 * 4 * BATCH)
+    assert throttle.admission.refuses(throttle.now, throttle.waiting, "m", 9.0, 1e-3) is None
+
+
 def test_where_those_who_are_urgent_take_the_servers_no_more_than_a_batch_of_others_waits():
     shared = Shared(8.0)
     shared.flood(20, 2 * BATCH, 2 * BATCH)

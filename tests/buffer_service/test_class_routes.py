@@ -103,7 +103,17 @@ def test_a_slack_is_held_against_the_tables_of_its_own_route():
     with pytest.raises(InvalidInput, match=r"classes\[1\].slack: 0.5 .* at most 0.45 s: with the longest hold of 0.75 s"):
         check_waits(plan(FAST, NIGHTLY, routes=routes), 1.2)
     calm = RequestClass("calm", slack=0.5, route="quick")
-    check_waits(plan(calm, SLOW, routes=routes), 1.2)
+    check_waits(plan(calm, RequestClass("slow", slack=0.0, route="bulk"), routes=routes), 1.2)
+
+
+def test_a_promise_for_which_no_caller_waits_is_refused_however_short_the_slack_that_it_leaves():
+    late = RequestClass("late", Slo(61.0), route="bulk")
+    assert plan(FAST, late).classes[1].slack == 0.0
+    check_waits(plan(FAST, late), 61.0)
+    with pytest.raises(
+        InvalidInput, match=r"classes\[1\].slo.latency: 61.0 is not allowed; allowed: at most 60 s, after which callers"
+    ):
+        check_waits(plan(FAST, late), 60.0)
 
 
 def test_the_plan_of_the_page_on_classes_with_routes_is_one():

@@ -17,10 +17,11 @@ from redis.crc import key_slot
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
+from sluice.batching.policy import MAX_ROWS
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.redis_store import ASIDE_LIFE, RedisStore, pack_policy
-from sluice.buffer_service.store import Events, Limits
+from sluice.buffer_service.store import Events, Limits, QueueLost
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Plans, plan, serving
 from tests.buffer_service.test_redis_access import make_user
@@ -45,6 +46,20 @@ async def plant(client, key, kind, value=b"somebody else's"):
         await both.delete(key).execute_command(*writes[kind], value).execute()
 
 
+def _table(*rows, columns=1):
+    """A table of the shape that the buffer packs, with these holds and sizes."""
+    header = struct.pack("<i12x", -columns) if columns > 1 else b""
+    return header + struct.pack("<iid", len(rows), -1, -1.0) + b"".join(struct.pack("<di", *row) for row in rows)
+
+
+NEVER = (math.inf, 0)
+NO_TABLES = [
+    (NEVER, (0.0, 0)),  # releases nobody, again and again
+    (NEVER, (0.0, -1)),
+    (NEVER, (0.0, 2)),
+    (NEVER, (math.nan, 1)),
+    (NEVER, (-1.0, 1)),
+]
 FOREIGN = [
     *((name, "set", b"x") for name in ("policy", "arrived", "members", "in_flight", "processes", "attempts", "epoch", "taken")),
     *((name, "string", b"x") for name in ("policy", "arrived", "members", "in_flight", "processes", "attempts", "taken")),
@@ -60,6 +75,7 @@ FOREIGN = [
     ("policy", "string", pack_policy(GRID)[:20]),
     ("policy", "string", struct.pack("<i12x", -3) + pack_policy(GRID)[16:]),
     ("policy", "string", struct.pack("<i12x", -4) + pack_policy(GRID)[16:]),
+    *(("policy", "string", _table(*rows)) for rows in NO_TABLES),
     ("taken", "string", b"%d" % (2**63 - 1)),
     ("attempts", "hash", b"x"),
 ]
@@ -127,6 +143,46 @@ async def test_a_number_that_is_no_count_of_those_in_a_hurry_is_counted_anew(red
     await plant(client, queue.keys[12], "string", value)
     outcome = await queue.advance(Events([b"aaaaaaaa00000000"]), now=1.0)
     assert (outcome.wake_in, await client.get(queue.keys[12])) == (pytest.approx(0.3), b"0")
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "comes"),
+    [
+        (_table(NEVER, NEVER, NEVER, (0.0, 0)), 3),
+        (_table(NEVER, NEVER, NEVER, (0.0, 4)), 3),
+        (pack_policy(constructors.static(9)) + _table(NEVER, NEVER, (0.0, 0)), 2),
+        (_table(*4 * [NEVER], (0.0, 4), (0.0, 3), columns=2), 3),
+    ],
+    ids=["takes nobody", "takes more", "of a table beside", "of a grid"],
+)
+async def test_a_row_that_releases_nobody_or_more_than_wait_is_found_as_soon_as_it_is_read(redis_server, client, value, comes):
+    store = RedisStore(redis_server.url, "aaaaaaaa")
+    queue = store.queue(uuid.uuid4().hex, Limits())
+    await queue.install(POLICY)
+    await client.set(queue.keys[0], value)
+    members = [b"aaaaaaaa%08x" % i for i in range(comes)]
+    outcome = await queue.advance(Events(members[:1]), now=1.0)
+    assert (outcome.batches, outcome.queue_length) == ([], 1)
+    with pytest.raises(StoreUnavailable, match=f"Redis holds a string under the key {queue.keys[0]}.* it is set aside"):
+        await queue.advance(Events(members[1:]), now=1.0)
+    with pytest.raises(QueueLost):
+        await queue.advance(Events(), now=1.0)
+    await queue.install(POLICY)
+    assert (await queue.advance(Events(members[:1]), now=1.0)).wake_in == pytest.approx(0.2)
+    await store.close()
+
+
+@pytest.mark.parametrize(("rows", "is_ours"), [(MAX_ROWS, True), (MAX_ROWS + 1, False)])
+async def test_a_table_of_more_rows_than_a_plan_may_have_is_not_of_the_buffer(redis_server, client, rows, is_ours):
+    store = RedisStore(redis_server.url, "aaaaaaaa")
+    queue = store.queue(uuid.uuid4().hex, Limits())
+    await queue.install(POLICY)
+    await client.set(queue.keys[0], _table(NEVER, *(rows - 1) * [(9.0, 1)]))
+    await plant(client, queue.keys[2], "set")  # what the script stumbles over; then all keys are looked at
+    with pytest.raises(StoreUnavailable) as refused:
+        await queue.advance(Events())
+    assert (f"under the key {queue.keys[0]}" in str(refused.value)) is not is_ours
     await store.close()
 
 

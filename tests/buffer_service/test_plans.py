@@ -14,6 +14,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route, write
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.plans import FilePlans, PlanFollower, SsmPlans, plan_source
+from sluice.buffer_service.settings import Settings
 
 PATIENCE = 60.0  # s: nothing here takes so long, however busy the machine
 
@@ -65,7 +66,7 @@ def errors(caplog):
 
 
 async def test_a_file_is_one_plan(file):
-    buffer = Buffer(plan_source(f"file:{file}"))
+    buffer = Buffer(plan_source(Settings(plans=f"file:{file}")))
     await buffer.look()
     assert buffer.in_force == {"mlp": plan()}
 
@@ -75,7 +76,7 @@ async def test_a_folder_is_a_plan_for_every_json_file_that_is_not_hidden(tmp_pat
         (tmp_path / f"{name}.json").write_bytes(write(plan(name)))
     (tmp_path / "notes.txt").write_text("not a plan")
     (tmp_path / ".c.json").write_text("half writ")
-    buffer = Buffer(plan_source(f"file:{tmp_path}"))
+    buffer = Buffer(plan_source(Settings(plans=f"file:{tmp_path}")))
     await buffer.look()
     assert (sorted(buffer.in_force), buffer.refusals) == (["a", "b"], 0)
 
@@ -306,7 +307,7 @@ async def test_every_parameter_below_a_path_is_a_plan_however_many_pages_there_a
     for model in models:
         ssm.put_parameter(Name=f"/many/plans/{model}", Value=write(plan(model)).decode(), Type="String")
     ssm.put_parameter(Name="/many/other", Value="not a plan", Type="String")
-    buffer = Buffer(plan_source("ssm:/many/plans/"))
+    buffer = Buffer(plan_source(Settings(plans="ssm:/many/plans/")))
     await buffer.look()
     assert (buffer.in_force.keys(), buffer.refusals) == (models, 0)
 

@@ -22,6 +22,7 @@ from sluice.buffer_service import redis_servers
 from sluice.buffer_service.arrival_stream import read_arrivals, stream_key
 from sluice.buffer_service.callers import new_process_name
 from sluice.buffer_service.members import encode_member
+from sluice.buffer_service.redis_plans import LEASE, WRITE
 from sluice.buffer_service.redis_store import ADVANCE, SET_ASIDE, RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.buffer_service.told import Told
@@ -146,9 +147,9 @@ async def test_a_user_who_may_not_do_what_a_slack_needs_has_such_requests_refuse
 
 
 def test_the_documented_user_has_the_commands_that_are_used_and_no_more():
-    sources = [(ROOT / "buffer_service" / name).read_text() for name in ("redis_store.py", "redis_servers.py")]
+    sources = [(ROOT / "buffer_service" / name).read_text() for name in ("redis_store.py", "redis_servers.py", "redis_plans.py")]
     used = {name for source in sources for name in re.findall(r'\("([A-Z]{3,})"[,)]', source)}
-    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE)) | {
+    used |= set(re.findall(r"(?:call|push)\('([A-Z]+)'", ADVANCE + SET_ASIDE + WRITE.text + LEASE.text)) | {
         "CLIENT|SETINFO",
         "SMEMBERS",
     }  # the latter reads the record

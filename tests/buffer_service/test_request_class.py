@@ -26,7 +26,7 @@ from sluice.buffer_service.plans import check_waits
 from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER, Classes, Told
 from sluice.lambda_fn.contract import INFERENCE_HEADER, Item
 from tests.buffer_service.conftest import Function, Plans, memory, serving
-from tests.buffer_service.test_overload import BATCH, CAPACITY, SERVICE_TIME, Worker
+from tests.buffer_service.test_overload import BATCH, CAPACITY, SERVICE_TIME, SLOTS, Throttled, Worker
 from tests.buffer_service.test_served_model import sample, serving_plan
 from tests.buffer_service.virtual_time import in_virtual_time
 
@@ -343,6 +343,57 @@ def test_patient_requests_wait_as_long_as_their_promise_allows_and_those_in_betw
         assert in_time["fast"] == asked["fast"] and in_time["calm"] == asked["calm"]
         # 0.57 of the capacity in the flood; and behind it four fifths of the 10 s that are theirs, less what comes meanwhile.
         assert in_time["patient"] >= 1.4 * CAPACITY * under
+
+    run()
+
+
+async def asked_by_class(function, table, slacks, loads, capacity, lasts, patience=60.0):
+    """When requests of classes came, of those with these slacks beside a promise of 0.6 s, and their statuses (0: gave up)."""
+    loop = asyncio.get_running_loop()
+    plans = Plans(plan(*(RequestClass(name, slack=slack) for name, slack in slacks.items()), slo=Slo(0.6), table=table))
+    ended: dict[str, list[tuple[float, int]]] = {name: [] for name in slacks}
+
+    async def one(name):
+        came, status = loop.time(), 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                status, _, _ = await buffer.post("/models/m", b"1", **{"sluice-class": name})
+        ended[name].append((came, status))
+
+    async with serving(function, PolicyDocument.of(table), plans=plans, request_timeout=60.0) as buffer:
+        rng = np.random.default_rng(3)
+        came = [(t, name) for name, load in loads.items() for t in rng.uniform(0, lasts, int(load * capacity * lasts))]
+        tasks = []
+        for when, name in sorted(came):
+            await asyncio.sleep(max(0.0, when - loop.time()))
+            tasks.append(asyncio.create_task(one(name)))
+        await asyncio.gather(*tasks)
+    return ended
+
+
+@pytest.mark.parametrize(("slack", "least", "most"), [(0.01, 0.8, 1.0), (0.1, 0.5, 0.8), (0.5, 0.0, 0.5)])
+def test_under_overload_who_has_a_little_more_time_than_the_strict_is_refused_a_little_more_often(slack, least, most):
+    @in_virtual_time
+    async def run():
+        both = {"fast": 0.75, "other": 0.75}
+        ended = await asked_by_class(Worker(), constructors.greedy(BATCH), {"fast": 0.0, "other": slack}, both, CAPACITY, 5.0)
+        answered = {name: sum(status == 200 for _, status in of) for name, of in ended.items()}
+        assert least <= answered["other"] / answered["fast"] <= most
+        assert sum(answered.values()) >= 0.95 * CAPACITY * 5.0
+
+    run()
+
+
+@pytest.mark.full
+def test_before_a_function_that_is_throttled_for_long_the_strict_are_served_before_the_patient():
+    @in_virtual_time
+    async def run():
+        table, capacity = constructors.size_or_timeout(BATCH, 0.02), SLOTS * CAPACITY
+        loads = {"fast": 0.5, "patient": 2.0}
+        ended = await asked_by_class(Throttled(), table, {"fast": 0.0, "patient": 10.0}, loads, capacity, 12.0, patience=2.0)
+        late = {name: [status for came, status in of if came >= 8.0] for name, of in ended.items()}
+        assert late["fast"].count(200) >= 0.9 * len(late["fast"])
+        assert late["fast"].count(200) + late["patient"].count(200) >= 0.85 * capacity * 4.0  # fewer wait for a slot
 
     run()
 

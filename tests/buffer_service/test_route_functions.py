@@ -10,10 +10,11 @@ from sluice.batching.documents import Beside, Plan, PolicyDocument, Route
 from sluice.batching.errors import FunctionSuspended, InvalidInput
 from sluice.buffer_service.app import BufferService
 from sluice.buffer_service.batch_state import Cause, Failure
-from sluice.buffer_service.circuit import UNAVAILABLE_LIMIT
+from sluice.buffer_service.circuit import FIRST_OPEN, UNAVAILABLE_LIMIT
 from sluice.buffer_service.invokers import FunctionUnavailable, UnknownFunction
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.plans import SilentFunction, check_waits
+from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_state import FUNCTION_HEADER, RouteState
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Outcome
@@ -313,3 +314,12 @@ async def test_the_model_is_described_by_the_first_function_that_answers_and_the
         _, _, text = await buffer.get("/metrics")
         assert b'sluice_function_requests_total{function="g",model="m"} 3.0' in text
         assert b'sluice_function_failures_total{error="FunctionUnavailable",function="f",model="m"} 3.0' in text
+
+
+def test_how_each_function_stands_is_told_with_what_is_under_way_and_until_when_it_is_not_asked():
+    bench = Two()
+    assert bench.state.standings(0.0) == [Standing("f", 0, None), Standing("g", 0, None)]
+    bench.fails("f", 1.0)
+    assert bench.state.standings(1.0) == [Standing("f", 0, FIRST_OPEN), Standing("g", 0, None)]
+    bench.batch(1.25, 2, "x:1:9:1")
+    assert bench.state.standings(1.25) == [Standing("f", 0, FIRST_OPEN - 0.25), Standing("g", 1, None)]

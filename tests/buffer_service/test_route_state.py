@@ -77,6 +77,7 @@ STATES = [
     "batch_state",
     "queue_state",
     "arrival_record",
+    "batch_record",
     "members",
     "store",
     "admission",
@@ -87,6 +88,7 @@ STATES = [
     "route_admission",
     "told",
     "slack_line",
+    "api_keys",
     "route_instructions",
     "route_life",
 ]
@@ -610,6 +612,69 @@ def test_nobody_is_refused_for_an_elastic_function_that_was_busy_when_nobody_wai
     assert bench.state.refuses(resting.wake_at) is None
 
 
+def test_nobody_is_refused_for_a_worker_that_crashed_as_if_the_function_were_throttled_still():
+    bench = Bench(constructors.no_batching())
+    bench.state = RouteState("m", bench.route, LIMITS, HERE, bench.waiting, 0.6)
+    bench.begun()
+    bench.batch(1.0, 1)
+    bench.state.served(1.0, "b1", Failure(Cause.BUSY, "throttled", chance=0.1))
+    assert bench.state.turn(1.0).invoke == [] and len(bench.state.turn(1.01).invoke) == 1
+    bench.state.served(1.1, "b1", Failure(Cause.FAILED, "choked"))  # from here on nobody waits for a throttle
+    bench.state.turn(1.1)
+    bench.state.called(1.1, Outcome(epoch="1"))
+    bench.batch(2.0, 1, "b2")
+    bench.state.served(2.1, "b2", Failure(Cause.CRASHED, "reset"))
+    for answer in bench.state.turn(2.1).tell:
+        bench.waiting.pop(answer.id)
+    bench.state.called(2.1, Outcome(epoch="1"))
+    bench.batch(2.2, 1, "b3")
+    bench.state.served(2.21, "b3", Failure(Cause.UNAVAILABLE, "it starts again"))
+    assert bench.state.turn(2.21).tell == []  # it waits for the worker
+    bench.come(2.25)
+    assert bench.state.refuses(2.25) is None
+
+
+def test_a_part_that_a_busy_function_refused_moves_as_soon_as_the_part_beside_it_is_told_where_the_route_is_gone():
+    bench = Bench(constructors.greedy(2, servers=None), route="a").begun()
+    ids, begun = bench.batch(0.1)
+    bench.state.served(0.2, "b1", Failure(Cause.FAILED, "choked"), begun.invoke[0].part)
+    first, second = bench.state.turn(0.2).invoke  # its halves
+    bench.state.served(0.3, "b1", Failure(Cause.BUSY, "throttled", retry_after=9.0), first.part)
+    bench.state.turn(0.3)
+    bench.state.retire(0.31)
+    bench.state.turn(0.31)
+    bench.state.served(0.35, "b1", Failure(Cause.FAILED, "choked"), second.part)
+    assert [[member_id(member) for member in move.members] for move in bench.state.turn(0.35).move] == [ids[:1]]
+
+
+def test_a_part_that_a_busy_function_refused_is_asked_of_another_as_soon_as_the_part_beside_it_ends():
+    bench = Bench(constructors.greedy(2, servers=None), function="f").begun()
+    ids, begun = bench.batch(0.1)
+    bench.state.served(0.2, "b1", Failure(Cause.FAILED, "choked"), begun.invoke[0].part)
+    first, second = bench.state.turn(0.2).invoke
+    bench.state.served(0.3, "b1", Failure(Cause.BUSY, "throttled", retry_after=9.0), first.part)
+    bench.state.follow(0.31, Route("", "g", bench.route.policy, 1.0))
+    bench.state.served(0.35, "b1", Failure(Cause.FAILED, "choked"), second.part)
+    assert [(each.function, [item.id for item in each.items]) for each in bench.state.turn(0.35).invoke] == [("g", ids[:1])]
+
+
+def test_whose_request_another_process_moved_here_waits_here_and_does_not_come_again_where_he_was():
+    waiting: dict[str, Caller] = {}
+    table = PolicyDocument.of(constructors.greedy(4))
+    old, new = (RouteState("m", Route(name, "f", table, 1.0), LIMITS, HERE, waiting, PATIENCE) for name in "ab")
+    item = Item(f"{HERE}00000000", "application/json", b"1")
+    waiting[item.id] = Caller("m:a", item, 0.0)
+    old.came(0.0, item)
+    members = list(old.turn(0.0).call.events.arrivals)
+    old.called(0.1, Outcome(1, queue_length=1, epoch="1"))
+    new.turn(0.1)
+    new.called(0.2, Outcome(1, [Released("b1", members)], epoch="1"))  # who moved it told nobody
+    assert [invocation.items for invocation in new.turn(0.2).invoke] == [[item]]
+    old.turn(9.0)
+    old.called(9.0, QueueLost("lost"))
+    assert old.turn(9.0).call.events.arrivals == []
+
+
 # --- who stands before a newcomer
 
 
@@ -664,6 +729,18 @@ def test_who_stands_before_a_request_is_known_without_a_look_at_all_who_came(mon
     bench.state._arrivals = Uncounted(bench.state._arrivals)
     bench.state._asked.arrivals = Uncounted(bench.state._asked.arrivals)
     assert before(bench, 0.0, monkeypatch) == 2
+
+
+@pytest.mark.parametrize(("left", "part"), [(2.9, 0.5), (3.1, 1e-3)])
+def test_whether_somebody_was_served_within_his_slack_is_settled_when_he_leaves_the_queue_and_not_by_his_answer(left, part):
+    bench = Bench().begun()
+    callers = told(bench, 1.0, 0.0, 2.0)
+    members = list(bench.call(1.0).events.arrivals)
+    bench.state.called(left, Outcome(2, [Released("b1", members)], epoch="1"))
+    bench.state.turn(left)
+    for caller in callers:
+        bench.state.answered(9.0, caller)
+    assert bench.state._slack_line.part(2.0) == part
 
 
 def test_those_with_a_slack_above_0_leave_a_tenth_of_the_queue_to_the_others():

@@ -155,6 +155,18 @@ async def test_a_batch_whose_announcement_was_lost_is_released_again(open_store,
     assert again.members == [member(1)]
 
 
+async def test_members_that_are_lost_together_return_oldest_first_and_those_equally_old_by_their_ids(open_store, model):
+    queue = open_store(A).queue(model, Limits(max_attempts=2))
+    await queue.install(constructors.no_batching())
+    come = [member(i, process) for i in (7, 3, 11, 5, 2, 9) for process in (B, A)]
+    await queue.advance(Events([member(99, A)]), now=0.5)
+    await queue.advance(Events(come), now=1.0)  # as many batches, none of which is heard of
+    back = await queue.advance(Events(serving=[]), now=1.1)
+    order = [member(99, A), *sorted(come, key=lambda each: each[:ID_LENGTH])]
+    assert [batch.members for batch in back.batches] == [[each] for each in order]
+    assert (await queue.advance(Events(serving=[]), now=1.2)).dead == order
+
+
 async def test_what_is_lost_too_often_is_put_aside_and_handed_back(open_store, model):
     queue = open_store(A).queue(model, Limits(max_attempts=2))
     await queue.install(GREEDY)
@@ -667,10 +679,13 @@ async def _drive_three_bodies(url, tables, events, limit, slacks):
             done, serving = list(in_flight)[:completed], None
             for name in done:
                 specification.accept(now, completed=1, table=in_flight.pop(name)[0])
-            if event % 3 == 2:  # the announcement of one is lost: of several, those equally old return in any order
-                for name in list(in_flight)[-1:]:
+            if event % 3 == 2:  # the announcement of the last two is lost
+                back = []
+                for name in list(in_flight)[-2:]:
                     table, dated = in_flight.pop(name)
-                    specification.take_back(1, dated, table)
+                    specification.take_back(1, (), table)
+                    back += dated
+                specification.take_back(0, sorted(back, key=lambda each: (each[0], each[1][:ID_LENGTH])))
                 serving = list(in_flight)
                 if heard > now:  # the sweep finds its own process heard of after now
                     specification.set_back(now)

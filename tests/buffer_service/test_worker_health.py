@@ -13,6 +13,7 @@ from sluice.buffer_service.invokers.worker_health import (
     LONGEST_EJECTION,
     MOST_KNOWN,
     End,
+    Health,
     Workers,
 )
 
@@ -161,3 +162,14 @@ def test_of_more_workers_than_are_known_the_idle_one_that_was_asked_longest_ago_
         assert len(workers._known) <= MOST_KNOWN
     assert workers._known["stays"].ejections == 1 and "of plan 0" not in workers._known
     workers.ended(9999.0, "at work", End.PASSED)
+
+
+def test_the_health_of_a_worker_is_told():
+    workers = Workers()
+    assert workers.health(0.0, "a") == Health()
+    fail(workers, 0.0, "a", EJECT_AFTER)
+    assert workers.health(0.25 * FIRST_EJECTION, "a") == Health(0, EJECT_AFTER, 0.75 * FIRST_EJECTION)
+    assert workers.choose(FIRST_EJECTION, ABC) == "a"
+    assert workers.health(2 * FIRST_EJECTION, "a") == Health(1, EJECT_AFTER, 0.0)
+    workers.ended(2 * FIRST_EJECTION, "a", End.PASSED)
+    assert workers.health(2 * FIRST_EJECTION, "a") == Health()

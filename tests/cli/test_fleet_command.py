@@ -47,9 +47,11 @@ def test_the_page_shows_what_its_commands_print(shown: str, exit_of: Run) -> Non
 
 @pytest.mark.usefixtures("fleet")
 def test_the_python_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(code, {})
+    planned, followed = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(planned, {})
     assert "resnet152" in capsys.readouterr().out
+    exec(followed, {})
+    assert "0.00% late" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("fleet")

@@ -65,6 +65,8 @@ def test_what_fit_writes_becomes_a_plan_the_buffer_can_read(
     assert written.arrivals.without == [] and len(read(ArrivalDocument, arrivals.read_bytes()).without) == 8
     assert written.policy is not None and written.policy.policy().max_batch_size == answer["best"]["batch_size"]
     assert answer["best"]["cost"]["per_request"] < answer["no_batching"]["cost"]["per_request"]
+    assert written.predicted is not None
+    assert written.predicted.cost_without_batching == answer["no_batching"]["cost"]["per_request"]
 
 
 def test_several_percentiles_are_kept_at_once_and_reach_the_plan(ask: tuple[str, ...], document_of: Document) -> None:

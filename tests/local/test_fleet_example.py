@@ -16,7 +16,9 @@ from sluice.batching.documents import ServiceProfile, read
 from sluice.cli.main import main
 from sluice.local.fleet_networks import FAMILIES, INPUT_SEED, N_INPUTS, Family, likeliest_class
 from sluice.local.fleet_profiles import BATCH_SIZES, MEMORY_SIZES
-from sluice.optimizer.control.control import ControlledFleet, ControlSettings, run_control
+from sluice.optimizer.control.control import run_control
+from sluice.optimizer.control.controlled_fleet import ControlledFleet
+from sluice.optimizer.control.controller import ControlSettings
 from sluice.optimizer.fleet import FleetPlan, plan_fleet, read_fleet, solve_fleet
 from sluice.optimizer.simulation.batch_means import estimate_share
 from sluice.optimizer.simulation.fleet_queues import FleetQueue, FleetSchedule, simulate_fleet

@@ -1,0 +1,231 @@
+"""Plans in the buffer's own Redis, pushed to every process: where they are, who may write them, what was in force before.
+
+All keys are in one slot, that of ``{plans}``:
+
+    NAMESPACE:{plans}:documents   hash: the plan of each model, as it is to be followed
+    NAMESPACE:{plans}:history     stream: each plan that was written, by whom and why; the newest ``HISTORY`` of all models
+                                  together. Whoever follows plans waits for its next entry, so that a change is in force at once
+    NAMESPACE:{plans}:lease       who plans by itself: one controller at a time. What it writes is taken while the lease is its own
+                                  and not after, whatever it believes: the script that writes looks
+    NAMESPACE:{plans}:decisions   stream: what the controllers decided and why, the newest ``DECISIONS`` of all models
+
+A person may write at any time, and whoever plans sees it. A Redis that has lost its data has no plans: the buffers go on with
+those that they follow, and who plans writes them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from redis.crc import key_slot
+from redis.exceptions import NoScriptError, ResponseError
+
+from sluice.batching.documents import Plan, read, write
+from sluice.batching.errors import InvalidInput, StoreUnavailable, require
+from sluice.buffer_service.redis_servers import Servers
+from sluice.buffer_service.settings import NAMESPACE
+
+MAX_DOCUMENT_BYTES = 1024 * 1024
+HISTORY = 100
+DECISIONS = 1000
+MAX_PLANS = 10_000
+MAX_WORDS = 1000
+"""Characters of a reason."""
+
+
+class Script(NamedTuple):
+    """A script of this package, and the name that Redis gives it."""
+
+    text: str
+    sha: str
+
+    @classmethod
+    def named(cls, name: str) -> Script:
+        text = files("sluice.buffer_service").joinpath("lua", name).read_text()
+        return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+WRITE, LEASE = Script.named("write_plan.lua"), Script.named("lease.lua")
+
+
+class NotLeading(StoreUnavailable):
+    """Another controller plans: what this one wrote was not taken."""
+
+
+class Written(NamedTuple):
+    """An entry of the history: when it was written (s since 1970), the plan, by whom and why."""
+
+    at: float
+    plan: Plan
+    by: str
+    why: str
+
+
+class Reason(NamedTuple):
+    """By whom and why a plan was written, and when (s since 1970)."""
+
+    at: float
+    model: str
+    digest: str
+    by: str
+    why: str
+
+
+class _Named(msgspec.Struct):
+    model: str
+    digest: str
+
+
+class RedisPlans:
+    """The plans in a Redis.
+
+    Every method raises ``StoreUnavailable`` where Redis does not answer, or refuses.
+    """
+
+    def __init__(self, url: str, namespace: str = NAMESPACE) -> None:
+        self._servers = Servers(url)
+        self._documents, self._history, self._lease = (
+            f"{namespace}:{{plans}}:{name}" for name in ("documents", "history", "lease")
+        )
+        self._decisions = f"{namespace}:{{plans}}:decisions"
+        self._slot = key_slot(self._documents.encode())
+        self._newest: bytes | None = None  # entry of the history, when the documents were read
+        self._found: dict[str, bytes] = {}
+
+    # -- who follows
+
+    async def read(self) -> dict[str, bytes]:
+        """Every plan, by the name of its place; asked again without a change in between, it moves nothing."""
+        [newest] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", 1))
+        number = newest[0][0] if newest else b""
+        if number != self._newest or not number:
+            [found] = await self._call(("HGETALL", self._documents))
+            self._found = {f"redis:{model.decode(errors='replace')}": document for model, document in _pairs(found)}
+            self._newest = number
+        return dict(self._found)
+
+    async def changed(self, within: float) -> None:
+        """Return when a plan was written since the last ``read``, or after so many seconds."""
+        after = self._newest or b"0"
+        milliseconds = max(1, round(1000 * within))
+        await self._call(("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", self._history, after), blocks=within)
+
+    # -- who writes
+
+    async def write(self, plan: Plan, by: str, why: str = "", leader: str = "") -> None:
+        """This plan is to be followed from now on.
+
+        Parameters
+        ----------
+        by, why
+            What the history says.
+        leader
+            The name under which the lease is held; ``""`` of a person, who needs none.
+
+        Raises
+        ------
+        NotLeading
+            Another has the lease, or nobody.
+        InvalidInput
+            A document beyond ``MAX_DOCUMENT_BYTES``; a model beyond the first ``MAX_PLANS``.
+        """
+        document = write(plan)
+        require(
+            len(document) <= MAX_DOCUMENT_BYTES, "plan", f"{len(document)} bytes", f"at most {MAX_DOCUMENT_BYTES} bytes in Redis"
+        )
+        keys = (self._lease, self._documents, self._history)
+        told = await self._run(WRITE, keys, leader, plan.model, document, by[:MAX_WORDS], why[:MAX_WORDS], HISTORY, MAX_PLANS)
+        if told == b"lease":
+            raise NotLeading("another controller holds the lease, and plans")
+        require(told != b"room", "model", plan.model, f"one of at most {MAX_PLANS} models")
+
+    async def lead(self, name: str, seconds: float) -> bool:
+        """Whether the lease is this name's for so many seconds from now on: it was, or nobody had it."""
+        return bool(await self._run(LEASE, (self._lease,), name, round(1000 * seconds)))
+
+    async def resign(self, name: str) -> None:
+        """Give the lease back, where it is this name's."""
+        await self._run(LEASE, (self._lease,), name, 0)
+
+    async def leader(self) -> str:
+        """Who has the lease; ``""``: nobody."""
+        [name] = await self._call(("GET", self._lease))
+        return (name or b"").decode(errors="replace")
+
+    # -- who looks back
+
+    async def plans(self) -> list[Plan]:
+        """Those that can be read, by model."""
+        return [plan for document in (await self.read()).values() if (plan := _readable(document)) is not None]
+
+    async def history(self, model: str = "") -> list[Written]:
+        """What was written, newest first, of one model or all; what cannot be read is left out."""
+        [entries] = await self._call(("XREVRANGE", self._history, "+", "-"))
+        found = []
+        for number, flat in cast("Sequence[tuple[bytes, Any]]", entries):
+            fields = dict(_pairs(flat))
+            plan = _readable(fields.get(b"document", b""))
+            if plan is not None and model in ("", plan.model):
+                by, why = (fields.get(name, b"").decode(errors="replace") for name in (b"by", b"why"))
+                found.append(Written(int(number.partition(b"-")[0]) / 1000, plan, by, why))
+        return found
+
+    async def reasons(self, most: int) -> list[Reason]:
+        """Of the newest so many entries of the history, newest first; cheaper than that, as no plan is checked."""
+        [entries] = await self._call(("XREVRANGE", self._history, "+", "-", "COUNT", most))
+        found = []
+        for number, flat in cast("Sequence[tuple[bytes, Any]]", entries):
+            fields = dict(_pairs(flat))
+            try:
+                plan = msgspec.json.decode(fields.get(b"document", b""), type=_Named)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            by, why = (fields.get(name, b"").decode(errors="replace") for name in (b"by", b"why"))
+            found.append(Reason(int(number.partition(b"-")[0]) / 1000, plan.model, plan.digest, by, why))
+        return found
+
+    async def note_decision(self, entry: bytes) -> None:
+        """Keep a decision, a JSON object."""
+        await self._call(("XADD", self._decisions, "MAXLEN", "~", DECISIONS, "*", "decision", entry))
+
+    async def decisions(self, most: int) -> list[bytes]:
+        """The newest so many decisions, newest first."""
+        [entries] = await self._call(("XREVRANGE", self._decisions, "+", "-", "COUNT", most))
+        return [dict(_pairs(flat)).get(b"decision", b"") for _, flat in entries]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()
+
+    async def _run(self, script: Script, keys: Sequence[str], *arguments: object) -> Any:
+        try:
+            [told] = await self._call(("EVALSHA", script.sha, len(keys), *keys, *arguments))
+        except NoScriptError:
+            [told] = await self._call(("EVAL", script.text, len(keys), *keys, *arguments))
+        return told
+
+    async def _call(self, *commands: tuple[object, ...], blocks: float = 0.0) -> list[Any]:
+        try:
+            return await self._servers.call(self._slot, *commands, blocks=blocks)
+        except NoScriptError:
+            raise
+        except ResponseError as error:
+            raise StoreUnavailable(f"Redis refused: {error}") from error
+
+
+def _readable(document: bytes) -> Plan | None:
+    try:
+        return read(Plan, document)
+    except InvalidInput:
+        return None
+
+
+def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
+    """A hash, or the fields of an entry, in both of redis-py's forms."""
+    if isinstance(found, dict):
+        return list(found.items())
+    return list(zip(found[::2], found[1::2], strict=True))

@@ -1,0 +1,239 @@
+"""Reads what the buffer recorded of a model while it goes on: the arrivals and the measured batches since the last look, in pages.
+
+What may live here: the positions in the streams of one model, and how one is gone on from. ``arrival_stream.py`` and
+``batch_stream.py`` have the formats; ``arrival_stream.read_requests`` reads all that is kept at once.
+
+A page is bounded, however much came. The entry that was read last is looked at again, so that it is seen whether what follows
+goes on from there: what was trimmed before it was read is counted as ``missed``; where the stream began anew, as it does when Redis
+lost its data, reading begins anew with it. Where the clock of the store was set back, times go on as if none had passed in between,
+so that what a reader is told never goes back; of a clock set forward nothing can be seen but time without arrivals.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import MovedError, RedisError, ResponseError
+from redis.retry import Retry
+
+from sluice.batching.errors import InvalidInput, StoreUnavailable
+from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.arrival_record import Arrivals
+from sluice.buffer_service.arrival_stream import routes_key, stream_key, unpack_call
+from sluice.buffer_service.batch_stream import batch_stream_key, unpack_batches
+from sluice.buffer_service.redis_servers import url_at
+from sluice.buffer_service.settings import NAMESPACE, without_password
+
+PAGE = 2000  # entries of one stream that one read takes at most
+TIMEOUT = 5.0  # seconds a connection, or one read, may take
+REDIRECTIONS = 5  # from server to server of a cluster that one read follows
+
+
+class Recorded(Protocol):
+    """An entry of either stream: when its call was made (s), and how many records came before it."""
+
+    @property
+    def made_at(self) -> float: ...
+
+    @property
+    def before(self) -> int: ...
+
+
+Entry = TypeVar("Entry", bound=Recorded)
+Unpack = Callable[[bytes, Mapping[bytes, bytes]], Entry]
+
+
+class Position(NamedTuple):
+    """How far a stream was read: the number in the id of the last entry, when that was made, by how much the clock was set back."""
+
+    number: int = 0
+    made_at: float = -math.inf
+    set_back: float = 0.0
+
+
+class Page(NamedTuple, Generic[Entry]):
+    """The next entries of a stream, each with what is to be added to its times (s).
+
+    ``missed`` records were trimmed before they were read, and ``unreadable`` entries passed over; ``began_anew`` says that the
+    stream is another one than before; ``more`` that there may be more.
+    """
+
+    entries: list[tuple[Entry, float]]
+    position: Position
+    missed: int = 0
+    unreadable: int = 0
+    began_anew: bool = False
+    more: bool = False
+
+
+def next_page(
+    found: Sequence[tuple[bytes, Mapping[bytes, bytes]]], newest: int, position: Position, most: int, unpack: Unpack[Entry]
+) -> Page[Entry]:
+    """What follows a position in a stream whose first entries from that one on are ``found``, ``most`` at most.
+
+    ``newest`` is the number of the stream's newest entry, 0 where it has none. Where the stream began anew the page is empty, and
+    its position the beginning.
+    """
+    anew: Page[Entry] = Page([], Position(0, position.made_at, position.set_back), began_anew=True, more=newest > 0)
+    if newest < position.number:
+        return anew
+    entries: list[tuple[Entry, float]] = []
+    missed = unreadable = 0
+    number, made_at, set_back = position
+    for entry_id, fields in found:
+        its_number = int(entry_id.partition(b"-")[0])
+        try:
+            entry = unpack(entry_id, fields)
+        except (ValueError, KeyError, struct.error):
+            unreadable += 1
+            number = max(number, its_number)
+            continue
+        if its_number == position.number and entry.made_at == position.made_at:
+            continue
+        if entry.before < position.number:  # another life, which is longer already
+            return anew
+        missed += max(0, entry.before - number) if position.number else 0
+        set_back += max(0.0, made_at - entry.made_at)
+        number, made_at = its_number, entry.made_at
+        entries.append((entry, set_back))
+    return Page(entries, Position(number, made_at, set_back), missed, unreadable, False, len(found) >= most)
+
+
+class NewArrivals(NamedTuple):
+    """Arrivals since the last look, ascending; ``missed`` were trimmed before they were read; ``more`` wait to be read."""
+
+    arrivals: Arrivals
+    missed: int
+    began_anew: bool
+    set_back: float
+    more: bool
+
+
+class NewBatches(NamedTuple):
+    """Measured batches since the last look, by the time when they ended; as ``NewArrivals``."""
+
+    batches: list[MeasuredBatch]
+    missed: int
+    began_anew: bool
+    set_back: float
+    more: bool
+
+
+class RecordReader:
+    """Reads both streams of a model, those of its spread routes too, from the oldest record that is kept or from ``positions``.
+
+    ``positions`` are by key, and may be kept by whoever reads on later. ``page`` bounds the entries of a stream that a look takes.
+    ``now`` (s) is when it looked last, by the clock of what it reads. Every method raises ``StoreUnavailable`` where Redis does not
+    answer, and can be called again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        namespace: str = NAMESPACE,
+        positions: Mapping[str, Position] = MappingProxyType({}),
+        page: int = PAGE,
+    ) -> None:
+        self.positions = dict(positions)
+        self.now = -math.inf
+        self._url = url
+        self._model, self._namespace = model, namespace
+        self._page = page
+        self._clients: dict[str, redis.Redis] = {}  # by key: of a cluster each may be elsewhere
+        self._routes = [""]
+
+    def look_for_routes(self) -> None:
+        """Learn of routes that have streams of their own; to be called now and then."""
+        found = self._ask(routes_key(self._model, self._namespace), lambda client, key: client.smembers(key))
+        self._routes = ["", *sorted(name.decode() for name in cast("set[bytes]", found))]
+
+    def arrivals(self) -> NewArrivals:
+        """The requests that came since the last look."""
+        dated: list[tuple[float, float]] = []
+        missed, began_anew, set_back, more = 0, False, 0.0, False
+        told = False
+        for route in self._routes:
+            key = stream_key(self._model, self._namespace, route)
+            before = self.positions.get(key, Position())
+            page = self._next(key, unpack_call)
+            for call, later in page.entries:
+                sizes = call.sizes or [math.nan] * len(call.ages)
+                told = told or bool(call.sizes)
+                dated.extend((call.made_at + later - age, size) for age, size in zip(call.ages, sizes, strict=True))
+            missed, began_anew, more = missed + page.missed, began_anew or page.began_anew, more or page.more
+            set_back = max(set_back, page.position.set_back - before.set_back)
+        dated.sort()
+        times = array("d", [time for time, _ in dated])
+        sizes_told = array("d", [size for _, size in dated] if told else [])
+        return NewArrivals(Arrivals(times, sizes_told), missed, began_anew, set_back, more)
+
+    def batches(self) -> NewBatches:
+        """The batches that ended since the last look."""
+        found: list[MeasuredBatch] = []
+        missed, began_anew, set_back, more = 0, False, 0.0, False
+        for route in self._routes:
+            key = batch_stream_key(self._model, self._namespace, route)
+            before = self.positions.get(key, Position())
+            page = self._next(key, unpack_batches)
+            for call, later in page.entries:
+                found += [batch._replace(ended_at=batch.ended_at + later) for batch in call.batches] if later else call.batches
+            missed, began_anew, more = missed + page.missed, began_anew or page.began_anew, more or page.more
+            set_back = max(set_back, page.position.set_back - before.set_back)
+        found.sort(key=lambda batch: batch.ended_at)
+        return NewBatches(found, missed, began_anew, set_back, more)
+
+    def close(self) -> None:
+        """Release connections."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def _next(self, key: str, unpack: Unpack[Entry]) -> Page[Entry]:
+        position = self.positions.get(key, Position())
+
+        def read(client: redis.Redis, key: str) -> list[Any]:
+            pipeline = client.pipeline(transaction=True)  # so that nothing comes between the two
+            pipeline.xrange(key, min=f"{position.number}-0", count=self._page)
+            pipeline.xrevrange(key, count=1)
+            pipeline.time()
+            return pipeline.execute()
+
+        found, last, (seconds, microseconds) = self._ask(key, read)
+        newest = int(last[0][0].partition(b"-")[0]) if last else 0
+        page = next_page(found, newest, position, self._page, unpack)
+        self.positions[key] = page.position
+        self.now = max(self.now, seconds + microseconds / 1e6 + page.position.set_back)
+        return page
+
+    def _ask(self, key: str, question: Callable[[redis.Redis, str], Any]) -> Any:
+        """What the server that has a key answers."""
+        try:
+            for _ in range(REDIRECTIONS):
+                if key not in self._clients:
+                    self._clients[key] = _open(self._url)
+                try:
+                    return question(self._clients[key], key)
+                except MovedError as there:
+                    self._clients.pop(key).close()
+                    self._clients[key] = _open(url_at(self._url, there.host, there.port))
+            raise StoreUnavailable(f"Redis sends from server to server for the key {key}")
+        except (RedisError, OSError) as error:
+            if (client := self._clients.pop(key, None)) is not None:
+                client.close()
+            if isinstance(error, ResponseError):
+                raise StoreUnavailable(f"Redis refused: {error}") from error
+            raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
+        except (ValueError, TypeError) as error:  # redis-py's words for a scheme, a port, a parameter that it does not know
+            raise InvalidInput("url", without_password(self._url), f"redis://, rediss:// or unix:// ({error})") from None
+
+
+def _open(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0))

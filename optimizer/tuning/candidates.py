@@ -1,0 +1,144 @@
+"""Plans that analysis proposes for the latest arrivals, to be rehearsed (docs/control.md).
+
+A process is fitted to the latest arrivals and the searches of ``recommend`` are asked: no batching at every memory size, the
+cheapest size-or-timeout for the promise and for half of the error budget (where the mean is just in time the next window may not
+be), the tables that wait to the last moment, the plan for every load, workers. What each does is found by rehearsal, with cold
+starts, so that the fit may be quick, two phases, and the searches leave cold starts out, which take most of their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sluice.batching import policy as policies
+from sluice.batching.documents import Beside, Plan, PolicyDocument, ServiceProfile, Slo
+from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.fits.choice import fit_arrivals
+from sluice.optimizer.recommend.candidate import Candidate
+from sluice.optimizer.recommend.every_load import choose_every_load
+from sluice.optimizer.recommend.function_choice import cheapest_setting
+from sluice.optimizer.recommend.function_setting import FunctionSettings
+from sluice.optimizer.recommend.last_moment import cheapest_last_moments
+from sluice.optimizer.recommend.question import Goal, Limits, Question
+from sluice.optimizer.recommend.worker_number import choose_workers
+from sluice.optimizer.traces.trace import Trace
+from sluice.optimizer.tuning.setup import TuningSetup
+
+FITTED = 1 << 13  # arrivals; a fit of two phases to more says no more
+BUDGETS = (1.0, 0.5)
+"""Of what the promise allows to be late, for which a setting that rests on the fit is asked for."""
+LOADS = (0.1, 10.0)
+MOST_LAST_MOMENTS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A plan, and what is expected of it on paper.
+
+    Parameters
+    ----------
+    name : str
+        What it is, in a few words.
+    usd, percentile : float or None
+        Per request, and of the first SLO, s; ``None`` where it was not worked out.
+    rests_on_fit : bool
+        Whether more may be late than promised where the arrivals are not those that were fitted.
+    """
+
+    name: str
+    plan: Plan
+    usd: float | None = None
+    percentile: float | None = None
+    rests_on_fit: bool = False
+
+
+def unbatched(setup: TuningSetup) -> list[Proposal]:
+    """No batching at every memory size, the largest first."""
+    table = PolicyDocument.of(policies.no_batching())
+    return [
+        Proposal(f"no batching, {mb} MB", _plan(setup, setup.function_at(mb), table, (), mb)) for mb in reversed(setup.memory_sizes)
+    ]
+
+
+def fitted(times: Array) -> ArrivalProcess:
+    """The process of the latest arrivals (s, ascending, at least as many as a trace has)."""
+    latest = times[-FITTED:]
+    try:
+        return fit_arrivals(Trace(np.diff(latest), "the latest arrivals"), "mmpp2").arrivals
+    except InvalidInput:  # all at one moment
+        return poisson(len(latest) / max(float(latest[-1] - latest[0]), 1e-3))
+
+
+def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProcess) -> Iterator[Proposal]:
+    """Settings of the function and workers for this process, the function having these service times."""
+    question = _question(setup, profile, arrivals, setup.slos)
+    settings = FunctionSettings(question)
+    for table in cheapest_last_moments(settings.search, question.promised)[0][:MOST_LAST_MOMENTS]:
+        yield _of(settings.held(table.service, table.policy), setup, "last moment")
+    for part in BUDGETS:
+        slos = [Slo(slo.latency, 100 - part * (100 - slo.percentile)) for slo in setup.slos]
+        found = cheapest_setting(FunctionSettings(_question(setup, profile, arrivals, slos, "size-or-timeout")))
+        if found is not None and found.batch_size > 1:
+            yield _of(found, setup, "size or timeout")
+    for offer in setup.offers:
+        try:
+            yield _of(choose_workers(arrivals, offer, setup.slos, billing=setup.billing), setup, "workers")
+        except Infeasible:
+            continue
+
+
+def every_load(setup: TuningSetup, profile: ServiceProfile, arrival_rate: float) -> Proposal | None:
+    """The plan for every load; ``None`` where no function answers even one request with a moment to spare."""
+    question = _question(setup, profile, poisson(arrival_rate), setup.slos, loads=LOADS)
+    plan = choose_every_load(FunctionSettings(question), LOADS)
+    if plan is None:
+        return None
+    beside = [(function, PolicyDocument.of(table)) for function, table in plan.beside]
+    made = _plan(setup, plan.function, PolicyDocument.of(plan.policy), beside, plan.memory_mb)
+    return Proposal(f"every load, {plan.runs_on}", made, plan.cost.per_request)
+
+
+def _question(
+    setup: TuningSetup,
+    profile: ServiceProfile,
+    arrivals: ArrivalProcess,
+    slos: Sequence[Slo],
+    policies: str = "all",
+    loads: tuple[float, float] | None = None,
+) -> Question:
+    measured = [mb for mb in setup.memory_sizes if not profile.points or mb in profile.memory_sizes]
+    limits = Limits(tuple(measured), setup.max_batch_size, policies=policies)
+    of_function = profile, tuple(slos), replace(setup.billing, cold_start_probability=0.0)
+    return Question(arrivals, *of_function, limits=limits, goal=Goal(loads=loads), environments=setup.environments)
+
+
+def _of(candidate: Candidate, setup: TuningSetup, kind: str) -> Proposal:
+    beside = [(function, PolicyDocument.of(table)) for function, table in candidate.beside]
+    plan = _plan(setup, candidate.function, PolicyDocument.of(candidate.policy), beside, candidate.memory_mb)
+    name = f"{kind}, {candidate.runs_on}, {candidate.leaves}"
+    percentile = candidate.percentile(setup.slos[0].percentile).value
+    return Proposal(name, plan, candidate.cost.per_request, percentile, candidate.rests_on_fit)
+
+
+def _plan(
+    setup: TuningSetup,
+    function: str,
+    policy: PolicyDocument,
+    beside: Sequence[tuple[str, PolicyDocument]],
+    memory_mb: int | None,
+) -> Plan:
+    return Plan(
+        model=setup.model,
+        function=function,
+        policy=policy,
+        beside=[Beside(name, table) for name, table in beside],
+        slo=setup.slos[0],
+        other_slos=list(setup.slos[1:]),
+        memory_mb=memory_mb,
+    )

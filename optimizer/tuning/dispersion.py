@@ -1,0 +1,157 @@
+"""How much sums of 1, 2, 4, ... values of a sequence vary, measured from neighbouring sums (docs/model.md, section 10).
+
+Values of mean ``m`` whose variance goes with ``V(m)`` have sums over ``W`` of them of variance ``phi_W W V(m)``. Half the squared
+difference of neighbouring sums has the mean ``near_W W V(m)``: it sees neither a level nor a slow drift of it, and a jump once.
+The variance of a sum is that of its difference from its neighbour and that of the sum of both, so that
+
+    phi_W = near_W / 2 + phi_2W / 2
+
+up to the longest ``W`` that is known, or a horizon: what varies more slowly than that is taken for changes of the level, and not
+for bursts at one level, else the course of a day would make every test deaf. A ``near_W`` that few pairs tell is drawn towards
+that of the next shorter ``W``, times the growth between the two before, where that is beyond chance.
+
+References: Allan, Proc. IEEE 54 (1966) 221, for neighbouring differences; Satterthwaite, Biometrics Bulletin 2 (1946) 110, for the
+degrees of freedom of a sum.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.compiled import compiled
+
+FAMILIES = {"gaussian": 0, "poisson": 1, "gamma": 2}  # V(m) = m^0, m^1, m^2
+SCALES = 29  # W = 2^0, 2^1, ...
+FEWEST = 8.0  # pairs that a dispersion rests on before it is used
+EXTRAPOLATED = 128.0  # pairs that the extrapolation from shorter sums counts for, at most
+MEMORY = 1024.0  # pairs after which older ones are forgotten
+WINSOR = 8.0  # times what is expected, that a squared difference may count: a jump is seen once at every length
+MOST_GROWTH = 3.0  # of a dispersion with a level that is new
+LEAST_DISPERSION = 0.05  # below it, values are taken to be less regular than they look
+
+
+class Dispersion(NamedTuple):
+    """What is known of it; every array (SCALES,) but the last."""
+
+    waiting: Array  # a sum whose neighbour is not complete; nan where there is none
+    squares: Array  # means over the pairs: half the squared difference,
+    expected: Array  # and what it would be with phi = 1
+    pairs: Array
+    degrees: Array
+    near: Array  # squares over expected, drawn towards the extrapolation,
+    drawn: Array  # and so many differences it rests on
+    phi: Array
+    known: Array  # its degrees of freedom
+    horizon: Indices  # (1,): doublings over which what varies belongs to a level; what varies more slowly is a change of it
+
+    @classmethod
+    def empty(cls, horizon: int = SCALES) -> Dispersion:
+        zeros = [np.zeros(SCALES) for _ in range(6)]
+        ones = [np.ones(SCALES) for _ in range(2)]
+        horizons = np.array([horizon], dtype=np.int64)
+        return cls(np.full(SCALES, np.nan), zeros[0], zeros[1], zeros[2], zeros[3], ones[0], zeros[4], ones[1], zeros[5], horizons)
+
+    def at(self, doublings: int) -> float:
+        """phi over ``2^doublings`` values; of the nearest that is known where that is not, and 1 where none is."""
+        known = np.flatnonzero(self.known >= FEWEST)
+        return float(self.phi[min(max(doublings, known[0]), known[-1])]) if len(known) else 1.0
+
+    def expect(self, phi: Array, weight: float, variance: float = 1.0) -> None:
+        """Begin with phi over 1, 2, 4, ... values of ``V(m)`` = ``variance``, (n,), as if measured from ``weight`` pairs each."""
+        n = min(len(phi), SCALES)
+        following = np.append(phi[1:n], phi[n - 1])
+        self.expected[:n] = variance * 2.0 ** np.arange(n)
+        self.squares[:n] = np.maximum(2 * phi[:n] - following, LEAST_DISPERSION) * self.expected[:n]
+        self.pairs[:n] = self.degrees[:n] = weight
+        estimate(self)
+
+    def rescale(self, doublings: int) -> None:
+        """Values are from now on sums over a time ``2^doublings`` times as long."""
+        self.horizon[0] -= doublings
+        by_scale: tuple[Array, ...] = self[:-1]
+        for array, empty in zip(by_scale, (np.nan, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0), strict=True):
+            array[:] = np.roll(array, -doublings)
+            array[SCALES - max(doublings, 0) :] = empty
+            array[: max(-doublings, 0)] = empty
+        estimate(self)
+
+    def see(self, values: Array, power: int, winsor: float = WINSOR) -> None:
+        """Take in values of the family with ``V(m) = m^power``."""
+        _see(values, power, winsor, self)
+
+
+@compiled
+def _see(values: Array, power: int, winsor: float, held: Dispersion) -> None:
+    for value in values:
+        differ(value, power, winsor, held)
+
+
+@compiled
+def estimate(held: Dispersion) -> None:
+    """``phi`` and ``known`` of every scale: (10.2), (10.3)."""
+    last = -1
+    for s in range(len(held.phi)):
+        near = max(held.squares[s] / held.expected[s], LEAST_DISPERSION) if held.expected[s] > 0 else 1.0
+        if s == 0 or held.drawn[s - 1] < FEWEST:
+            held.near[s], held.drawn[s] = near, held.degrees[s]
+        else:
+            weight = min(EXTRAPOLATED, 0.7 * held.drawn[s - 1])
+            growth = 1.0
+            if s > 1 and held.drawn[s - 2] >= FEWEST:
+                chance = 2 * np.sqrt(2 / held.drawn[s - 1] + 2 / held.drawn[s - 2])
+                growth = min(max(held.near[s - 1] / held.near[s - 2] - chance, 1.0), 2.0)
+            held.drawn[s] = held.degrees[s] + weight
+            held.near[s] = (held.degrees[s] * near + weight * growth * held.near[s - 1]) / held.drawn[s]
+        if held.drawn[s] >= FEWEST:
+            last = s
+    held.known[:] = 0.0
+    phi, variance = 0.0, 0.0
+    for s in range(last, -1, -1):
+        if held.drawn[s] < FEWEST:
+            continue
+        if s == last or s >= held.horizon[0]:
+            phi, variance = held.near[s], held.near[s] ** 2 / held.drawn[s]
+        else:
+            phi, variance = (held.near[s] + phi) / 2, held.near[s] ** 2 / held.drawn[s] / 4 + variance / 4
+        held.phi[s], held.known[s] = phi, phi * phi / variance
+
+
+@compiled
+def differ(value: float, power: int, winsor: float, held: Dispersion) -> None:
+    """Take a value into the sums, and every pair of neighbours that it completes into the dispersion."""
+    part, width = value, 1.0
+    for k in range(len(held.waiting)):
+        neighbour = held.waiting[k]
+        if np.isnan(neighbour):
+            held.waiting[k] = part
+            if k > 0:
+                estimate(held)
+            return
+        held.waiting[k] = np.nan
+        middle = abs(part + neighbour) / 2
+        square = (part - neighbour) ** 2 / 2
+        expected, weight = width, 1.0
+        if power == 1:
+            expected, weight = middle, min(1.0, middle)
+        elif power == 2:
+            expected = middle * middle / width
+        if held.drawn[k] >= FEWEST:
+            square = min(square, winsor * held.near[k] * max(expected, 1.0 if power == 1 else 0.0))
+        held.pairs[k] = min(held.pairs[k] + 1, MEMORY)
+        held.degrees[k] = min(held.degrees[k] + weight, MEMORY)
+        held.squares[k] += (square - held.squares[k]) / held.pairs[k]
+        held.expected[k] += (expected - held.expected[k]) / held.pairs[k]
+        part += neighbour
+        width *= 2
+
+
+@compiled
+def at_level(power: int, mean: float, scale: int, held: Dispersion) -> float:
+    """phi at a level: of counts what is beyond Poisson's 1 grows with the mean, as bursts do that carry a part of it."""
+    phi, expected = float(held.phi[scale]), float(held.expected[scale])
+    if power != 1 or phi <= 1 or expected <= 0:
+        return phi
+    return 1 + (phi - 1) * min(max(mean * (1 << scale) / expected, 1.0), MOST_GROWTH)

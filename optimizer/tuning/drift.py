@@ -1,0 +1,142 @@
+"""Have the times of batches left the profile? (docs/watching.md, docs/model.md, section 10)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, nan
+from typing import Literal
+
+import numpy as np
+
+from sluice.batching.documents import PLACEHOLDER, ServiceProfile, memory_named
+from sluice.batching.errors import require
+from sluice.batching.measured import MeasuredBatch
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.tuning.changes import Alarm
+from sluice.optimizer.tuning.dispersion import SCALES
+from sluice.optimizer.tuning.level_scan import LevelScan
+
+LEAST_RATIO = 1.1
+RUN_LENGTH = 1e6  # batches
+LARGEST_BATCH = 1024
+CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long says no more than one that took twice as long
+LEAST_SPREAD = 0.02  # of the logarithm of one time
+EXPECTED_WEIGHT = 16.0  # differences that the spread of the profile stands for
+HORIZON = 9  # doublings of a batch: what varies more slowly is a drift
+FIRM = 1e9  # batches that a level rests on which is given
+MOST_FUNCTIONS = 256  # memory sizes; those beyond are not watched
+
+
+class ServiceWatch:
+    """The times of batches are others than those of the profile, at any of its memory sizes.
+
+    The logarithm of a batch's time over that of its size in the profile is scanned for a level other than 0 (``level_scan``), for
+    the function's own time (alarm ``service``) and for that of the invocation (``invocation``), by memory size. Cold batches and
+    those of which a request failed are left out, and so are sizes of which the profile does not speak.
+
+    Parameters
+    ----------
+    profile : ServiceProfile
+        Without sizes of requests.
+    least : float
+        Ratio to the profile up to which times count as the same, >= 1.
+    run_length : float
+        Batches between false alarms, at least (docs/watching.md has what was measured).
+    """
+
+    def __init__(self, profile: ServiceProfile, least: float = LEAST_RATIO, run_length: float = RUN_LENGTH) -> None:
+        require(1 <= least < np.inf, "least", least, "a ratio >= 1")
+        self._least, self._run_length = log(least), run_length
+        self.alarm: Alarm | None = None
+        self.refreshed(profile)
+
+    def clear(self) -> None:
+        """The alarm is taken note of; the level that it has told is the one from now on."""
+        self.alarm = None
+
+    def refreshed(self, profile: ServiceProfile) -> None:
+        """Watch for times other than those of this profile from now on."""
+        require(
+            not profile.sizes, "profile.sizes", len(profile.sizes), "none: a measured batch does not tell those of its requests"
+        )
+        self.profile = profile
+        self._scans: dict[int, tuple[_Expected, LevelScan, LevelScan]] = {}
+
+    def see(self, batches: Sequence[MeasuredBatch]) -> None:
+        """Take in batches in the order of their ends."""
+        found: dict[int, list[tuple[float, float, float]]] = {}  # ends, logarithms of the ratios of both times
+        for batch in batches:
+            if batch.cold or batch.failed or not 0 < batch.seconds < np.inf:
+                continue
+            watched = self._of(batch.function)
+            if watched is None or not 1 <= batch.size <= watched[1].largest:
+                continue
+            memory_mb, expected = watched
+            own = log(batch.service) - expected.service[batch.size - 1] if batch.service > 0 else nan
+            invocation = log(batch.seconds) - expected.invocation[batch.size - 1]
+            found.setdefault(memory_mb, []).append((batch.ended_at, own, invocation))
+        for memory_mb, rows in found.items():
+            ended, *ratios = np.array(rows).T
+            _, service, invocation = self._scans[memory_mb]
+            self._look("service", memory_mb, ended, ratios[0], service)
+            self._look("invocation", memory_mb, ended, ratios[1], invocation)
+
+    def _look(self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, logs: Array, scan: LevelScan) -> None:
+        known = ~np.isnan(logs)
+        ended, values = ended[known], np.clip(logs[known], -CLIPPED, CLIPPED)
+        while len(values):
+            found = scan.see(values)
+            if found is None:
+                return
+            scan.restart(found.after, FIRM)
+            at, since = (float(ended[max(found.consumed - n, 0)]) for n in (1, found.length))
+            before, after = float(np.exp(found.before)), float(np.exp(found.after))
+            what = "function's own time" if kind == "service" else "invocation"
+            words = (
+                f"at {memory_mb} MB the {what} took {after:.3g} times as long as the profile says in the last "
+                f"{found.length} batches ({before:.3g} times before)"
+            )
+            self.alarm = Alarm(kind, at, before, after, words, since)
+            ended, values = ended[found.consumed :], values[found.consumed :]
+
+    def _of(self, function: str) -> tuple[int, _Expected] | None:
+        memory_mb = called_at(self.profile, function)
+        if memory_mb is None:
+            return None
+        if memory_mb not in self._scans:
+            unknown = self.profile.points and memory_mb not in self.profile.memory_sizes
+            if unknown or len(self._scans) >= MOST_FUNCTIONS:
+                return None
+            expected = _Expected(service_times_up_to(self.profile, memory_mb, self.profile.max_batch_size or LARGEST_BATCH))
+            self._scans[memory_mb] = expected, self._scan(expected.spread), self._scan(expected.spread)
+        return memory_mb, self._scans[memory_mb][0]
+
+    def _scan(self, spread: float) -> LevelScan:
+        scan = LevelScan("gaussian", self._least, self._run_length, HORIZON)
+        scan.dispersion.expect(np.full(SCALES, spread**2), EXPECTED_WEIGHT)
+        scan.restart(0.0, FIRM)
+        return scan
+
+
+def called_at(profile: ServiceProfile, function: str) -> int | None:
+    """The memory size (MB) at which the profile's function is called so by a plan; ``None`` where at none."""
+    if PLACEHOLDER in profile.function:
+        return memory_named(profile.function, function)
+    return next(iter(profile.memory_sizes), 1) if function == profile.function else None
+
+
+class _Expected:
+    """The mean logarithms of the times of every batch size, and how one spreads."""
+
+    def __init__(self, times: ServiceTimes) -> None:
+        self.largest = times.max_batch_size
+        self.service = _mean_log(times.seconds, times.quantile_levels).tolist()
+        self.invocation = _mean_log(times.response, times.quantile_levels).tolist()
+        quartiles = [np.interp((0.25, 0.75), times.quantile_levels, row) for row in np.log(np.maximum(times.seconds, 1e-9))]
+        self.spread = max(LEAST_SPREAD, float(np.max(np.diff(quartiles))) / 1.349)  # of a normal law
+
+
+def _mean_log(seconds: Array, levels: Array) -> Array:
+    logs = np.log(np.maximum(seconds, 1e-9))
+    return logs[:, 0] if len(levels) == 1 else np.asarray(np.trapezoid(logs, levels, axis=1))

@@ -1,0 +1,181 @@
+"""Has the mean of a sequence left the level at which it stood? A scan over windows of every length (docs/model.md, section 10).
+
+The log-likelihood ratio of the last ``W`` values against all before them since the last change, over the dispersion ``phi_W``
+that is measured while running (``dispersion``), is compared with half the square of Student's quantile, whose degrees of freedom
+are those of ``phi_W``. Bursts that last for many values make ``phi_W`` large, so that neither independence nor a law is assumed.
+``least`` is the ratio (or difference, of values that may be negative) up to which levels count as the same: what drifts by less
+than matters is no change.
+
+The windows are 4 to 16 values and 9 to 16 pairs, fours, eights and so on, each looked at when its last part is complete: 21 windows
+a value on average at most, in memory that does not grow.
+
+References: Lai, IEEE Trans. Inf. Theory 44 (1998) 2917, for windows of limited length; McCullagh and Nelder, Generalized Linear
+Models (1989), chapter 9, for likelihoods over a measured dispersion.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from sluice.batching.errors import require
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, SCALES, WINSOR, Dispersion, at_level, differ
+
+PARTS = 16  # of which the longest window of a doubling is made
+FEWEST_PARTS = 4  # of which the shortest is: one value alone is no level
+DOUBLINGS = SCALES - 5  # of a value, at most, in a part
+TESTS = 21  # windows a value, at most
+MOST_DEGREES = 2048
+
+
+class Found(NamedTuple):
+    """A change: so many of the values that were given are behind it, the levels, and how many values ago the new one began."""
+
+    consumed: int
+    before: float
+    after: float
+    length: int
+
+
+class _Windows(NamedTuple):
+    """The latest parts of every doubling, and how many there were; sum and number of the values of the level."""
+
+    parts: Array  # (DOUBLINGS, PARTS)
+    n_parts: Indices  # (DOUBLINGS,)
+    level: Array  # (2,)
+
+    @classmethod
+    def empty(cls) -> _Windows:
+        return cls(np.zeros((DOUBLINGS, PARTS)), np.zeros(DOUBLINGS, dtype=np.int64), np.zeros(2))
+
+
+class LevelScan:
+    """Sees values one after another and tells when their level is another one.
+
+    Parameters
+    ----------
+    family : str
+        ``gaussian`` (any values), ``poisson`` (counts) or ``gamma`` (values >= 0 whose spread goes with their mean).
+    least : float
+        The ratio of two levels up to which they count as the same, >= 1; of ``gaussian`` values the difference, >= 0.
+    run_length : float
+        Values between two false alarms in the mean, were the windows independent and the sums normal.
+    horizon : int
+        Doublings of a value: what varies more slowly is a change of the level (``dispersion``).
+    """
+
+    def __init__(self, family: str, least: float, run_length: float, horizon: int) -> None:
+        require(family in FAMILIES, "family", family, ", ".join(FAMILIES))
+        floor = 0.0 if family == "gaussian" else 1.0
+        require(floor <= least < inf, "least", least, f"a number >= {floor:g}")
+        require(1 <= run_length < inf, "run_length", run_length, "a number of values >= 1")
+        self._power, self._least = FAMILIES[family], least
+        self._windows, self.dispersion = _Windows.empty(), Dispersion.empty(horizon)
+        self._thresholds = _thresholds(run_length)
+        self._found = np.zeros(3)
+
+    @property
+    def level(self) -> float:
+        """Mean of the values since the last change; ``nan`` before the first."""
+        total, length = self._windows.level.tolist()
+        return total / length if length else np.nan
+
+    @property
+    def length(self) -> float:
+        """How many values the level rests on."""
+        return float(self._windows.level[1])
+
+    def restart(self, level: float = 0.0, length: float = 0.0) -> None:
+        """Forget the level, or begin with one that rests on ``length`` values; what is known of the dispersion stays."""
+        for array in self._windows:
+            array[:] = 0
+        self._windows.level[:] = level * length, length
+
+    def see(self, values: Array) -> Found | None:
+        """Take in values up to the first change, after which the level is the new one and ``values[consumed:]`` are to be seen."""
+        consumed = _scan(values, self._power, self._least, self._thresholds, self._windows, self.dispersion, self._found)
+        if consumed < 0:
+            return None
+        before, after, length = self._found.tolist()
+        self.restart(after, length)
+        return Found(consumed, before, after, int(length))
+
+
+def _thresholds(run_length: float) -> Array:
+    """Half the square of Student's quantile by degrees of freedom, (MOST_DEGREES + 1,); infinite below ``FEWEST``."""
+    degrees = np.arange(MOST_DEGREES + 1)
+    thresholds = np.full(len(degrees), np.inf)
+    enough = degrees >= FEWEST
+    thresholds[enough] = stdtrit(degrees[enough], 1 / (2 * TESTS * run_length)) ** 2 / 2
+    return thresholds
+
+
+@compiled
+def _likelihood(power: int, least: float, recent: float, length: float, before: float, length_before: float) -> float:
+    """Log-likelihood ratio, at phi = 1, of two levels against two that differ by ``least`` at the most."""
+    mean, mean_before = recent / length, before / length_before
+    if power == 0:
+        beyond = abs(mean - mean_before) - least
+        return 0.0 if beyond <= 0 else beyond * beyond / (1 / length + 1 / length_before) / 2
+    if mean > least * mean_before:
+        ratio = least
+    elif mean * least < mean_before:
+        ratio = 1 / least
+    else:
+        return 0.0
+    if power == 1:
+        total = recent + before
+        share = ratio * length / (ratio * length + length_before)
+        value = 0.0
+        if recent > 0:
+            value += recent * np.log(recent / total / share)
+        if before > 0:
+            value += before * np.log(before / total / (1 - share))
+        return value
+    mean = max(mean / ratio, 1e-3 * mean_before)
+    mean_before = max(mean_before, 1e-3 * mean)
+    pooled = (mean * length + mean_before * length_before) / (length + length_before)
+    return float(length * np.log(pooled / mean) + length_before * np.log(pooled / mean_before))
+
+
+@compiled
+def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _Windows, held: Dispersion, found: Array) -> int:
+    """How many values are taken in when a change is found, -1 where none is; its levels and length go into ``found``, (3,)."""
+    parts, n_parts, level = windows
+    for i in range(len(values)):
+        differ(values[i], power, WINSOR, held)
+        level[0] += values[i]
+        level[1] += 1
+        part, width, best = values[i], 1.0, 1.0
+        for k in range(len(n_parts)):
+            place = n_parts[k] % PARTS
+            neighbour = parts[k, place - 1]
+            parts[k, place] = part
+            n_parts[k] += 1
+            recent, scale = 0.0, k
+            for n in range(1, min(PARTS, n_parts[k]) + 1):
+                recent += parts[k, place - n + 1]
+                if n > 1 << (scale - k):
+                    scale += 1
+                length = n * width
+                rest = level[1] - length
+                if n < FEWEST_PARTS or (k > 0 and 2 * n <= PARTS) or rest < length or held.known[scale] < FEWEST:
+                    continue
+                ratio = _likelihood(power, least, recent, length, level[0] - recent, rest)
+                score = ratio / at_level(power, (level[0] - recent) / rest, scale, held)
+                score /= thresholds[min(int(held.known[scale]), len(thresholds) - 1)]
+                if score > best:
+                    best = score
+                    found[0], found[1], found[2] = (level[0] - recent) / rest, recent / length, length
+            if n_parts[k] % 2:
+                break
+            part += neighbour
+            width *= 2
+        if best > 1:
+            return i + 1
+    return -1

@@ -1,0 +1,136 @@
+"""Has the share of late requests left the promise? Bets on it, batch after batch (docs/watching.md, docs/model.md, section 10).
+
+Of a batch with ``n`` requests ``x`` are late, of which the promise allows a part ``p``. Had each batch, whatever came before it, no
+more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / n_max`` with every batch, would
+not grow in the mean, ``0 <= b < 1/p``. So it does not matter how those of one batch depend on each other: all of them may be late
+together. The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds ``L``
+for the first time after at least ``L`` batches in the mean, whenever it is looked at.
+
+Where late batches come in runs, as they do where queues build up, what comes before a batch tells of it, and the mean is not that.
+So the logarithms of the gains are divided by how much more the sums of ``x - p n`` over many batches vary than those over one,
+where that is beyond chance (``dispersion``); then the bound rests on what was measured.
+
+References: Shin, Ramdas, Rinaldo, E-detectors: a nonparametric framework for sequential change detection (2023), for the bound;
+Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024) 1, for the bets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from sluice.batching.documents import Slo
+from sluice.batching.errors import require
+from sluice.batching.measured import MeasuredBatch
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.compiled import compiled
+from sluice.optimizer.tuning.changes import Alarm
+from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, Dispersion
+
+BETS = np.array([0.03, 0.1, 0.2, 0.4])  # of the largest allowed, 1/p
+RUN_LENGTH = 50_000.0  # batches
+LONGEST = 10  # doublings of a batch over which runs of late ones are looked for
+KEPT = 512  # batches of which the percentile is told
+
+
+class PromiseWatch:
+    """The percentile that was promised is not kept.
+
+    Parameters
+    ----------
+    slo : Slo
+    max_batch : int
+        Requests in the largest batch; larger ones count as that many.
+    run_length : float
+        Batches before a false alarm, in the mean and at the least, where exactly what is allowed is late.
+    """
+
+    def __init__(self, slo: Slo, max_batch: int = 1, run_length: float = RUN_LENGTH) -> None:
+        require(max_batch >= 1, "max_batch", max_batch, "an integer >= 1")
+        require(1 < run_length < inf, "run_length", run_length, "a number of batches > 1")
+        self.slo, self.run_length = slo, run_length
+        self._max_batch = max_batch
+        self._bets = BETS / slo.error_budget
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was seen: another plan is in force."""
+        self._latest: deque[tuple[int, tuple[float, ...]]] = deque(maxlen=KEPT)  # late requests of a batch, latencies
+        self._dispersion = Dispersion.empty()
+        self.clear()
+
+    def clear(self) -> None:
+        """The alarm is taken note of; the next one needs evidence of its own."""
+        self.alarm: Alarm | None = None
+        self._capital = np.full(len(self._bets), -inf)  # its logarithm
+        self._gain = np.zeros(len(self._bets))  # since the best moment to begin, logarithm,
+        self._began = np.zeros((len(self._bets), 3))  # and that moment, s, with the late requests and all since then
+
+    @property
+    def late(self) -> float:
+        """Share of the latest requests that were late; ``nan`` where there were none."""
+        requests = sum(len(latencies) for _, latencies in self._latest)
+        return sum(late for late, _ in self._latest) / requests if requests else np.nan
+
+    @property
+    def percentile(self) -> float:
+        """The percentile of the latest requests, s; ``nan`` where there were none."""
+        latencies = [seconds for _, told in self._latest for seconds in told]
+        return float(np.quantile(latencies, self.slo.quantile, method="inverted_cdf")) if latencies else np.nan
+
+    def see(self, batches: Sequence[MeasuredBatch]) -> None:
+        """Take in batches in the order of their ends."""
+        rows = []
+        for batch in batches:
+            if batch.latencies:
+                late = sum(seconds > self.slo.latency for seconds in batch.latencies)
+                self._latest.append((late, batch.latencies))
+                rows.append((batch.ended_at, late, len(batch.latencies)))
+        counts = np.array(rows, dtype=np.float64).reshape(-1, 3)
+        excess = (counts[:, 1] / counts[:, 2] - self.slo.error_budget) * np.minimum(counts[:, 2] / self._max_batch, 1.0)
+        place = _bet(counts, excess, self._bets, self._runs(), np.log(self.run_length), self._capital, self._gain, self._began)
+        if self.alarm is None and place >= 0:
+            self._speak(float(counts[place, 0]))
+        self._dispersion.see(excess, FAMILIES["gaussian"], inf)
+
+    def _runs(self) -> float:
+        """How much more sums over many batches vary than those over one, where that is beyond chance; at least 1."""
+        near, pairs = self._dispersion.near[:LONGEST], self._dispersion.drawn[:LONGEST]
+        known = pairs >= FEWEST
+        if not known[0] or not near[0]:
+            return 1.0
+        chance = 2 * np.sqrt(2 / pairs[known] + 2 / pairs[0])
+        return max(1.0, float((near[known] / near[0] * (1 - np.minimum(chance, 1))).max()))
+
+    def _speak(self, at: float) -> None:
+        since, late, requests = self._began[int(np.argmax(self._gain))].tolist()
+        words = (
+            f"{100 * late / requests:.3g} % of the {requests:.0f} requests of the last {at - since:.3g} s took longer than "
+            f"{self.slo.latency:g} s, of which {self.slo.name} allows {100 * self.slo.error_budget:.3g} %"
+        )
+        self.alarm = Alarm("promise", at, self.slo.error_budget, late / requests, words, since)
+
+
+@compiled
+def _bet(counts: Array, excess: Array, bets: Array, runs: float, enough: float, capital: Array, gain: Array, began: Array) -> int:
+    """The first of ``counts``, (n, 3), ends, late requests, requests, at which the capital is enough; -1 for none."""
+    for i in range(len(counts)):
+        highest = -np.inf
+        for b in range(len(bets)):
+            won = np.log1p(bets[b] * excess[i]) / runs
+            if gain[b] <= 0:
+                began[b, 0], began[b, 1], began[b, 2], gain[b] = counts[i, 0], 0.0, 0.0, 0.0
+            gain[b] += won
+            began[b, 1] += counts[i, 1]
+            began[b, 2] += counts[i, 2]
+            capital[b] = max(capital[b], 0.0) + np.log1p(np.exp(-abs(capital[b]))) + won
+            highest = max(highest, capital[b])
+        total = 0.0
+        for b in range(len(bets)):
+            total += np.exp(capital[b] - highest)
+        if highest + np.log(total / len(bets)) > enough:
+            return i
+    return -1

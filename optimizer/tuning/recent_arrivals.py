@@ -1,0 +1,71 @@
+"""The arrivals that are remembered: the latest one by one, and counts of two days (docs/control.md)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from sluice.optimizer.arrays import Array
+
+BUCKET = 300.0  # s, of the counts
+DAY = 86_400.0  # s
+DAYS = 2
+MOST_BUCKETS = int(DAYS * DAY / BUCKET)
+
+
+class RecentArrivals:
+    """Arrival times, s since 1970, in a bounded past.
+
+    Parameters
+    ----------
+    seconds : float
+        For how long they are kept one by one.
+    most : int
+        How many of these, at most.
+    """
+
+    def __init__(self, seconds: float, most: int) -> None:
+        self._seconds, self._most = seconds, most
+        self._pieces: deque[Array] = deque()
+        self._n, self._latest = 0, -np.inf
+        self._counts: deque[tuple[int, int]] = deque(maxlen=MOST_BUCKETS)  # bucket, arrivals
+
+    def see(self, times: Array) -> None:
+        """Take in arrivals; what is dated before the latest is taken to have come with it, as a clock was set back."""
+        if not len(times):
+            return
+        times = np.maximum(np.sort(np.asarray(times, dtype=np.float64)), self._latest)
+        self._latest = float(times[-1])
+        self._pieces.append(times[-self._most :])
+        self._n += len(self._pieces[-1])
+        while self._n - len(self._pieces[0]) >= self._most or self._pieces[0][-1] < self._latest - self._seconds:
+            self._n -= len(self._pieces.popleft())
+        for bucket, n in zip(*(values.tolist() for values in np.unique(times // BUCKET, return_counts=True)), strict=True):
+            if self._counts and self._counts[-1][0] == int(bucket):
+                n += self._counts.pop()[1]
+            self._counts.append((int(bucket), int(n)))
+
+    def forget(self) -> None:
+        """The arrivals one by one: between them and what follows there is a hole. The counts stay."""
+        self._pieces.clear()
+        self._n = 0
+
+    def times(self) -> Array:
+        """The latest, ascending, (n,)."""
+        if len(self._pieces) > 1:  # once for all who ask between two arrivals
+            self._pieces = deque([np.concatenate(list(self._pieces))])
+            self._n = len(self._pieces[0])
+        kept = self._pieces[0] if self._pieces else np.empty(0)
+        return kept[max(len(kept) - self._most, int(np.searchsorted(kept, self._latest - self._seconds))) :]
+
+    def ratio_to_come(self, now: float, ahead: float) -> float:
+        """The rate of the ``ahead`` seconds after this time yesterday over that of those before it; 1 where it is not known."""
+        then = (now - DAY) // BUCKET
+        n = max(1, round(ahead / BUCKET))
+        counts = dict(self._counts)
+        before = [counts.get(int(then) - k) for k in range(n)]
+        after = [counts.get(int(then) + 1 + k) for k in range(n)]
+        if None in before or None in after:
+            return 1.0
+        return sum(c for c in after if c) / max(1, sum(c for c in before if c))

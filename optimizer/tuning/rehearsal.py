@@ -1,0 +1,136 @@
+"""What a plan would have done with the latest arrivals: its cost, and who would have been late (docs/control.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sluice.batching.documents import Slo
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.simulation.batch_means import (
+    BLOCKS,
+    Estimate,
+    estimate_quantile,
+    estimate_ratio,
+    estimate_share,
+    most_of_next,
+)
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
+from sluice.optimizer.tuning.deployments import Bill
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """How one plan went on some arrivals.
+
+    Parameters
+    ----------
+    usd, requests : array, shape (blocks,)
+        USD and requests of each block of the run but the first, in which every environment is new; the weight of each block in
+        ``weights``.
+    late : tuple of Estimate
+        Share of the requests beyond each SLO.
+    next_late : tuple of float
+        Of the requests of the next window, what is late at the most, with the confidence asked for.
+    percentile : Estimate
+        Of the first SLO, s.
+    new_environments : mapping
+        How many of each function had to start at the beginning; ``late_at_start`` requests were late for it.
+    """
+
+    usd: Array
+    requests: Array
+    weights: Array
+    late: tuple[Estimate, ...]
+    next_late: tuple[float, ...]
+    percentile: Estimate
+    mean_batch_size: float
+    new_environments: dict[str, int]
+    usd_of_new: dict[str, float]
+    late_at_start: dict[str, int]
+
+    @property
+    def cost_per_request(self) -> Estimate:
+        """USD: the weighted mean of the blocks, with the interval that they all have."""
+        value = float(self.weights @ self.usd / (self.weights @ self.requests))
+        mean, low, high = estimate_ratio(self.usd, self.requests.astype(np.int64))
+        return Estimate(value, value - (mean - low), value + (high - mean))
+
+    def saving(self, other: Rehearsed, confidence: float) -> Estimate:
+        """USD per request that this plan costs less than another on the same arrivals."""
+        mean, low, high = estimate_ratio(other.usd - self.usd, self.requests.astype(np.int64), confidence)
+        value = float(self.weights @ (other.usd - self.usd) / (self.weights @ self.requests))
+        return Estimate(value, value - (mean - low), value + (high - mean))
+
+    def keeps(self, slos: Sequence[Slo], more_late: float = 0.0) -> bool:
+        """Whether every promise is surely kept in the next window, of whose requests another share is late beside."""
+        return all(most + more_late <= slo.error_budget for most, slo in zip(self.next_late, slos, strict=True))
+
+    def cannot_keep(self, slos: Sequence[Slo]) -> bool:
+        """Whether some promise was surely broken."""
+        return any(late.low > slo.error_budget for late, slo in zip(self.late, slos, strict=True))
+
+
+def rehearse(
+    deployment: Deployment,
+    times: Array,
+    slos: Sequence[Slo],
+    n_next: float,
+    *,
+    confidence: float = 0.95,
+    half_life: float = np.inf,
+    bias: float = 0.0,
+    seed: int = 0,
+) -> Rehearsed:
+    """Run a deployment over arrivals.
+
+    Parameters
+    ----------
+    times : array, shape (n_requests,)
+        s, ascending; at least as many as intervals need.
+    n_next : float
+        Requests of the next window, in which the promises are to be kept.
+    half_life : float
+        Seconds after which an arrival weighs half in the cost.
+    bias : float
+        Seconds that live latencies were found to exceed those of such a run by.
+    """
+    run = simulate_deployment(deployment, times, np.random.default_rng(seed))
+    latency = run.latency + bias
+    late = [~(latency <= slo.latency) for slo in slos]
+    cold = run.cold
+    n, length = len(times), len(times) // (BLOCKS + 1)
+    first = n - BLOCKS * length
+    at_start = cold & (run.first_of_batch < first)
+    settled = [_but_for(run, happened, at_start) for happened in late]
+    bill = Bill.of(deployment)
+    usd = bill.usd(run.batch_sizes, run.tables.astype(np.int64), cold.astype(np.int64))
+    block = np.maximum((run.first_of_batch - first) // length, -1) + 1
+    by_block = np.bincount(block, weights=usd, minlength=BLOCKS + 1)[1:]
+    edges = times[first + length * np.arange(BLOCKS)]
+    ends = np.append(edges[1:], times[-1])
+    names = np.array([side.function for side in deployment.serving])
+    new = {name: at_start & (names[run.tables] == name) for name in dict.fromkeys(names.tolist())}
+    cold_usd = dict(zip(names.tolist(), bill.cold.tolist(), strict=True))
+    return Rehearsed(
+        by_block + bill.per_second * (ends - edges),
+        np.full(BLOCKS, float(length)),
+        0.5 ** ((times[-1] - ends) / half_life),
+        tuple(estimate_share(happened) for happened in settled),
+        tuple(most_of_next(happened, max(1.0, n_next), confidence) for happened in settled),
+        estimate_quantile(latency, slos[0].quantile),
+        run.mean_batch_size,
+        {name: int(which.sum()) for name, which in new.items()},
+        {name: float(which.sum()) * cold_usd[name] for name, which in new.items()},
+        {name: int(run.batch_sizes[which].sum()) for name, which in new.items()},
+    )
+
+
+def _but_for(run: SimulationResult, late: NDArray[np.bool_], batches: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Who is late for another reason than that he was in one of these batches."""
+    mine = run.batch_of
+    return np.asarray(late & ~(batches[mine] & (mine >= 0)))

@@ -1,0 +1,291 @@
+"""Control in virtual time: a ``Tuner`` follows arrivals, and the simulated queue follows its plans (docs/control.md).
+
+The queue is what ``optimizer.simulation`` runs, with the service times and the INIT that the function truly has, which may change
+on the way; the tuner knows the profile alone, and what it measures. Who waits when a plan changes goes on waiting under the new
+one, and environments stay for as long as the platform keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from sluice.batching.documents import LinearServiceTime, Plan, ServiceProfile, ServiceTime
+from sluice.batching.errors import require
+from sluice.batching.measured import MeasuredBatch
+from sluice.batching.policy import INF
+from sluice.optimizer.arrays import Array, Indices
+from sluice.optimizer.simulation.deployment import Deployment
+from sluice.optimizer.simulation.queue_run import Progress, QueueRun, checked_times
+from sluice.optimizer.tuning.decision import Decision
+from sluice.optimizer.tuning.deployments import Bill, deployment_of
+from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.tuner import Tuner
+
+STEP = 1.0  # s
+
+
+@dataclass(frozen=True)
+class ServiceChange:
+    """From ``at`` (s, by the clock of the arrivals) on, batches take ``factor`` times as long as the profile says."""
+
+    at: float
+    factor: float
+
+    def __post_init__(self) -> None:
+        require(0 <= self.at < INF, "service_change.at", self.at, "a number of seconds >= 0")
+        require(0 < self.factor < INF, "service_change.factor", self.factor, "a number > 0")
+
+
+@dataclass(frozen=True, eq=False)
+class ControlledRun:
+    """What came of it.
+
+    Parameters
+    ----------
+    arrival_times, latency : array, shape (n_requests,)
+        s, in order of arrival.
+    usd : array, shape (n_requests,)
+        What each request cost: its part of its batch.
+    machines_usd : float
+        What the workers cost that were there.
+    batches, cold : int
+    decisions : tuple of Decision
+    plans : tuple of (float, Plan)
+        From when (s) each was in force.
+    """
+
+    arrival_times: Array
+    latency: Array
+    usd: Array
+    machines_usd: float
+    batches: int
+    cold: int
+    decisions: tuple[Decision, ...]
+    plans: tuple[tuple[float, Plan], ...]
+
+    @property
+    def cost_per_request(self) -> float:
+        """USD."""
+        return (float(self.usd.sum()) + self.machines_usd) / len(self.usd)
+
+    def windows(self, seconds: float) -> Indices:
+        """Which window of so many seconds each request came in, from the first arrival on."""
+        return np.asarray(((self.arrival_times - self.arrival_times[0]) // seconds).astype(np.int64))
+
+    def late_by_window(self, seconds: float, latency: float) -> tuple[Indices, Indices]:
+        """Requests and those of them beyond a latency (s), of each window that has some."""
+        _, window = np.unique(self.windows(seconds), return_inverse=True)
+        return np.bincount(window), np.bincount(window, weights=~(self.latency <= latency)).astype(np.int64)
+
+
+def simulate_control(
+    setup: TuningSetup,
+    arrival_times: Array,
+    *,
+    settings: TuningSettings | None = None,
+    truth: ServiceProfile | None = None,
+    changes: Sequence[ServiceChange] = (),
+    first: Plan | None = None,
+    step: float = STEP,
+    seed: int = 0,
+    on_progress: Callable[[float], None] = lambda fraction: None,
+) -> ControlledRun:
+    """Run a tuner over arrivals.
+
+    Parameters
+    ----------
+    arrival_times : array
+        s, ascending.
+    truth : ServiceProfile, optional
+        What the function truly takes; by default what the setup knows.
+    changes : sequence of ServiceChange
+    first : Plan, optional
+        In force at the beginning; by default the tuner's first.
+    step : float
+        Seconds between two looks of the tuner.
+    seed : int
+        Of the service times, and of who takes which route.
+
+    Raises
+    ------
+    InvalidInput
+        Times that do not ascend; no profile at all.
+    """
+    times = checked_times(arrival_times)
+    profile = truth or setup.profile
+    require(profile is not None, "truth", None, "the profile of the function, as the setup has none")
+    assert profile is not None
+    require(0 < step < INF, "step", step, "a number of seconds > 0")
+    tuner, queue = Tuner(setup, settings), _Queue(setup, profile, sorted(changes, key=lambda change: change.at), seed)
+    decisions: list[Decision] = []
+    plans: list[tuple[float, Plan]] = []
+
+    def decide(now: float) -> None:
+        trigger = tuner.due(now)
+        if trigger is None:
+            return
+        decisions.append(tuner.decide(now, trigger))
+        if (plan := decisions[-1].plan) is not None:
+            follow(plan, now)
+
+    def follow(plan: Plan, now: float) -> None:
+        queue.follow(plan, now)
+        tuner.in_force(plan, now)
+        plans.append((now, plan))
+
+    now = float(times[0])
+    if first is not None:
+        follow(first, now)
+    else:
+        decide(now)
+    at = 0
+    while at < len(times):
+        now = max(now + step, now + step * ((times[at] - now) // step))
+        until = int(np.searchsorted(times, now, side="right"))
+        if until > at:
+            chunk = times[at:until]
+            queue.feed(chunk, until == len(times))
+            at = until
+            tuner.arrived(chunk)
+        tuner.batches(queue.ended(now))
+        decide(now)
+        on_progress(at / len(times))
+    return queue.result(times, tuple(decisions), tuple(plans), now)
+
+
+class _Queue:
+    """The simulated queues of the plan in force: one, or two where another plan is tried with a share."""
+
+    def __init__(self, setup: TuningSetup, profile: ServiceProfile, changes: Sequence[ServiceChange], seed: int) -> None:
+        self._setup, self._profile, self._changes = setup, profile, list(changes)
+        self._factor, self._now = 1.0, 0.0
+        self._plan: Plan | None = None
+        self._runs: list[_Route] = []
+        self._parked: dict[str, Array] = {}
+        self._rng = np.random.default_rng([seed, 1])
+        self._deal = np.random.default_rng([seed, 2])
+        self._pending: list[MeasuredBatch] = []
+        self._found: list[tuple[Array, Array, Array]] = []  # arrival times, latencies, USD
+        self._batches = self._cold = 0
+        self._machines = 0.0
+
+    def follow(self, plan: Plan, now: float) -> None:
+        """From now on this plan is in force."""
+        profile = stretched(self._profile, self._factor)
+        self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
+        self._now, self._plan = now, plan
+        before, self._runs = self._runs, []
+        for k, route in enumerate(plan.all_routes):
+            deployment = deployment_of(route, self._setup, profile)
+            old = before[k] if k < len(before) else None
+            run = QueueRun(deployment, self._rng) if old is None else old.run.taken_over(now, deployment, self._parked)
+            self._runs.append(_Route(route.name, run, deployment))
+        for gone in before[len(self._runs) :]:
+            self._take(gone, gone.run.feed(np.empty(0), True))
+
+    def feed(self, times: Array, last: bool) -> None:
+        """Requests come at these times; changes of the service times take place at the first arrival after them."""
+        while self._changes and self._changes[0].at <= times[-1]:
+            change = self._changes.pop(0)
+            cut = int(np.searchsorted(times, change.at))
+            if cut:
+                self._feed(times[:cut], False)
+            times, self._factor = times[cut:], change.factor
+            assert self._plan is not None
+            self.follow(self._plan, change.at)
+        self._feed(times, last)
+
+    def _feed(self, times: Array, last: bool) -> None:
+        assert self._plan is not None
+        which = np.zeros(len(times), dtype=np.int64)
+        if len(self._runs) > 1:
+            which = (self._deal.random(len(times)) >= self._plan.routes[0].share).astype(np.int64)
+        for k, route in enumerate(self._runs):
+            mine = times[which == k]
+            if len(mine) or (last and route.run.n_waiting):
+                self._take(route, route.run.feed(mine, last))
+
+    def _take(self, route: _Route, progress: Progress) -> None:
+        """What a chunk of arrivals led to."""
+        batches = progress.batches
+        tables, cold = batches.marks // 2, batches.marks % 2
+        usd = route.bill.usd(batches.sizes, tables.astype(np.int64), cold.astype(np.int64))
+        ends = batches.dispatched + batches.responses
+        batch = np.repeat(np.arange(len(ends)), batches.sizes)
+        offset = np.arange(len(batch)) - np.repeat(np.cumsum(batches.sizes) - batches.sizes, batches.sizes)
+        came = progress.requests.times[batches.first[batch] + offset]
+        latency = batches.dispatched[batch] - came + batches.responses[batch]
+        self._found.append((came, latency, usd[batch] / batches.sizes[batch]))
+        self._batches += len(ends)
+        self._cold += int(cold.sum())
+        digest = self._plan.digest if self._plan is not None else ""
+        edges = np.concatenate([[0], np.cumsum(batches.sizes)]).tolist()
+        seconds = latency.tolist()
+        for i, (end, size, table, is_cold, took) in enumerate(
+            zip(ends.tolist(), batches.sizes.tolist(), tables.tolist(), cold.tolist(), batches.responses.tolist(), strict=True)
+        ):
+            overhead, init, step = route.known[table]
+            service = took - overhead[size - 1] - is_cold * init
+            billed = np.ceil((service + is_cold * init) / step - 1e-9) * step
+            told = tuple(seconds[edges[i] : edges[i + 1]])
+            self._pending.append(
+                MeasuredBatch(
+                    end, route.name, table, route.functions[table], digest, size, took, service, billed, bool(is_cold), 0, told
+                )
+            )
+
+    def ended(self, now: float) -> list[MeasuredBatch]:
+        """The batches that have ended since the last time, in the order of their ends."""
+        found = sorted(batch for batch in self._pending if batch.ended_at <= now)
+        self._pending = [batch for batch in self._pending if batch.ended_at > now]
+        return found
+
+    def result(
+        self, times: Array, decisions: tuple[Decision, ...], plans: tuple[tuple[float, Plan], ...], now: float
+    ) -> ControlledRun:
+        """When all has been fed."""
+        self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
+        came, latency, usd = (np.concatenate(values) for values in zip(*self._found, strict=True))
+        order = np.argsort(came, kind="stable")
+        found = came[order], latency[order], usd[order]
+        return ControlledRun(*found, self._machines, self._batches, self._cold, decisions, plans)
+
+
+class _Route:
+    """A queue under way with its bill; of each of its functions the overhead by batch size, INIT and the step of the bill, s."""
+
+    def __init__(self, name: str, run: QueueRun, deployment: Deployment) -> None:
+        self.name, self.run, self.bill = name, run, Bill.of(deployment)
+        self.functions = [side.function for side in deployment.serving]
+        self.known = [
+            (
+                side.service.overhead.tolist(),
+                0.0 if side.environments is None else side.environments.init_duration,
+                deployment.billing.step,
+            )
+            for side in deployment.serving
+        ]
+
+
+def stretched(profile: ServiceProfile, factor: float) -> ServiceProfile:
+    """The same function, whose batches take ``factor`` times as long."""
+    if factor == 1:
+        return profile
+    if profile.service_time is not None:
+        law = profile.service_time
+        return replace(profile, service_time=LinearServiceTime(law.intercept * factor, law.slope * factor))
+    points = [
+        replace(
+            point,
+            service_time=ServiceTime(
+                point.service_time.mean * factor, [(q, s * factor) for q, s in point.service_time.quantiles], point.service_time.n
+            ),
+            billed_duration=point.billed_duration * factor,
+        )
+        for point in profile.points
+    ]
+    return replace(profile, points=points)

@@ -1,0 +1,484 @@
+"""One model's plan while its requests come: proposed by analysis, chosen by rehearsal, corrected by what is measured.
+
+``due`` says whether there is something to decide and is cheap; ``decide`` takes some tenths of a second of one core where proposals
+are made anew, as the rate or the service times are others, and some hundredths where those made before are rehearsed again. Neither
+reads a clock. What is kept is bounded: arrivals one by one by ``TuningSettings.max_requests`` and ``memory``, counts of two days,
+the last batches of each setting.
+
+A plan is taken that surely keeps every promise in the next window, those who are late while its environments start included; of
+these the cheapest. It takes the place of the one in force where what it saves over the horizon, at the lower end of its interval,
+is more than the change costs. Where the one in force does not surely keep the promises, it goes to what does, whatever that costs.
+(docs/control.md)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+
+import numpy as np
+from msgspec.structs import replace as replace_in_document
+
+from sluice.batching.documents import Plan, Prediction, Route, ServiceProfile, percentile_name
+from sluice.batching.errors import InvalidInput, require
+from sluice.batching.measured import MeasuredBatch
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.service.times import service_times_up_to
+from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
+from sluice.optimizer.simulation.function import LARGEST_BATCH
+from sluice.optimizer.tuning.candidates import Proposal, every_load, fitted, propose, unbatched
+from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
+from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
+from sluice.optimizer.tuning.deployments import CANARY, SERVING, deployment_of, require_plain, single_route
+from sluice.optimizer.tuning.drift import ServiceWatch
+from sluice.optimizer.tuning.learning import grown
+from sluice.optimizer.tuning.live_profile import FEWEST, LiveProfile
+from sluice.optimizer.tuning.promise import PromiseWatch
+from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
+from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
+from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+
+OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
+OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
+MOST_KEPT = 12  # proposals that are rehearsed again and again
+LATENCIES_KEPT = 4096  # by which the bias is found
+
+
+class Tuner:
+    """Watches one model and decides about its plan.
+
+    Parameters
+    ----------
+    setup : TuningSetup
+    settings : TuningSettings
+    """
+
+    def __init__(self, setup: TuningSetup, settings: TuningSettings | None = None) -> None:
+        self.setup, self.settings = setup, settings or TuningSettings()
+        self.live = LiveProfile(setup.profile, setup.function, setup.memory_sizes[-1])
+        self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests)
+        self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
+        self._promises = [PromiseWatch(slo, setup.max_batch_size) for slo in setup.slos]
+        self._services: ServiceWatch | None = None
+        self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
+        self._plan: Plan | None = None
+        self._since = self._decided = self._changed = -inf
+        self._proposals: dict[str, Proposal] = {}
+        self._proposed_for: tuple[float, ServiceProfile] | None = None
+        self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
+        self._tried: dict[str, int] = {}  # batches of each function since it was first tried
+        self._bias = 0.0
+
+    # --- what it is told
+
+    def arrived(self, times: Array) -> None:
+        """Requests came, at these times (s, ascending)."""
+        self._recent.see(times)
+        self._rate.see(times)
+        self._burstiness.see(times)
+
+    def missed(self, at: float) -> None:
+        """The record has a hole that ends at ``at``: what came before does not go on there."""
+        self._recent.forget()
+        self._rate.resume(at)
+        self._burstiness.resume(at)
+
+    def batches(self, batches: Sequence[MeasuredBatch]) -> None:
+        """Batches ended, in this order."""
+        self.live.see(batches)
+        for promise in self._promises:
+            promise.see([batch for batch in batches if self._plan is None or batch.digest in ("", self._plan.digest)])
+        if self._services is not None:
+            self._services.see(batches)
+        for batch in batches:
+            self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
+            self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
+        while len(self._tried) > len(self.setup.memory_sizes) + len(self.setup.offers):
+            del self._tried[next(iter(self._tried))]
+
+    def in_force(self, plan: Plan, since: float) -> None:
+        """This plan serves, since then (s).
+
+        Raises
+        ------
+        InvalidInput
+            A plan that control does not follow: with routes, classes or a size of requests, or functions that it does not know.
+        """
+        require_plain(plan)
+        for route in plan.all_routes:
+            for name in route.functions:
+                offered = any(offer.function == name for offer in self.setup.offers)
+                known = self.setup.memory_of(name) is not None or offered
+                require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
+        if self._plan is not None and plan.digest == self._plan.digest:
+            return
+        self._plan, self._since = plan, since
+        for promise in self._promises:
+            promise.restart()
+
+    # --- what it says
+
+    @property
+    def profile(self) -> ServiceProfile | None:
+        """The service times that it plans with; ``None`` where nothing is known yet."""
+        found = self.live.profile()
+        return found if found is None or self.setup.profile is not None else grown(found, self.setup.max_batch_size)
+
+    @property
+    def bias(self) -> float:
+        """Seconds by which live latencies were found to exceed rehearsed ones."""
+        return self._bias
+
+    def due(self, now: float) -> Trigger | None:
+        """What there is to decide, if anything."""
+        if self._plan is None:
+            return Trigger("start", now, "no plan is in force") if now >= self._decided + self.settings.pause else None
+        if now < self._decided + self.settings.pause:
+            return None
+        for promise in self._promises:
+            if promise.alarm is not None:
+                return Trigger("promise", promise.alarm.at, promise.alarm.words)
+        if self._services is not None and self._services.alarm is not None:
+            return Trigger("service", self._services.alarm.at, self._services.alarm.words)
+        if len(self._plan.routes) and self._canary_told():
+            return Trigger(
+                "canary", now, f"{self.settings.canary_batches} batches of {self._plan.routes[1].function} were measured"
+            )
+        kinds: tuple[tuple[Kind, RateTest | BurstinessTest], ...] = (("rate", self._rate), ("burstiness", self._burstiness))
+        for kind, test in kinds:
+            if test.alarm is not None:
+                return Trigger(kind, test.alarm.at, test.alarm.words)
+        if now >= self._decided + self.settings.period:
+            return Trigger("periodic", now, f"{self.settings.period:g} s have passed")
+        return None
+
+    def decide(self, now: float, trigger: Trigger) -> Decision:
+        """Whether another plan is to come into force."""
+        self._decided = now
+        self._take_note(trigger)
+        profile, times = self.profile, self._recent.times()
+        if self._plan is None and (profile is None or len(times) < self.settings.fewest):
+            return self._begin(now, trigger, profile)
+        if profile is None:
+            return self._stays(now, trigger, "no batch was measured yet, and there is no profile")
+        if len(times) < self.settings.fewest or times[-1] <= times[0]:
+            known = f"{len(times)} requests are remembered"
+            return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
+        if self._services is None:
+            self._services = ServiceWatch(profile)
+        rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)
+        self._propose(profile, rehearsal.times, rehearsal.rate)
+        self._find_bias(rehearsal, times)
+        return self._choose(rehearsal, trigger)
+
+    # --- how it gets there
+
+    def _take_note(self, trigger: Trigger) -> None:
+        if self._services is not None and self._services.alarm is not None:
+            self.live.restart(self._services.alarm.since)
+            profile = self.profile
+            self._services.clear()
+            if profile is not None:
+                self._services.refreshed(profile)
+        self._rate.clear()
+        self._burstiness.clear()
+        for promise in self._promises:
+            promise.clear()
+
+    def _canary_told(self) -> bool:
+        assert self._plan is not None
+        return all(self._tried.get(name, 0) >= self.settings.canary_batches for name in self._plan.routes[1].functions)
+
+    def _at_this_rate(self, times: Array) -> Array:
+        """The arrivals as they would have come at the rate of now: those before its last change sped up or slowed down."""
+        rate, seconds = self._rate.rate, self._rate.seconds
+        since = times[-1] - seconds
+        before = times[times < since]
+        if not isfinite(rate) or rate <= 0 or len(before) < 2 or before[-1] <= before[0]:
+            return times
+        factor = (len(before) - 1) / float(before[-1] - before[0]) / rate
+        if 1 / OTHER_RATE < factor < OTHER_RATE:
+            return times
+        return np.concatenate([before[-1] - (before[-1] - before) * factor, times[len(before) :]])
+
+    def _propose(self, profile: ServiceProfile, times: Array, rate: float) -> None:
+        """Proposals, made anew where the rate or the service times are others than those that they were made for."""
+        for_ = self._proposed_for
+        if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not _differ(profile, for_[1]):
+            return
+        if for_ is not None and _differ(profile, for_[1]):
+            self._proposals.clear()
+        found = [*unbatched(self.setup), *propose(self.setup, profile, fitted(times))]
+        made = self._every_load
+        if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10:
+            self._every_load = made = every_load(self.setup, profile, rate), profile, rate
+        if made[0] is not None:
+            found.append(made[0])
+        for proposal in found:
+            self._proposals.pop(proposal.plan.digest, None)
+            self._proposals[proposal.plan.digest] = proposal
+        while len(self._proposals) > MOST_KEPT:
+            del self._proposals[next(iter(self._proposals))]
+        self._proposed_for = rate, profile
+
+    def _find_bias(self, rehearsal: _Rehearsal, times: Array) -> None:
+        """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all."""
+        seen = np.array([latency for at, latency in self._latencies if at >= max(self._since, times[0])])
+        if self._plan is None or self._plan.routes or len(seen) < self.settings.fewest or times[0] < self._since:
+            return
+        quantile = self.setup.slos[0].quantile
+        measured = estimate_quantile(seen, quantile)
+        try:
+            expected = rehearse(deployment_of(single_route(self._plan), self.setup, rehearsal.profile), times, self.setup.slos, 1.0)
+        except InvalidInput:  # batches larger than any that was measured
+            return
+        apart = measured.low > expected.percentile.high or measured.high < expected.percentile.low
+        beyond = measured.value - expected.percentile.value if apart else 0.0
+        self._bias = min(max((self._bias + beyond) / 2, 0.0), self.setup.slos[0].latency / 2)
+
+    def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
+        """The first plan, before there is anything to rehearse."""
+        first = every_load(self.setup, profile, 1.0) if profile is not None else None
+        best = first or unbatched(self.setup)[0]
+        why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
+        self._changed = now
+        why = f"it begins with {best.name}: {why}"
+        return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias)
+
+    def _stays(self, now: float, trigger: Trigger, why: str) -> Decision:
+        return Decision(now, trigger, (), None, "", "", 0.0, 0.0, 0, f"the plan stays: {why}", "", 0.0, self._bias)
+
+    def _choose(self, of: _Rehearsal, trigger: Trigger) -> Decision:
+        settings, slos, now = self.settings, self.setup.slos, of.now
+        serving = None
+        if self._plan is not None:
+            route = single_route(self._plan)
+            made = self._proposals.get(self._base.digest) or Proposal("in force", self._base)
+            serving = of.tried(replace(made, name=f"in force: {made.name}" if made.name != "in force" else made.name))
+            of.warm = set(route.functions)
+        tried = [found for p in self._proposals.values() if (found := of.tried(p)) is not None]
+        if serving is not None:
+            tried = [one for one in tried if one.proposal.plan.digest != serving.proposal.plan.digest]
+            tried.append(serving)
+        kept = [one for one in tried if one.keeps(of.warm)]
+        cost = {id(one): one.usd * (1 + settings.premium * one.proposal.rests_on_fit) for one in tried}
+        alarm = ""
+        if kept:
+            best = min(kept, key=lambda one: cost[id(one)])
+        else:
+            best = min(tried, key=lambda one: (*one.failing, cost[id(one)]))
+            if all(run.cannot_keep(slos) for run in best.runs):
+                reached = best.runs[0].percentile.value
+                alarm = (
+                    f"nothing keeps {slos[0].name} within {milliseconds(slos[0].latency)}: the best that can be reached is "
+                    f"{milliseconds(reached)}, with {best.proposal.name}"
+                )
+        considered = tuple(sorted((one.considered(of.warm) for one in tried), key=lambda each: each.usd.value))
+        new = sum(n for name, n in best.runs[0].new_environments.items() if name not in of.warm)
+        change = best.usd_of_change(of.warm, self.setup)
+        if serving is None:
+            plan: Plan | None = best.plan()
+            why, saving = f"{best.proposal.name} is the cheapest that surely keeps the promise", 0.0
+            self._changed = now
+        else:
+            saving_each = best.runs[0].saving(serving.runs[0], settings.confidence)
+            saving = saving_each.value * of.rate * 3600
+            plan, why = self._change(of, trigger, best, serving, saving_each, change, bool(kept))
+        if plan is not None:
+            self._changed = now
+        return Decision(
+            now,
+            trigger,
+            considered,
+            plan,
+            best.proposal.name,
+            "" if serving is None else serving.proposal.name,
+            saving,
+            change,
+            new,
+            why,
+            alarm,
+            of.rate,
+            self._bias,
+        )
+
+    @property
+    def _base(self) -> Plan:
+        """The plan in force, or what it was before another was tried beside it."""
+        assert self._plan is not None
+        if not self._plan.routes:
+            return self._plan
+        return _plain(self._plan, self._plan.routes[0], self.setup)
+
+    def _change(
+        self, of: _Rehearsal, trigger: Trigger, best: _Tried, serving: _Tried, saving: Estimate, change: float, kept: bool
+    ) -> tuple[Plan | None, str]:
+        """The plan to come, if another is to, and why."""
+        assert self._plan is not None
+        settings = self.settings
+        trying = bool(self._plan.routes)
+        if best is serving:
+            back = _plain(self._plan, self._plan.routes[0], self.setup) if trying and self._canary_told() else None
+            return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
+        broken = not serving.keeps(set(serving.functions))
+        over_horizon = of.rate * settings.horizon
+        if broken and not kept and best.failing >= serving.failing:
+            return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
+        urgent = trigger.urgent or broken
+        if not urgent and of.now < self._changed + settings.least_between:
+            return None, f"the plan stays: the last change was less than {settings.least_between:g} s ago"
+        if not broken and saving.low * over_horizon <= change:
+            usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {settings.horizon:g} s"
+            return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
+        why = (
+            f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
+            if broken
+            else f"{best.proposal.name} saves {1e6 * saving.value:.3g} USD per million requests"
+        )
+        if not kept:
+            why = f"{best.proposal.name} has the fewest late; nothing surely keeps the promise"
+        unmeasured = [name for name in best.functions if name not in serving.functions and self._unmeasured(name)]
+        if unmeasured and not broken:
+            if trying and self._plan.routes[1].functions == best.functions:
+                return None, f"the plan stays: {unmeasured[0]} is being tried"
+            return _trying(self._base, best.proposal.plan, settings.canary), f"{why}; {unmeasured[0]} is tried with a share first"
+        return best.plan(), why
+
+    def _unmeasured(self, name: str) -> bool:
+        """Whether the function has a memory size at which fewer batches were measured than a canary has."""
+        memory_mb = self.setup.memory_of(name)
+        return memory_mb is not None and self._tried.get(name, 0) < min(self.settings.canary_batches, FEWEST)
+
+
+class _Rehearsal:
+    """One decision's arrivals and service times; what was rehearsed on them."""
+
+    def __init__(self, tuner: Tuner, profile: ServiceProfile, times: Array, now: float) -> None:
+        self.setup, self.settings, self.profile, self.now = tuner.setup, tuner.settings, profile, now
+        self.bias, self.times = tuner.bias, times
+        self.rate = (len(times) - 1) / float(times[-1] - times[0])
+        self.warm: set[str] = set()
+        ratio = tuner._recent.ratio_to_come(now, self.settings.memory)
+        far = not 1 / self.settings.yesterday < ratio < self.settings.yesterday and ratio > 0
+        self.all_times = [times, times[0] + (times - times[0]) / ratio] if far else [times]
+
+    def tried(self, proposal: Proposal) -> _Tried | None:
+        """What the plan would have done; ``None`` where its batches are larger than any whose time is known."""
+        try:
+            deployment = deployment_of(single_route(proposal.plan), self.setup, self.profile)
+        except InvalidInput:
+            return None
+        settings = self.settings
+        runs = [
+            rehearse(
+                deployment,
+                times,
+                self.setup.slos,
+                settings.window * (len(times) - 1) / float(times[-1] - times[0]),
+                confidence=settings.confidence,
+                half_life=settings.half_life,
+                bias=self.bias,
+            )
+            for times in self.all_times
+        ]
+        return _Tried(self, proposal, runs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A proposal and how it went: at the rate of now, and at that to come where it is another."""
+
+    of: _Rehearsal
+    proposal: Proposal
+    runs: list[Rehearsed]
+
+    @property
+    def functions(self) -> list[str]:
+        return single_route(self.proposal.plan).functions
+
+    @property
+    def usd(self) -> float:
+        return self.runs[0].cost_per_request.value
+
+    @property
+    def failing(self) -> tuple[float, float]:
+        """What is late beyond what a promise allows, at most, and the first percentile, s: how plans compare that keep none."""
+        slos = enumerate(self.of.setup.slos)
+        late = max(run.late[k].value - slo.error_budget for k, slo in slos for run in self.runs)
+        return late, self.runs[0].percentile.value
+
+    def keeps(self, warm: set[str]) -> bool:
+        """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""
+        n_next = self.of.settings.window * self.of.rate
+        late = sum(n for name, n in self.runs[0].late_at_start.items() if name not in warm) if warm else 0
+        return all(run.keeps(self.of.setup.slos, late / max(1.0, n_next)) for run in self.runs)
+
+    def usd_of_change(self, warm: set[str], setup: TuningSetup) -> float:
+        """USD for environments that start, and workers while they load."""
+        usd = sum(usd for name, usd in self.runs[0].usd_of_new.items() if name not in warm)
+        for offer in setup.offers:
+            if offer.function in self.functions and offer.function not in warm:
+                servers = single_route(self.proposal.plan).policy.servers or 0
+                usd += servers * offer.price_per_hour / 3600 * setup.worker_start
+        return usd
+
+    def considered(self, warm: set[str]) -> Considered:
+        run, proposal = self.runs[0], self.proposal
+        return Considered(
+            proposal.name,
+            proposal.plan.digest,
+            proposal.usd,
+            proposal.percentile,
+            run.cost_per_request,
+            run.percentile,
+            run.late[0],
+            max(run.next_late[0] for run in self.runs),
+            self.keeps(warm),
+        )
+
+    def plan(self) -> Plan:
+        """The plan with what was rehearsed as its prediction."""
+        run, slo = self.runs[0], self.of.setup.slos[0]
+        latency = {percentile_name(slo.percentile): run.percentile.value} if isfinite(run.percentile.value) else {}
+        prediction = Prediction(latency, run.cost_per_request.value, run.mean_batch_size, run.late[0].value)
+        return replace_in_document(self.proposal.plan, predicted=prediction)
+
+
+def _plain(plan: Plan, route: Route, setup: TuningSetup) -> Plan:
+    """One route of a plan, alone."""
+    return replace_in_document(
+        plan,
+        function=route.function,
+        policy=route.policy,
+        beside=route.beside,
+        routes=[],
+        digest="",
+        predicted=None,
+        memory_mb=setup.memory_of(route.function),
+    )
+
+
+def _trying(base: Plan, other: Plan, share: float) -> Plan:
+    """A plan that serves as ``base`` does, and a share of the requests as ``other`` does."""
+    own, its = base.all_routes[0], other.all_routes[0]
+    routes = [
+        Route(SERVING, own.function, own.policy, 1 - share, beside=own.beside),
+        Route(CANARY, its.function, its.policy, share, beside=its.beside),
+    ]
+    return replace_in_document(base, function="", policy=None, beside=[], routes=routes, memory_mb=None, digest="", predicted=None)
+
+
+def _differ(one: ServiceProfile, other: ServiceProfile) -> bool:
+    """Whether the mean times of two profiles are apart anywhere, or one speaks of more."""
+    if one is other:
+        return False
+    if one.memory_sizes != other.memory_sizes or one.max_batch_size != other.max_batch_size:
+        return True
+    for memory_mb in one.memory_sizes or [1]:
+        mine, theirs = (service_times_up_to(profile, memory_mb, LARGEST_BATCH).mean_response for profile in (one, other))
+        if len(mine) != len(theirs) or bool((np.abs(mine - theirs) > OTHER_TIMES * theirs).any()):
+            return True
+    return False

@@ -1,0 +1,57 @@
+"""What a process of the buffer measured of a batch: the record that the buffer writes and whoever corrects a plan reads.
+
+No clock and no I/O: the store dates it, and ``buffer_service/batch_stream.py`` has its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MeasuredBatch(NamedTuple):
+    """One batch, as the process that sent it saw it end.
+
+    Of a batch that was split, or asked for again, there is one record: its times are the sums over its invocations, and it was
+    cold if any of them was.
+
+    Parameters
+    ----------
+    ended_at
+        When it ended, in seconds since 1970 by the store's clock; on its way to the store, seconds from that call (0 or less).
+    route
+        The plan's route, ``""`` in a plan without routes.
+    table
+        The place of the table that released it, in ``Policy.tables``.
+    function
+        The function that was asked last, as the plan names it.
+    digest
+        Of the plan in force at the process when the batch ended.
+    size
+        Requests that left in it.
+    seconds
+        From each call of the function to its answer, as the buffer saw it.
+    service
+        The function's own time for it (s), as it told; ``nan`` where it did not.
+    billed
+        Seconds that are billed; ``nan`` where that is not known.
+    cold
+        Whether the function told that its environment was new.
+    failed
+        Requests of it that were answered with another status than 2xx.
+    latencies
+        From arrival to answer (s), one for each request answered with 2xx to a caller of the process that reports; of hundreds, as
+        many as the store keeps of a batch, at evenly spaced ranks.
+    """
+
+    ended_at: float
+    route: str
+    table: int
+    function: str
+    digest: str
+    size: int
+    seconds: float
+    service: float
+    billed: float
+    cold: bool
+    failed: int
+    latencies: tuple[float, ...]

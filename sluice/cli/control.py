@@ -1,0 +1,134 @@
+"""`sluice control`: watches what runs, plans anew, and puts the plans into force."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Coroutine, Sequence
+from pathlib import Path
+
+import click
+
+from sluice.batching.documents import ServiceProfile, Slo
+from sluice.batching.errors import InvalidInput, require
+from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.cli.cost_options import price_options
+from sluice.cli.document_files import read_document
+from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
+from sluice.cli.slo_options import slo_options
+from sluice.controller.fleet_process import FleetProcess
+from sluice.controller.journal import Journal, read_journal
+from sluice.controller.leadership import LEASE, controller_name, lead
+from sluice.controller.model_process import ModelProcess
+from sluice.controller.model_setups import ModelSetups, by_model
+from sluice.optimizer.billing import Billing
+from sluice.optimizer.control import ControlSettings
+from sluice.optimizer.fleet import read_fleet, solve_fleet
+from sluice.optimizer.simulation.function import LARGEST_BATCH
+from sluice.optimizer.tuning.setup import TuningSettings
+
+
+@click.command("control")
+@click.option("--fleet", "fleet_path", metavar="FLEET.yaml", help="The fleet whose workers register (`sluice worker --register`).")
+@click.option(
+    "--profile",
+    "profile_paths",
+    multiple=True,
+    metavar="FILE|FOLDER",
+    help="Profiles of the models that have a plan in Redis; of a model without one, its live batches are learned from.",
+)
+@slo_options(required=False)
+@click.option(
+    "--function", default="", metavar="NAME", help="As plans name it, {memory_mb} its memory size  [default: the profile's]"
+)
+@click.option(
+    "--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this memory size; may be repeated."
+)
+@click.option("--max-batch-size", type=int, default=LARGEST_BATCH, show_default=True, help="Requests in a batch, at most.")
+@price_options
+@click.option(
+    "--period", type=float, metavar="SECONDS", help="Between decisions when nothing happens  [default: 300; of a fleet 10]"
+)
+@click.option("--load-time", type=float, default=5.0, show_default=True, metavar="SECONDS", help="What loading a variant takes.")
+@click.option(
+    "--lease", type=float, default=LEASE, show_default=True, metavar="SECONDS", help="After which another controller leads."
+)
+@click.option("--journal", "journal_path", metavar="FILE", help="Write what is decided here, a line of JSON each.")
+@click.option("--explain", metavar="FILE", help="Read such a file back as sentences, and do nothing else.")
+@redis_option
+@namespace_option
+def command(
+    fleet_path: str | None,
+    profile_paths: tuple[str, ...],
+    slos: tuple[Slo, ...],
+    function: str,
+    memory_sizes: tuple[int, ...],
+    max_batch_size: int,
+    billing: Billing,
+    period: float | None,
+    load_time: float,
+    lease: float,
+    journal_path: str | None,
+    explain: str | None,
+    redis_url: str,
+    namespace: str,
+) -> None:
+    """Watch the models that have a plan, or a fleet of workers, and plan as what comes and what it takes change; until SIGTERM.
+
+    The buffers follow with SLUICE_PLANS=redis:. Of several controllers one leads; without any the last plans stay in force.
+    """
+    if explain is not None:
+        for entry in read_journal(Path(explain)):
+            model = f"{entry['model']}: " if entry["model"] else ""
+            click.echo(f"{entry['at']}  {model}{entry['words']}")
+        return
+    require(lease >= 0.3, "--lease", lease, "seconds >= 0.3")
+    require_redis_url("--redis-url", redis_url)
+    if redis_url.startswith("memory://"):
+        raise InvalidInput("--redis-url", redis_url, "the Redis of the buffers")
+    plans = RedisPlans(redis_url, namespace)
+    name = controller_name()
+    journal = Journal(Path(journal_path) if journal_path else None, plans)
+    place = redis_url, namespace
+    if fleet_path is not None:
+        require(not profile_paths, "--profile", list(profile_paths), "none beside --fleet, whose file names its profiles")
+        fleet = read_fleet(fleet_path)
+        of_fleet = ControlSettings(period=10.0 if period is None else period, load_time=load_time, decision_time=None)
+
+        def work() -> Awaitable[None]:
+            return FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *place).run()
+
+    else:
+        settings = TuningSettings() if period is None else TuningSettings(period=period)
+        profiles = by_model((path, read_document(ServiceProfile, path, "--profile")) for path in _files(profile_paths))
+        setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings)
+
+        def work() -> Awaitable[None]:
+            return ModelProcess(setups.tuner, plans, name, journal, *place).run()
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    async def run() -> None:
+        try:
+            await lead(plans, name, work, lease)
+        finally:
+            await plans.close()
+
+    asyncio.run(_until_told(run()))
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    """These, and of a folder every ``*.json`` in it."""
+    return [str(file) for path in paths for file in (sorted(Path(path).glob("*.json")) if Path(path).is_dir() else (Path(path),))]
+
+
+async def _until_told(work: Coroutine[None, None, None]) -> None:
+    """The work, until SIGTERM or SIGINT."""
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,72 @@
+"""How many requests of each model came since the last look, from the numbers that the record of arrivals gives its entries.
+
+The id of the newest entry of a record is the number of arrivals recorded so far (``buffer_service/arrival_stream.py``): one command
+a record says how many came, however many they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis.crc import key_slot
+from redis.exceptions import ResponseError
+
+from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service.arrival_stream import routes_key, stream_key
+from sluice.buffer_service.redis_servers import Servers
+from sluice.buffer_service.settings import NAMESPACE
+
+LOOKS = 20
+"""Looks between two times that a model is asked for routes that have a record of their own."""
+
+
+class ArrivalCounts:
+    """The records of some models in a Redis."""
+
+    def __init__(self, url: str, models: Sequence[str], namespace: str = NAMESPACE) -> None:
+        self._servers = Servers(url)
+        self._models = list(models)
+        self._namespace = namespace
+        self._recorded: dict[str, int] = {}  # by key
+        self._routes: dict[str, list[str]] = {}
+        self._looks = 0
+
+    async def since_last_look(self) -> list[int]:
+        """Requests of each model; 0 at the first look. What came before a Redis lost its data may be counted short.
+
+        Raises
+        ------
+        StoreUnavailable
+            Redis does not answer; what came meanwhile is in the next answer.
+        """
+        if self._looks % LOOKS == 0:
+            for model in self._models:
+                [found] = await self._call(routes_key(model, self._namespace), "SMEMBERS")
+                self._routes[model] = sorted(route.decode() for route in found)
+        newest = {
+            (model, key): await self._newest(key)
+            for model in self._models
+            for key in [stream_key(model, self._namespace, route) for route in ["", *self._routes[model]]]
+        }
+        first, self._looks = not self._recorded, self._looks + 1
+        came = dict.fromkeys(self._models, 0)
+        for (model, key), recorded in newest.items():
+            before = self._recorded.get(key, recorded if first else 0)
+            came[model] += recorded - before if recorded >= before else recorded
+            self._recorded[key] = recorded
+        return list(came.values())
+
+    async def _newest(self, key: str) -> int:
+        [entries] = await self._call(key, "XREVRANGE", "+", "-", "COUNT", 1)
+        return int(entries[0][0].partition(b"-")[0]) if entries else 0
+
+    async def _call(self, key: str, command: str, *arguments: object) -> list[Any]:
+        try:
+            return await self._servers.call(key_slot(key.encode()), (command, key, *arguments))
+        except ResponseError as error:
+            raise StoreUnavailable(f"Redis refused: {error}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._servers.close()

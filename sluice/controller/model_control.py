@@ -1,0 +1,84 @@
+"""One model that is controlled: what its tuner is told of what came, which plan is in force, and what came of a decision.
+
+No clock, no network: ``model_process.py`` reads what is given here. Times are those of the store's clock, on which what was read
+never goes back (``stream_reader.py``).
+
+    plan       the plan in force, whenever it is another; one that control does not follow is left alone until there is another
+    see        what was recorded since the last look; a hole in it is told, so that what came before does not go on behind it
+    decide     what there is to decide, if anything, once all that was recorded is read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from sluice.batching.documents import Plan
+from sluice.batching.errors import InvalidInput
+from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.stream_reader import NewArrivals, NewBatches
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.tuning.decision import Decision, Trigger
+
+
+class ModelTuner(Protocol):
+    """What control asks of ``optimizer.tuning.tuner.Tuner``."""
+
+    def arrived(self, times: Array) -> None: ...
+
+    def missed(self, at: float) -> None: ...
+
+    def batches(self, batches: Sequence[MeasuredBatch]) -> None: ...
+
+    def in_force(self, plan: Plan, since: float) -> None: ...
+
+    def due(self, now: float) -> Trigger | None: ...
+
+    def decide(self, now: float, trigger: Trigger) -> Decision: ...
+
+
+class ModelControl:
+    """One model; ``tuner`` decides."""
+
+    def __init__(self, tuner: ModelTuner) -> None:
+        self._tuner = tuner
+        self._digest: str | None = None
+        self._follows = False
+        self._last = -np.inf  # arrival that the tuner was told of (s)
+        self._behind = True
+
+    def plan(self, plan: Plan, since: float) -> str:
+        """This plan is in force since then (s); why control leaves it alone, or ``""``."""
+        if plan.digest == self._digest:
+            return ""
+        self._digest = plan.digest
+        try:
+            self._tuner.in_force(plan, since)
+        except InvalidInput as error:
+            self._follows = False
+            return f"plan {plan.digest} is left alone: {error}"
+        self._follows = True
+        return ""
+
+    def see(self, arrivals: NewArrivals, batches: NewBatches) -> None:
+        """What was recorded since the last look."""
+        times = np.asarray(arrivals.arrivals.times)
+        if len(times):
+            if arrivals.missed or arrivals.began_anew:
+                self._tuner.missed(max(float(times[0]), self._last))
+            # Ages are measured apart: the first of a page may have come just before the last of the page before.
+            times = np.maximum(times, self._last)
+            self._last = float(times[-1])
+            self._tuner.arrived(times)
+        if batches.batches:
+            self._tuner.batches(batches.batches)
+        self._behind = arrivals.more or batches.more
+
+    def decide(self, now: float) -> Decision | None:
+        """What was decided now, if something was due and all that is recorded is read."""
+        if self._behind or not self._follows:
+            return None
+        trigger = self._tuner.due(now)
+        return None if trigger is None else self._tuner.decide(now, trigger)

@@ -1,0 +1,24 @@
+"""`sluice control`: what it needs, and the journal read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+Exit = Callable[..., tuple[int, str, str]]
+
+
+def test_explain_reads_a_journal_as_sentences_and_leaves_out_what_is_none(tmp_path: Path, exit_of: Exit) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"at": "2026-11-23T02:00:00", "model": "m", "words": "half the hold"}\n[]\n{"at": "cut off')
+    assert exit_of("control", "--explain", str(path)) == (0, "2026-11-23T02:00:00  m: half the hold\n", "")
+    code, _, said = exit_of("control", "--explain", str(tmp_path / "none"))
+    assert (code, "sluice control --journal" in said) == (2, True)
+
+
+def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -> None:
+    code, _, said = exit_of("control")
+    assert (code, "--fleet" in said) == (2, True)
+    for arguments, named in ((["--redis-url", "memory://"], "--redis-url"), (["--lease", "0.1"], "--lease")):
+        code, _, said = exit_of("control", "--fleet", str(tmp_path / "fleet.yaml"), *arguments)
+        assert (code, named in said) == (2, True)

@@ -1,0 +1,252 @@
+"""Control of single models: what a tuner is told, what comes of its decisions, and what goes on when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from array import array
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from msgspec.structs import replace
+
+from sluice.batching import policy as constructors
+from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo
+from sluice.batching.errors import InvalidInput
+from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.arrival_record import Arrivals
+from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.store import Events, Limits
+from sluice.buffer_service.stream_reader import NewArrivals, NewBatches
+from sluice.controller import model_process
+from sluice.controller.journal import Journal, read_journal
+from sluice.controller.leadership import lead
+from sluice.controller.model_control import ModelControl
+from sluice.controller.model_process import ModelProcess
+from sluice.controller.model_setups import ModelSetups, by_model
+from sluice.local.redis_server import RedisServer
+from sluice.optimizer.tuning.decision import Decision, Trigger
+
+A = "aaaaaaaa"
+TRIGGER = Trigger("rate", 1.0, "the rate is another")
+
+
+def plan(model: str = "m", batch_size: int = 1) -> Plan:
+    table = constructors.size_or_timeout(batch_size, 0.01) if batch_size > 1 else constructors.no_batching()
+    return Plan(model=model, function="f", policy=PolicyDocument.of(table), slo=Slo(0.2))
+
+
+def decision(chosen: Plan | None, alarm: str = "") -> Decision:
+    return Decision(1.0, TRIGGER, (), chosen, "", "", 0.0, 0.0, 0, "it is cheaper", alarm, 1.0, 0.0)
+
+
+class FakeTuner:
+    """Remembers what it was told; once told of ``wants`` arrivals it decides for a plan, each time that it is not in force."""
+
+    def __init__(self, chosen: Plan | None = None, wants: int = 1, refuses: str = "") -> None:
+        self.chosen, self.wants, self.refuses = chosen, wants, refuses
+        self.times: list[float] = []
+        self.seen: list[MeasuredBatch] = []
+        self.holes: list[float] = []
+        self.plans: list[str] = []
+
+    def arrived(self, times: Any) -> None:
+        self.times += list(times)
+
+    def missed(self, at: float) -> None:
+        self.holes.append(at)
+
+    def batches(self, batches: Any) -> None:
+        self.seen += batches
+
+    def in_force(self, plan: Plan, since: float) -> None:
+        if plan.digest == self.refuses:
+            raise InvalidInput("plan.routes", "2 routes", "none")
+        self.plans.append(plan.digest)
+
+    def due(self, now: float) -> Trigger | None:
+        wanted = self.chosen is not None and self.plans[-1] != self.chosen.digest
+        return TRIGGER if wanted and len(self.times) >= self.wants else None
+
+    def decide(self, now: float, trigger: Trigger) -> Decision:
+        return decision(self.chosen)
+
+
+def came(*times: float, missed: int = 0, began_anew: bool = False, more: bool = False) -> NewArrivals:
+    return NewArrivals(Arrivals(array("d", times), array("d")), missed, began_anew, 0.0, more)
+
+
+NOTHING = NewBatches([], 0, False, 0.0, False)
+
+
+def test_a_tuner_is_told_times_that_ascend_and_of_every_hole() -> None:
+    tuner = FakeTuner()
+    control = ModelControl(tuner)
+    control.see(came(1.0, 2.0), NOTHING)
+    control.see(came(1.9, 3.0), NOTHING)
+    control.see(came(9.0, missed=5), NOTHING)
+    control.see(came(8.5, 9.5, began_anew=True), NOTHING)
+    assert tuner.times == [1.0, 2.0, 2.0, 3.0, 9.0, 9.0, 9.5]
+    assert tuner.holes == [9.0, 9.0]
+
+
+def test_nothing_is_decided_before_all_that_is_recorded_was_read_nor_without_a_plan_that_control_follows() -> None:
+    control = ModelControl(FakeTuner(plan(batch_size=4), refuses=plan(batch_size=3).digest))
+    control.see(came(1.0, more=True), NOTHING)
+    assert control.decide(2.0) is None
+    assert control.plan(plan(), 0.0) == ""
+    assert control.decide(2.0) is None
+    control.see(came(), NOTHING)
+    assert control.decide(2.0) is not None
+    assert "is left alone: plan.routes" in control.plan(plan(batch_size=3), 0.0)
+    assert control.plan(plan(batch_size=3), 0.0) == ""
+    assert control.decide(2.0) is None
+
+
+def test_a_model_is_set_up_by_its_profile_or_else_by_what_its_plan_says() -> None:
+    profile = ServiceProfile(function="m-{memory_mb}", model="m", service_time=LinearServiceTime(0.01, 0.001))
+    sized = replace(plan(), memory_mb=1769, digest="")
+    assert ModelSetups(memory_sizes=(512, 1024), profiles={"m": profile}).tuner(plan()).setup.function_at(512) == "m-512"
+    assert ModelSetups().tuner(sized).setup.memory_of("f") == 1769
+    with pytest.raises(InvalidInput, match="memory_mb"):
+        ModelSetups().tuner(plan())
+    with pytest.raises(InvalidInput, match="slo"):
+        ModelSetups().tuner(replace(sized, slo=None, digest=""))
+    with pytest.raises(InvalidInput, match="--profile"):
+        by_model([("a.json", profile), ("b.json", profile)])
+
+
+class Bench:
+    """A namespace in a Redis, with a queue that records, and controllers of it."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.namespace, self.folder = url, uuid.uuid4().hex, folder
+        self.plans = RedisPlans(url, self.namespace)
+        self.store = RedisStore(url, A, self.namespace)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.others: list[RedisPlans] = []
+
+    async def request(self, count: int = 1, model: str = "m") -> None:
+        queue = self.store.queue(model, Limits())
+        await queue.install(constructors.no_batching())
+        await queue.advance(Events([f"{A}{i:08x}".encode() for i in range(count)]))
+
+    def controller(self, tuner_for: Callable[[Plan], Any], name: str = "c", lease: float = 0.6) -> asyncio.Task[None]:
+        plans = RedisPlans(self.url, self.namespace)
+        self.others.append(plans)
+        journal = Journal(self.folder / f"{name}.jsonl", plans)
+
+        def work() -> Any:
+            return ModelProcess(tuner_for, plans, name, journal, self.url, self.namespace, look=0.02).run()
+
+        self.tasks.append(asyncio.create_task(lead(plans, name, work, lease)))
+        return self.tasks[-1]
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        async with asyncio.timeout(30):
+            while not holds():
+                await asyncio.sleep(0.02)
+
+    async def until_in_force(self, digest: str, model: str = "m") -> None:
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(Exception):
+                    if {each.model: each.digest for each in await self.plans.plans()}.get(model) == digest:
+                        return
+                await asyncio.sleep(0.02)
+
+    def words(self, name: str = "c") -> str:
+        return "\n".join(f"{entry['model']}: {entry['words']}" for entry in read_journal(self.folder / f"{name}.jsonl"))
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for each in (self.plans, self.store, *self.others):
+            with contextlib.suppress(Exception):
+                await each.close()
+
+
+@pytest.fixture
+async def bench(redis_server: RedisServer, tmp_path: Path) -> AsyncIterator[Bench]:
+    one = Bench(redis_server.url, tmp_path)
+    yield one
+    await one.close()
+
+
+async def test_what_a_tuner_decides_from_what_was_recorded_comes_into_force_and_is_in_the_journal(bench: Bench) -> None:
+    tuner, chosen = FakeTuner(plan(batch_size=4), wants=3), plan(batch_size=4)
+    await bench.plans.write(plan(), "somebody")
+    bench.controller(lambda _: tuner)
+    await bench.request(3)
+    await bench.until_in_force(chosen.digest)
+    await bench.until(lambda: tuner.plans == [plan().digest, chosen.digest])
+    written = (await bench.plans.history("m"))[0]
+    assert (written.plan.digest, written.by, written.why) == (chosen.digest, "c", "it is cheaper")
+    await bench.until(lambda: "m: the rate is another: it is cheaper" in bench.words())
+    assert len(tuner.times) == 3
+
+
+async def test_a_model_that_cannot_be_controlled_and_a_tuner_that_fails_keep_nobody_else_from_being_controlled(
+    bench: Bench,
+) -> None:
+    class Broken(FakeTuner):
+        def due(self, now: float) -> Trigger | None:
+            raise ZeroDivisionError("a defect")
+
+    good = FakeTuner(plan("good", 4), wants=0)
+
+    def tuner_for(first: Plan) -> FakeTuner:
+        if first.model == "odd":
+            raise InvalidInput("slo", None, "an SLO")
+        return good if first.model == "good" else Broken()
+
+    for model in ("broken", "good", "odd"):
+        await bench.plans.write(plan(model), "somebody")
+    bench.controller(tuner_for)
+    await bench.until_in_force(plan("good", 4).digest, "good")
+    assert bench.words().count("odd: plan") == 1
+
+
+async def test_a_decision_that_took_too_long_is_not_followed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_process, "DECIDE_WITHIN", 0.0)
+    await bench.plans.write(plan(), "somebody")
+    bench.controller(lambda _: FakeTuner(plan(batch_size=4), wants=0))
+    await bench.until(lambda: "is not followed" in bench.words())
+    assert [each.digest for each in await bench.plans.plans()] == [plan().digest]
+
+
+async def test_of_two_controllers_one_writes_and_the_other_goes_on_when_it_is_gone(bench: Bench) -> None:
+    first, second = FakeTuner(plan(batch_size=4), wants=0), FakeTuner(plan(batch_size=5), wants=0)
+    await bench.plans.write(plan(), "somebody")
+    one = bench.controller(lambda _: first, "one")
+    await bench.until_in_force(plan(batch_size=4).digest)
+    bench.controller(lambda _: second, "two")
+    await asyncio.sleep(0.3)
+    assert second.plans == []
+    one.cancel()
+    await bench.until_in_force(plan(batch_size=5).digest)
+    assert [written.by for written in await bench.plans.history("m")] == ["two", "one", "somebody"]
+
+
+async def test_a_controller_goes_on_when_redis_was_away_and_has_lost_everything(tmp_path: Path) -> None:
+    with RedisServer() as server:
+        bench = Bench(server.url, tmp_path)
+        try:
+            tuner = FakeTuner(plan(batch_size=4), wants=0)
+            await bench.plans.write(plan(), "somebody")
+            bench.controller(lambda _: tuner)
+            await bench.until_in_force(plan(batch_size=4).digest)
+            with redis.Redis.from_url(server.url) as client:
+                client.flushall()
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal")
+            await asyncio.sleep(0.2)
+            await bench.plans.write(plan(batch_size=2), "somebody")
+            await bench.until_in_force(plan(batch_size=4).digest)
+        finally:
+            await bench.close()

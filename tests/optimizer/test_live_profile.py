@@ -1,0 +1,175 @@
+"""The profile that live batches keep up to date: near the truth where they were, the profile's shape where they were not."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, read, write
+from sluice.batching.errors import InvalidInput
+from sluice.batching.measured import MeasuredBatch
+from sluice.optimizer.service.times import service_times
+from sluice.optimizer.tuning.live_profile import KEPT, MOST_SETTINGS, LiveProfile
+from tests.optimizer.live_batches import OVERHEAD, batches, mean_time, profile
+
+
+def points_of(live: LiveProfile, memory_mb: int = 512) -> dict[int, ProfilePoint]:
+    found = live.profile()
+    assert found is not None
+    assert read(ServiceProfile, write(found)) == found
+    return {point.batch_size: point for point in found.points_at(memory_mb)}
+
+
+def test_without_batches_the_profile_stays_as_it_is() -> None:
+    assert LiveProfile(profile()).profile() == profile()
+
+
+def test_sizes_that_were_seen_are_measured_and_the_others_keep_the_shape() -> None:
+    live = LiveProfile(profile())
+    live.see(batches(400, 0, 1.3))
+    points = points_of(live)
+    assert sorted(points) == [1, 2, 3, 4, 8, 16]
+    for size, point in points.items():
+        assert point.service_time.mean == pytest.approx(1.3 * mean_time(size), rel=0.06)
+        assert point.overhead == pytest.approx(OVERHEAD, rel=0.25)
+        p95 = dict(point.service_time.quantiles)[0.95]
+        assert p95 == pytest.approx(1.3 * mean_time(size) * 1.25, rel=0.12)
+    assert points[3].service_time.n == next(point.n for point in live.points if point.batch_size == 3)
+
+
+def test_memory_sizes_that_were_not_seen_go_with_those_that_were() -> None:
+    live = LiveProfile(profile())
+    live.see(batches(400, 0, 1.5))
+    assert points_of(live, 1024)[8].service_time.mean == pytest.approx(1.5 * mean_time(8, 1024), rel=0.06)
+
+
+def test_a_few_batches_move_the_profile_only_as_far_as_their_error_allows() -> None:
+    live = LiveProfile(profile())
+    live.see(batches(7, 0, 2.0))
+    assert live.profile() == profile()
+    errors = []
+    for n in (20, 500):
+        live = LiveProfile(profile())
+        live.see(batches(n, 1))
+        errors.append(max(abs(p.service_time.mean / mean_time(p.batch_size) - 1) for p in points_of(live).values()))
+    assert errors[0] < 0.08
+    assert errors[1] < 0.04
+
+
+def test_it_follows_a_drift_once_the_old_batches_are_forgotten() -> None:
+    live = LiveProfile(profile())
+    live.see(batches(600, 0))
+    live.see(batches(60, 1, 1.5, begin=60.0))
+    slow = points_of(live)[2].service_time.mean
+    live.restart(60.0)
+    assert slow < 1.3 * mean_time(2)
+    assert points_of(live)[2].service_time.mean == pytest.approx(1.5 * mean_time(2), rel=0.08)
+    assert all(point.n <= 60 for point in live.points)
+
+
+def test_without_a_profile_it_begins_with_what_batches_show() -> None:
+    live = LiveProfile(None, "model-{memory_mb}")
+    assert live.profile() is None
+    live.see(batches(7, 0, sizes=(1,)))
+    assert live.profile() is None
+    live.see(batches(50, 1, sizes=(1,)))
+    assert list(points_of(live)) == [1]
+    live.see(batches(200, 2, sizes=(2, 4)))
+    for size, point in points_of(live).items():
+        assert point.service_time.mean == pytest.approx(mean_time(size), rel=0.08)
+    found = live.profile()
+    assert found is not None
+    assert found.model == "model"
+    assert service_times(found, 512).max_batch_size == 4
+
+
+def test_a_single_request_that_was_never_alone_takes_no_longer_than_the_smallest_batch() -> None:
+    live = LiveProfile(None, "model-{memory_mb}")
+    live.see(batches(100, 0, sizes=(3, 4)))
+    assert points_of(live)[1].service_time.mean == points_of(live)[3].service_time.mean
+
+
+def test_means_out_of_order_are_put_in_order() -> None:
+    live = LiveProfile(None, "model-{memory_mb}")
+    live.see(batches(100, 0, 1.5, sizes=(2,)))
+    live.see(batches(100, 1, sizes=(1, 3)))
+    means = [point.service_time.mean for point in points_of(live).values()]
+    assert means == sorted(means)
+
+
+def test_cold_batches_are_counted_and_tell_the_init() -> None:
+    live = LiveProfile(profile())
+    live.see(batches(400, 0, cold=0.1))
+    found = live.profile()
+    assert found is not None
+    assert live.cold_share()[512] == pytest.approx(0.1, abs=0.04)
+    assert found.init[512].mean == pytest.approx(0.5, rel=0.03)
+    assert points_of(live)[1].service_time.mean == pytest.approx(mean_time(1), rel=0.06)
+
+
+def test_overhead_and_bias_are_told_with_their_errors() -> None:
+    live = LiveProfile(profile())
+    live.see(batches(800, 0, 1.2, overhead=0.008))
+    mean, error = live.overhead()[512]
+    assert abs(mean - 0.008) < 4 * error
+    for bias in live.bias():
+        expected = 0.2 * mean_time(bias.batch_size) + 0.005
+        assert abs(bias.latency - expected) < 4 * bias.latency_error
+        assert abs(bias.cost - 0.2 * mean_time(bias.batch_size) / (mean_time(bias.batch_size) + 0.0005)) < 4 * bias.cost_error
+    refreshed = live.profile()
+    assert all(abs(bias.cost) < 0.02 for bias in live.bias(refreshed))
+
+
+def test_a_linear_profile_keeps_its_law_and_is_scaled() -> None:
+    live = LiveProfile(ServiceProfile(function="model", service_time=LinearServiceTime(0.01, 0.004)))
+    live.see([batch._replace(function="model", seconds=batch.service) for batch in batches(300, 0, 1.4)])
+    found = live.profile()
+    assert found is not None
+    assert found.service_time is not None
+    assert found.service_time.slope == pytest.approx(1.4 * 0.004, rel=0.05)
+
+
+def test_a_function_that_tells_no_time_of_its_own_is_measured_by_the_invocation() -> None:
+    live = LiveProfile(None, "http://10.0.0.1:8500", 2048)
+    nan = float("nan")
+    live.see([b._replace(function="http://10.0.0.1:8500", service=nan, billed=nan) for b in batches(200, 0)])
+    point = points_of(live, 2048)[2]
+    assert point.service_time.mean == pytest.approx(mean_time(2) + OVERHEAD, rel=0.08)
+    assert point.overhead == 0
+
+
+def test_what_is_kept_is_bounded() -> None:
+    live = LiveProfile(profile())
+    for i in range(2 * MOST_SETTINGS):
+        live.see([MeasuredBatch(float(i), "", 0, f"model-{128 + i}", "", 1, 0.1, 0.09, 0.09, False, 0, ())])
+    live.see(batches(3 * KEPT, 0, sizes=(1,), cold=0.01))
+    assert len(live.points) <= MOST_SETTINGS
+    assert all(point.n <= KEPT for point in live.points)
+    assert len(pickle.dumps(live)) < 12e6
+    assert len(live.cold_share()) <= MOST_SETTINGS
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.floats(1e-4, 50.0), st.floats(0.0, 2.0), st.booleans()), max_size=60),
+    st.booleans(),
+)
+def test_whatever_was_measured_the_profile_is_one(measured: list[tuple[int, float, float, bool]], known: bool) -> None:
+    live = LiveProfile(profile() if known else None, "model-{memory_mb}")
+    for i, (size, seconds, part, cold) in enumerate(measured):
+        service = min(part * seconds, 60.0) or float("nan")
+        live.see([MeasuredBatch(float(i), "", 0, "model-512", "", size, seconds, service, service, cold, 0, ())])
+    found = live.profile()
+    if found is not None:
+        assert read(ServiceProfile, write(found)) == found
+        service_times(found, 512)
+    assert all(np.isfinite(bias.latency) for bias in live.bias())
+
+
+def test_neither_a_profile_nor_a_function_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="function"):
+        LiveProfile()

@@ -1,0 +1,108 @@
+"""The sequential bound on late requests: soon where the promise is broken, seldom where it is just kept."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sluice.batching.documents import Slo
+from sluice.batching.errors import InvalidInput
+from sluice.batching.measured import MeasuredBatch
+from sluice.optimizer.tuning.promise import KEPT, PromiseWatch
+
+SLO = Slo(0.2, 95)
+
+
+def answered(ended_at: float, latencies: tuple[float, ...]) -> MeasuredBatch:
+    return MeasuredBatch(ended_at, "", 0, "f", "", 5, 0.1, np.nan, np.nan, False, 0, latencies)
+
+
+def batches(share: float, n: int, seed: int, together: bool = False, run: int = 1) -> Iterator[MeasuredBatch]:
+    """Ten a second of five requests, a share of which is late: each by itself, or all of a batch, or of ``run`` batches."""
+    rng = np.random.default_rng(seed)
+    late = rng.random((n, 5)) < share
+    if together:
+        late[:] = np.repeat(rng.random(n // run + 1) < share, run)[:n, None]
+    for i, row in enumerate(late.tolist()):
+        yield answered(i / 10, tuple(0.3 if one else 0.1 for one in row))
+
+
+def alarms(watch: PromiseWatch, seen: Iterator[MeasuredBatch]) -> Iterator[int]:
+    """After how many batches it speaks."""
+    for i, batch in enumerate(seen, 1):
+        watch.see([batch])
+        if watch.alarm is not None:
+            yield i
+            watch.clear()
+
+
+def test_twenty_percent_late_is_noticed_within_ten_seconds_at_fifty_requests_a_second() -> None:
+    for seed in range(5):
+        watch = PromiseWatch(SLO, 5)
+        assert not list(alarms(watch, batches(0.03, 1000, seed)))
+        assert next(alarms(watch, batches(0.2, 200, seed + 100))) <= 100
+
+
+def test_that_all_of_a_batch_are_late_together_is_noticed_as_well() -> None:
+    delays = []
+    for seed in range(9):
+        watch = PromiseWatch(SLO, 5)
+        list(alarms(watch, batches(0.03, 1000, seed, together=True)))
+        delays.append(next(alarms(watch, batches(0.2, 1000, seed + 100, together=True))))
+    assert np.median(delays) <= 100
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_promise_that_is_just_kept_is_broken_no_sooner_in_the_mean_than_was_asked(together: bool) -> None:
+    first = [next(alarms(PromiseWatch(SLO, 5, 200.0), batches(0.05, 5000, seed, together)), 5000) for seed in range(40)]
+    assert np.mean(first) > 200
+
+
+def test_late_batches_that_come_in_runs_are_no_more_than_the_share_that_they_are() -> None:
+    watch = PromiseWatch(SLO, 5)
+    watch.see(list(batches(0.04, 6000, 0, together=True, run=10)))
+    watch.clear()
+    assert len(list(alarms(watch, batches(0.04, 20_000, 1, together=True, run=10)))) <= 2
+
+
+def test_the_alarm_tells_since_when_and_how_much() -> None:
+    watch = PromiseWatch(SLO, 5)
+    watch.see(list(batches(0.02, 3000, 0)))
+    assert watch.alarm is None
+    shifted = (batch._replace(ended_at=300 + batch.ended_at) for batch in batches(0.4, 300, 1))
+    next(alarms(watch, shifted))
+    watch = PromiseWatch(SLO, 5)
+    watch.see([*batches(0.02, 3000, 0), *(b._replace(ended_at=300 + b.ended_at) for b in batches(0.4, 100, 1))])
+    assert watch.alarm is not None
+    assert watch.alarm.since == pytest.approx(300, abs=2)
+    assert watch.alarm.after == pytest.approx(0.4, abs=0.15)
+    assert "of which p95 allows 5 %" in watch.alarm.words
+
+
+def test_the_percentile_is_that_of_the_latest_batches_and_forgotten_with_the_plan() -> None:
+    watch = PromiseWatch(SLO, 5)
+    watch.see(list(batches(0.5, 2000, 0)))
+    assert watch.percentile == 0.3
+    assert watch.late == pytest.approx(0.5, abs=0.05)
+    size = len(pickle.dumps(watch))
+    watch.see(list(batches(0.5, 2 * KEPT, 1)))
+    assert len(pickle.dumps(watch)) - size < 500
+    watch.restart()
+    assert np.isnan(watch.percentile)
+    assert watch.alarm is None
+
+
+def test_a_batch_without_callers_of_this_process_tells_nothing() -> None:
+    watch = PromiseWatch(SLO)
+    watch.see([answered(0.0, ())])
+    assert np.isnan(watch.late)
+
+
+def test_what_is_no_setting_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="max_batch: 0 is not allowed"):
+        PromiseWatch(SLO, 0)
+    with pytest.raises(InvalidInput, match="run_length"):
+        PromiseWatch(SLO, run_length=1)

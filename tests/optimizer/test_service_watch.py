@@ -1,0 +1,109 @@
+"""The sequential test on service times: soon where they drift, deaf to what is no drift."""
+
+from __future__ import annotations
+
+import pickle
+
+import msgspec
+import numpy as np
+import pytest
+
+from sluice.batching.documents import LinearServiceTime, ServiceProfile
+from sluice.batching.errors import InvalidInput
+from sluice.optimizer.tuning.drift import ServiceWatch
+from tests.optimizer.live_batches import OVERHEAD, batches, profile
+
+
+@pytest.mark.parametrize("factor", [1.5, 1 / 1.5])
+def test_times_half_as_long_again_are_noticed_within_thirty_batches(factor: float) -> None:
+    for seed in range(5):
+        watch = ServiceWatch(profile())
+        watch.see(batches(500, seed))
+        assert watch.alarm is None
+        watch.see(batches(30, seed + 100, factor, begin=50.0))
+        assert watch.alarm is not None
+        assert watch.alarm.kind in ("service", "invocation")
+        assert watch.alarm.since >= 49
+        assert watch.alarm.after == pytest.approx(factor, rel=0.25)
+        assert "times as long as the profile says" in watch.alarm.words
+
+
+def test_times_as_the_profile_has_them_are_no_alarm() -> None:
+    watch = ServiceWatch(profile())
+    watch.see(batches(20_000, 0))
+    assert watch.alarm is None
+
+
+def test_one_batch_in_twenty_that_hangs_is_no_drift() -> None:
+    watch = ServiceWatch(profile())
+    rng = np.random.default_rng(0)
+    slow = rng.random(5000) < 0.05
+    hangs = [
+        batch._replace(service=10 * batch.service, seconds=10 * batch.seconds) if one else batch
+        for batch, one in zip(batches(5000, 1), slow.tolist(), strict=True)
+    ]
+    watch.see(hangs)
+    assert watch.alarm is None
+
+
+def test_cold_batches_failures_and_what_the_profile_does_not_know_are_left_out() -> None:
+    watch = ServiceWatch(profile())
+    slow = batches(200, 0, 3.0)
+    watch.see([batch._replace(cold=True) for batch in slow])
+    watch.see([batch._replace(failed=1) for batch in slow])
+    watch.see([batch._replace(function="other") for batch in slow])
+    watch.see([batch._replace(function="model-2048") for batch in slow])
+    watch.see([batch._replace(size=64) for batch in slow])
+    assert watch.alarm is None
+
+
+def test_a_slow_network_is_an_alarm_of_the_invocation_alone() -> None:
+    watch = ServiceWatch(profile())
+    watch.see(batches(200, 0, overhead=OVERHEAD + 0.02))
+    assert watch.alarm is not None
+    assert watch.alarm.kind == "invocation"
+
+
+def test_a_function_that_tells_no_time_of_its_own_is_watched_by_the_invocation() -> None:
+    watch = ServiceWatch(profile())
+    watch.see([batch._replace(service=float("nan")) for batch in batches(40, 0, 1.6)])
+    assert watch.alarm is not None
+    assert watch.alarm.kind == "invocation"
+
+
+def test_what_an_alarm_told_is_the_level_from_then_on() -> None:
+    watch = ServiceWatch(profile())
+    watch.see(batches(200, 0, 1.5))
+    assert watch.alarm is not None
+    first = watch.alarm
+    watch.clear()
+    watch.see(batches(3000, 1, 1.5))
+    assert watch.alarm is None or abs(watch.alarm.after / 1.5 - 1) < abs(first.after / 1.5 - 1)
+    watch.refreshed(profile())
+    watch.see(batches(100, 2, 1.0))
+    assert watch.alarm is None
+
+
+def test_a_linear_profile_is_watched_too() -> None:
+    linear = ServiceProfile(function="model", service_time=LinearServiceTime(0.01, 0.004))
+    watch = ServiceWatch(linear)
+    watch.see([batch._replace(function="model", seconds=batch.service) for batch in batches(300, 0)])
+    assert watch.alarm is None
+    watch.see([batch._replace(function="model", seconds=batch.service) for batch in batches(60, 1, 1.6)])
+    assert watch.alarm is not None
+
+
+def test_what_is_kept_does_not_grow() -> None:
+    watch = ServiceWatch(profile())
+    watch.see(batches(1000, 0))
+    size = len(pickle.dumps(watch))
+    watch.see(batches(3000, 1))
+    for memory_mb in range(128, 900):
+        watch.see([batches(1, 0)[0]._replace(function=f"model-{memory_mb}")])
+    assert len(pickle.dumps(watch)) - size < 500
+
+
+def test_a_profile_with_sizes_of_requests_is_refused() -> None:
+    points = [msgspec.structs.replace(point, size=1.0) for point in profile().points]
+    with pytest.raises(InvalidInput, match="profile.sizes"):
+        ServiceWatch(ServiceProfile(function="model-{memory_mb}", points=points))

@@ -1,0 +1,263 @@
+"""One model's plan while its requests come: what is proposed, rehearsed and decided (docs/control.md)."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import no_batching
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.simulation import Beside as BesideOf
+from sluice.optimizer.simulation import Function, TraceArrivals, simulate_deployment, simulate_deployments
+from sluice.optimizer.simulation.batch_means import most_of_next
+from sluice.optimizer.simulation.deployment import LAMBDA
+from sluice.optimizer.simulation.queue_run import QueueRun
+from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_route
+from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
+from sluice.optimizer.tuning.rehearsal import rehearse
+from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, stretched
+from sluice.optimizer.tuning.tuner import Tuner
+
+SLO = Slo(0.1, 95)
+
+
+def profile_of(*memory_sizes: int, intercept: float = 0.006, slope: float = 0.001, init: float = 0.2) -> ServiceProfile:
+    points = [
+        ProfilePoint(mb, b, ServiceTime((intercept + slope * b) * 1769 / mb), (intercept + slope * b) * 1769 / mb)
+        for mb in memory_sizes
+        for b in (1, 8)
+    ]
+    inits = {mb: ServiceTime(init) for mb in memory_sizes}
+    return ServiceProfile(function="f-{memory_mb}", points=points, init=inits, max_batch_size=8)
+
+
+PROFILE = profile_of(1769)
+SETUP = TuningSetup("m", (SLO,), PROFILE)
+
+
+def poisson_times(rate: float, n: int, seed: int = 0) -> Array:
+    return np.asarray(1.7e9 + np.cumsum(np.random.default_rng(seed).exponential(1 / rate, n)))
+
+
+def plan_without_batching(memory_mb: int = 1769) -> Plan:
+    return Plan(model="m", function=f"f-{memory_mb}", policy=PolicyDocument.of(no_batching()), slo=SLO, memory_mb=memory_mb)
+
+
+# --- what the next window may be
+
+
+def test_the_next_window_exceeds_what_is_foretold_no_oftener_than_the_confidence_leaves() -> None:
+    rng = np.random.default_rng(1)
+    beyond = 0
+    for _ in range(400):
+        bursts = np.repeat(rng.random(600) < 0.1, 5)  # five in a row are late together
+        beyond += bursts[2000:].mean() > most_of_next(bursts[:2000], 1000, 0.95)
+    assert beyond / 400 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+def test_who_was_never_late_may_be_late_as_often_as_so_few_requests_leave_open() -> None:
+    never = np.zeros(3300, dtype=bool)
+    assert most_of_next(never, 1e9, 0.95) == pytest.approx(np.log(20) / 3296, rel=0.01)
+
+
+# --- a queue that is taken over
+
+
+def test_a_queue_that_the_same_deployment_takes_over_goes_on_as_if_it_had_not() -> None:
+    times = poisson_times(60, 600) - 1.7e9
+    function = Function(profile_of(885, 1769), 1769, environments=LAMBDA)
+    single, full = PolicyDocument(hold=[None, 0.03, 0.02, 0.0], take=[0, 1, 2, 3]), PolicyDocument(hold=[None, 0.01], take=[0, 1])
+    deployment = function.under(
+        single.policy(), [BesideOf(full.policy(), function.at(885).service, function.at(885).platform, function="f-885")]
+    )
+    whole = QueueRun(deployment, np.random.default_rng(0)).feed(times, True).batches
+    run, found = QueueRun(deployment, np.random.default_rng(0)), []
+    for piece in np.split(times, 12):
+        found.append(run.feed(piece, False).batches)
+        run = run.taken_over(float(piece[-1]), deployment)
+    found.append(run.feed(np.empty(0), True).batches)
+    for name in ("sizes", "dispatched", "responses", "marks"):
+        np.testing.assert_allclose(np.concatenate([getattr(of, name) for of in found]), getattr(whole, name))
+
+
+def test_environments_of_a_function_that_comes_back_are_still_warm() -> None:
+    function = Function(profile_of(885, 1769), 1769, environments=LAMBDA)
+    parked: dict[str, Array] = {}
+    run = QueueRun(function.under(no_batching()), np.random.default_rng(0))
+    first = run.feed(np.array([0.0, 1.0, 2.0]), False)
+    other = run.taken_over(2.5, function.at(885).under(no_batching()), parked)
+    between = other.feed(np.array([3.0, 4.0]), False)
+    again = other.taken_over(4.5, function.under(no_batching()), parked).feed(np.array([5.0]), True)
+    assert (first.batches.marks % 2).tolist() == [1, 0]
+    assert (between.batches.marks % 2).tolist() == [1, 0]  # the first is of 2 s, whose moment was not over
+    assert (again.batches.marks % 2).tolist() == [0, 0]
+
+
+# --- rehearsal
+
+
+def test_a_rehearsal_bills_what_the_simulator_does() -> None:
+    times = poisson_times(40, 3300)
+    deployment = deployment_of(single_route(plan_without_batching()), SETUP, PROFILE)
+    cost = simulate_deployments({"": deployment}, TraceArrivals(times))[""].cost.per_request
+    run = simulate_deployment(deployment, times, np.random.default_rng(0))
+    bill = Bill.of(deployment).usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
+    assert bill.sum() / len(times) == pytest.approx(cost, rel=1e-9)
+    assert rehearse(deployment, times, [SLO], 300).cost_per_request.value == pytest.approx(cost, rel=0.05)
+
+
+def test_what_starts_cold_at_the_beginning_is_part_of_the_change_and_not_of_the_promise() -> None:
+    deployment = deployment_of(single_route(plan_without_batching()), SETUP, PROFILE)
+    run = rehearse(deployment, poisson_times(40, 3300), [SLO], 300)
+    assert run.new_environments["f-1769"] == run.late_at_start["f-1769"] > 0
+    assert run.late[0].value == 0
+
+
+def test_a_bias_makes_late_who_would_have_been_just_in_time() -> None:
+    deployment = deployment_of(single_route(plan_without_batching()), SETUP, PROFILE)
+    times = poisson_times(40, 3300)
+    assert rehearse(deployment, times, [SLO], 300, bias=0.092).keeps([SLO])
+    assert rehearse(deployment, times, [SLO], 300, bias=0.094).cannot_keep([SLO])
+
+
+# --- arrivals that are remembered
+
+
+def test_arrivals_and_counts_are_bounded() -> None:
+    recent = RecentArrivals(seconds=1e9, most=500)
+    for day in range(4):
+        recent.see(day * DAY + np.linspace(0, DAY - 1, 3 * MOST_BUCKETS))
+    assert len(recent.times()) == 500
+    assert len(recent._counts) == MOST_BUCKETS
+
+
+def test_arrivals_of_a_clock_that_was_set_back_stay_in_order() -> None:
+    recent = RecentArrivals(seconds=1e9, most=100)
+    recent.see(np.array([10.0, 20.0]))
+    recent.see(np.array([5.0, 25.0]))
+    assert recent.times().tolist() == [10.0, 20.0, 20.0, 25.0]
+
+
+def test_yesterday_tells_that_three_times_as_many_are_to_come() -> None:
+    recent = RecentArrivals(seconds=100, most=100)
+    for bucket in range(20):
+        recent.see(bucket * BUCKET + np.linspace(0, BUCKET - 1, 10 if bucket < 10 else 30))
+    assert recent.ratio_to_come(DAY + 9.5 * BUCKET, 2 * BUCKET) == 3
+    assert recent.ratio_to_come(DAY / 2, 2 * BUCKET) == 1  # nothing is known
+
+
+# --- decisions
+
+
+def test_the_cheapest_that_surely_keeps_the_promise_takes_the_place_of_no_batching() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    tuner.arrived(poisson_times(50, 4000))
+    trigger = tuner.due(1.7e9 + 81)
+    assert trigger is not None and trigger.kind == "periodic"
+    decision = tuner.decide(1.7e9 + 81, trigger)
+    assert decision.plan is not None and decision.plan.policy is not None and decision.plan.policy.policy().max_batch_size > 1
+    kept = [one for one in decision.considered if one.keeps]
+    assert kept[0].name == decision.chosen
+    assert decision.saving_per_hour == pytest.approx(
+        3600 * decision.arrival_rate * (next(o for o in kept if o.name == decision.in_force).usd.value - kept[0].usd.value)
+    )
+    assert decision.plan.predicted is not None and decision.plan.predicted.cost_per_request == kept[0].usd.value
+    assert msgspec.json.decode(msgspec.json.encode(decision.document()))["digest"] == decision.plan.digest
+
+
+def test_a_plan_that_is_the_best_stays() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    tuner.arrived(poisson_times(50, 4000))
+    first = tuner.decide(1.7e9 + 81, tuner.due(1.7e9 + 81))  # type: ignore[arg-type]
+    assert first.plan is not None
+    tuner.in_force(first.plan, 1.7e9 + 81)
+    assert tuner.due(1.7e9 + 82) is None
+    second = tuner.decide(1.7e9 + 400, tuner.due(1.7e9 + 400))  # type: ignore[arg-type]
+    assert second.plan is None
+
+
+def test_too_few_arrivals_change_nothing() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    tuner.arrived(poisson_times(50, 150))
+    decision = tuner.decide(1.7e9 + 400, tuner.due(1.7e9 + 400))  # type: ignore[arg-type]
+    assert decision.plan is None and "150 requests are remembered" in decision.why
+
+
+def test_a_hole_in_the_record_is_no_pause_of_the_arrivals() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    tuner.arrived(poisson_times(50, 4000))
+    tuner.missed(1.7e9 + 300)
+    tuner.arrived(poisson_times(50, 1000) + 300)
+    decision = tuner.decide(1.7e9 + 321, tuner.due(1.7e9 + 321))  # type: ignore[arg-type]
+    assert decision.arrival_rate == pytest.approx(50, rel=0.1)
+
+
+def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_the_best() -> None:
+    setup = TuningSetup("m", (Slo(0.012, 95),), profile_of(885, 1769))
+    run = simulate_control(
+        setup, poisson_times(20, 2500, 2), truth=stretched(profile_of(885, 1769), 2.0), first=plan_without_batching(885)
+    )
+    assert run.plans[-1][1].function == "f-1769"
+    assert run.plans[-1][1].policy is not None and run.plans[-1][1].policy.policy().max_batch_size == 1
+    alarms = [decision.alarm for decision in run.decisions if decision.alarm]
+    assert alarms and "nothing keeps p95 within 12 ms: the best that can be reached is 14 ms" in alarms[-1]
+
+
+def test_without_a_profile_it_begins_with_no_batching_and_learns_to_batch() -> None:
+    setup = TuningSetup("m", (SLO,), None, "f-{memory_mb}", (1769,), max_batch_size=8)
+    settings = TuningSettings(period=20, least_between=10)
+    run = simulate_control(setup, poisson_times(60, 9000), settings=settings, truth=PROFILE)
+    sizes = [plan.all_routes[0].policy.policy().max_batch_size for _, plan in run.plans]
+    assert sizes[0] == 1 and sizes[1] == 2 and max(sizes) > 4
+    n, late = run.late_by_window(30, SLO.latency)
+    assert (late / n).max() < 0.05
+
+
+def test_service_times_that_grow_by_half_are_noticed_and_corrected_within_a_minute() -> None:
+    times = poisson_times(60, 18_000)
+    at = 1.7e9 + 150
+    run = simulate_control(SETUP, times, changes=[ServiceChange(at, 1.5)])
+    noticed = [d for d in run.decisions if d.trigger.kind in ("service", "promise")]
+    assert noticed and noticed[0].at < at + 60
+    after = run.arrival_times > at + 60
+    assert (run.latency[after] > SLO.latency).mean() < 0.05
+
+
+def test_a_memory_size_that_was_never_measured_gets_a_share_first() -> None:
+    alike = [msgspec.structs.replace(point, memory_mb=885) for point in PROFILE.points]
+    profile = msgspec.structs.replace(PROFILE, points=[*alike, *PROFILE.points])
+    setup = TuningSetup("m", (SLO,), profile)
+    run = simulate_control(setup, poisson_times(60, 15_000), settings=TuningSettings(period=60), first=plan_without_batching(1769))
+    tried = [plan for _, plan in run.plans if plan.routes]
+    assert [route.share for route in tried[0].routes] == [0.95, 0.05]
+    assert tried[0].routes[0].function == "f-1769" and "f-885" in tried[0].routes[1].functions
+    assert run.plans[-1][1].function == "f-885"
+
+
+def test_a_plan_that_control_cannot_follow_is_refused() -> None:
+    policy = PolicyDocument.of(no_batching())
+    classed = Plan(model="m", function="f-1769", policy=policy, classes=[RequestClass("a", slack=0.0)])
+    with pytest.raises(InvalidInput, match=r"plan\.classes.*a plan of one queue"):
+        Tuner(SETUP).in_force(classed, 0.0)
+    foreign = Plan(model="m", function="f-1769", policy=policy, beside=[Beside("g-1", policy)])
+    with pytest.raises(InvalidInput, match=r"plan\.function: 'g-1' is not allowed; allowed: a function of f-"):
+        Tuner(SETUP).in_force(foreign, 0.0)
+
+
+def test_setups_and_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="function"):
+        TuningSetup("m", (SLO,))
+    with pytest.raises(InvalidInput, match="memory_sizes"):
+        TuningSetup("m", (SLO,), PROFILE, memory_sizes=(512,))
+    with pytest.raises(InvalidInput, match="canary"):
+        TuningSettings(canary=1.0)
+    with pytest.raises(InvalidInput, match="fewest"):
+        TuningSettings(fewest=10)
