@@ -136,7 +136,7 @@ def offered(without: Sequence[ArrivalProcess], slo: Slo = SLO, policies: str = "
 
 
 def test_workers_keep_free_what_the_fit_may_be_wrong_by() -> None:
-    rates = range(40, 80, 5)
+    rates = range(40, 80, 10)
     both = offered(()), offered([poisson(rate) for rate in rates])
     plain, sure = (choose_workers(FIT, of.offers[0], of.promised, question=of) for of in both)
     assert plain.in_doubt == () and len(sure.in_doubt) == 1 and sure.in_doubt[0] > 0 and sure.keeps_slos
