@@ -36,7 +36,7 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Decisions, Door, Watch
+from sluice.buffer_service.page import Decisions, Door, Prices, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
@@ -96,7 +96,8 @@ class BufferService:
         self._silent = Seldom(_log.warning, SILENT_INTERVAL)
         if journal is None and store is None and not settings.redis_url.startswith(IN_MEMORY):
             journal = RedisPlans(settings.redis_url, settings.namespace)
-        watch = Watch(self, Decisions(journal, clock), clock, time.time)
+        prices = Prices(settings.gb_second_usd, settings.invocation_usd)
+        watch = Watch(self, Decisions(journal, clock), clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []

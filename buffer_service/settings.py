@@ -16,6 +16,7 @@ from typing import get_type_hints
 from sluice.batching.errors import InvalidInput
 
 PREFIX = "SLUICE_"
+PRICES = ("gb_second_usd", "invocation_usd")
 NAMESPACE = "sluice"
 """What the keys in Redis begin with unless told otherwise."""
 
@@ -91,6 +92,8 @@ class Settings:
         the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
     page
         ``on`` answers ``/`` with the live page, for everybody who may send requests; ``off`` does not.
+    gb_second_usd, invocation_usd
+        What a GB-second of a function and an invocation cost (USD), by which the live page reckons what was billed; 0 is not told.
     """
 
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -116,12 +119,14 @@ class Settings:
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
     page: str = "on"
+    gb_second_usd: float = 0.0
+    invocation_usd: float = 0.0
     log_level: str = "info"
 
     def __post_init__(self) -> None:
         if not 0 <= self.leave_delay < float("inf"):
             raise InvalidInput(PREFIX + "LEAVE_DELAY", self.leave_delay, "a number of seconds >= 0")
-        for name in (f.name for f in fields(self) if isinstance(f.default, float) and f.name != "leave_delay"):
+        for name in (f.name for f in fields(self) if isinstance(f.default, float) and f.name not in ("leave_delay", *PRICES)):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
         for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts"):
@@ -141,6 +146,9 @@ class Settings:
             raise InvalidInput(PREFIX + "NAMESPACE", self.namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
         if self.spread_routes not in ("no", "yes"):
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
+        for name in PRICES:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "USD >= 0; 0 is not told")
         if self.page not in ("on", "off"):
             raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
         if re.match("file:.|ssm:/|redis:$", self.plans) is None:

@@ -34,8 +34,8 @@ def single_route(plan: Plan) -> Route:
 def require_plain(plan: Plan) -> None:
     """Raise unless control knows how to follow this plan."""
     names = tuple(route.name for route in plan.all_routes)
-    if names not in (("",), (SERVING, CANARY)) or plan.classes or plan.size is not None:
-        what = "classes" if plan.classes else "size" if plan.size is not None else "routes"
+    if names not in (("",), (SERVING, CANARY)) or plan.classes or plan.size is not None or plan.warm:
+        what = "classes" if plan.classes else "size" if plan.size is not None else "warm" if plan.warm else "routes"
         raise InvalidInput(f"plan.{what}", ", ".join(names), "a plan of one queue, as control makes them")
 
 

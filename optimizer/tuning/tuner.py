@@ -332,7 +332,7 @@ class Tuner:
             return None, f"the plan stays: the last change was less than {settings.least_between:g} s ago"
         if not broken and saving.low * over_horizon <= change:
             usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {settings.horizon:g} s"
-            return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and the change costs {change:.3g} USD"
+            return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         why = (
             f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
             if broken

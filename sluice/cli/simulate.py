@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from sluice.batching.documents import Slo, percentile_name
 from sluice.batching.errors import require
-from sluice.cli import output
+from sluice.cli import output, simulate_control
 from sluice.cli.per_batch import read_per_batch
 from sluice.cli.policy_files import is_file, read_policy
 from sluice.cli.situation_options import situation_options
@@ -32,6 +32,7 @@ from sluice.optimizer.simulation import (
     cheapest_perhaps_kept,
     simulate_deployments,
 )
+from sluice.optimizer.tuning.simulated import ServiceChange
 
 BINS = 60
 KEPT = {True: "kept", False: "not kept", None: "perhaps"}
@@ -50,7 +51,20 @@ def figure_path(context: click.Context, option: click.Parameter, path: str | Non
 @click.command("simulate")
 @situation_options
 @click.option(
-    "--policy", "names", multiple=True, required=True, metavar="NAME|FILE", help=f"all, a policy or plan (JSON), or {USAGE}"
+    "--policy",
+    "names",
+    multiple=True,
+    required=True,
+    metavar="NAME|FILE",
+    help=f"all, control, a policy or plan (JSON), or {USAGE}",
+)
+@click.option(
+    simulate_control.OPTION,
+    "changes",
+    multiple=True,
+    metavar="AT:FACTOR",
+    callback=simulate_control.service_changes,
+    help="From so many seconds on the function takes so many times as long, which policy control is not told; repeated.",
 )
 @click.option("--energy", metavar="Z0,B", help="Energy of a batch of b: Z0 + B b, J, or @FILE: a JSON list.")
 @click.option(
@@ -62,6 +76,7 @@ def command(
     situation: Situation,
     seed: int,
     names: tuple[str, ...],
+    changes: list[ServiceChange],
     energy: str | None,
     bins: int | None,
     plot: str | None,
@@ -71,20 +86,31 @@ def command(
 
     Policies that plan know a model of the arrivals or the past part of a trace, never what they are run on. Where requests have
     sizes each has its own, those of the trace (--size-column) or drawn from --sizes, and a plan of size classes is run by class.
-    A plan with classes of requests gets those of --class or of the trace (--class-column), and what each class met is told.
+    A plan with classes of requests gets those of --class or of the trace (--class-column), and what each class met is told. Policy
+    control looks at what comes and at what its batches take, and changes its plan on the way.
     """
     require(bins is None or 1 <= bins <= MOST_BINS, "bins", bins, f"an integer from 1 to {MOST_BINS}")
-    slos, run = situation.slos, situation.workload.run
+    slos, run, control = situation.slos, situation.workload.run, simulate_control.NAME in names
+    others = tuple(name for name in names if name != simulate_control.NAME)
+    alone = control and not others
+    require(alone or not changes, simulate_control.OPTION, len(changes), f"only with --policy {simulate_control.NAME} alone")
+    for option, given in (("--energy", energy), ("--bins", bins), ("--plot", plot)):
+        require(not alone or given is None, option, given, f"none with --policy {simulate_control.NAME} alone")
+    followed = None
     with Progress(console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
         task = progress.add_task("planning", total=None)
-        files = {name: read_policy(name) for name in names if is_file(name)}
-        deployments, refused = named_deployments(names, situation, files)
+        files = {name: read_policy(name) for name in others if is_file(name)}
+        deployments, refused = ({}, {}) if alone else named_deployments(others, situation, files)
         if energy is not None:
             joules = read_per_batch(energy, max(deployment.max_batch_size for deployment in deployments.values()), "energy")
             deployments = {name: _with_energy(deployment, joules) for name, deployment in deployments.items()}
         progress.update(task, description="simulating")
         n_bins = bins or (BINS if plot is not None else 0)
-        runs = simulate_deployments(deployments, run, [slo.latency for slo in slos], seed, n_bins)
+        latencies = [slo.latency for slo in slos]
+        runs = {} if alone else simulate_deployments(deployments, run, latencies, seed, n_bins)
+        if control:
+            progress.update(task, description="controlling", total=1.0)
+            followed = simulate_control.controlled(situation, changes, seed, lambda done: progress.update(task, completed=done))
     for name, reason in refused.items():
         output.stderr.print(f"left out: {name}: {reason}", highlight=False, soft_wrap=True)
     notes = {name: deployment.note for name, deployment in deployments.items() if deployment.note}
@@ -96,7 +122,7 @@ def command(
 
         write_figure(plot_series(runs), plot)
         output.wrote(plot)
-    rate = run.n_requests / next(iter(runs.values())).span
+    rate = run.n_requests / (next(iter(runs.values())).span if runs else float(situation.times[-1] - situation.times[0]))
     winner, prices = cheapest_kept(runs, slos), situation.any_function.billing.prices
     if as_json:
         output.print_json(
@@ -112,15 +138,20 @@ def command(
                 "notes": notes,
                 "winner": winner,
                 "perhaps": cheapest_perhaps_kept(runs, slos),
+                **({} if followed is None else {"control": simulate_control.document(followed, slos)}),
                 "prices": prices_document(prices),
             }
         )
         return
-    output.stdout.print(_table(runs, slos, f"{run.n_requests} requests, {rate:.4g}/s"))
+    if runs:
+        output.stdout.print(_table(runs, slos, f"{run.n_requests} requests, {rate:.4g}/s"))
     if situation.workload.classes:
         output.stdout.print(_by_class(runs))
-    for sentence in _verdict(runs, slos):
+    for sentence in _verdict(runs, slos) if runs else ():
         output.stdout.print(sentence, highlight=False)
+    if followed is not None:
+        output.stdout.print(simulate_control.table(followed))
+        output.stdout.print(simulate_control.sentence(followed, slos), highlight=False, soft_wrap=True)
     output.stdout.print(priced(prices))
 
 

@@ -1,0 +1,50 @@
+"""`sluice simulate --policy control`, as its users meet it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., tuple[int, str, str]]
+Document = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def asked(profile: str) -> tuple[str, ...]:
+    return ("simulate", "--poisson", "50", "--profile", profile, "--requests", "10000", "--slo", "0.1")
+
+
+def test_a_change_of_service_times_is_noticed_and_the_promise_kept(document_of: Document, asked: tuple[str, ...]) -> None:
+    found = document_of(*asked, "--policy", "control", "--memory", "1769", "--service-change", "100:1.5")["control"]
+    assert "service" in [decision["trigger"]["kind"] for decision in found["decisions"]]
+    assert found["violations"][0] < 0.05 and found["n_requests"] == 10_000
+    assert found["windows"] == {"seconds": 300.0, "n": 1, "kept": 1}
+
+
+def test_control_stands_beside_other_policies(exit_of: Run, asked: tuple[str, ...]) -> None:
+    code, out, _ = exit_of(*asked, "--policy", "no-batching", "--policy", "control", "--memory", "1769")
+    assert code == 0
+    assert (
+        "no-batching" in out and "it begins with every load, 1769 MB" in out.replace("\n", " ") and "windows of 300 s kept" in out
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--policy", "control", "--service-change", "100"), "--service-change: '100' is not allowed; allowed: AT:FACTOR"),
+        (("--policy", "control", "--service-change", "1:0"), "service_change.factor: 0.0"),
+        (("--policy", "no-batching", "--service-change", "1:2"), "--service-change: 1 is not allowed; allowed: only with --policy"),
+        (("--policy", "control", "--bins", "3"), "--bins: 3 is not allowed; allowed: none with --policy control alone"),
+    ],
+)
+def test_what_control_cannot_do_is_said(exit_of: Run, asked: tuple[str, ...], options: tuple[str, ...], said: str) -> None:
+    code, _, err = exit_of(*asked, "--memory", "1769", *options)
+    assert code != 0 and said in err
+
+
+def test_without_a_promise_there_is_nothing_to_go_by(exit_of: Run, profile: str) -> None:
+    code, _, err = exit_of("simulate", "--poisson", "5", "--profile", profile, "--memory", "1769", "--policy", "control")
+    assert code != 0 and "slo: null is not allowed" in err.replace("None", "null")
