@@ -19,7 +19,7 @@ from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_rout
 from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, stretched
+from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
 from sluice.optimizer.tuning.tuner import Tuner
 
 SLO = Slo(0.1, 95)
@@ -95,6 +95,19 @@ def test_environments_of_a_function_that_comes_back_are_still_warm() -> None:
     assert (first.batches.marks % 2).tolist() == [1, 0]
     assert (between.batches.marks % 2).tolist() == [1, 0]  # the first is of 2 s, whose moment was not over
     assert (again.batches.marks % 2).tolist() == [0, 0]
+
+
+def test_plans_that_nobody_tunes_are_followed_as_the_simulator_follows_them() -> None:
+    times = poisson_times(40, 1000)
+    whole = simulate_deployment(
+        deployment_of(single_route(plan_without_batching()), SETUP, PROFILE), times, np.random.default_rng(0)
+    )
+    again = plan_without_batching()
+    run = simulate_plans(SETUP, times, [(float(times[0]), again), (float(times[400]), again), (float(times[700]), again)])
+    np.testing.assert_allclose(run.latency, whole.latency)
+    assert (run.batches, run.cold) == (1000, int(whole.cold.sum()))
+    slow = simulate_plans(SETUP, times, [(float(times[0]), again)], changes=[ServiceChange(float(times[500]), 2.0)])
+    np.testing.assert_allclose(slow.latency[501:], 2 * run.latency[501:])
 
 
 # --- rehearsal
