@@ -8,6 +8,7 @@ import pytest
 
 from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
+from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import no_batching
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation import Beside as BesideOf
@@ -211,6 +212,20 @@ def test_a_hole_in_the_record_is_no_pause_of_the_arrivals() -> None:
     tuner.arrived(poisson_times(50, 1000) + 300)
     decision = tuner.decide(1.7e9 + 321, tuner.due(1.7e9 + 321))  # type: ignore[arg-type]
     assert decision.arrival_rate == pytest.approx(50, rel=0.1)
+
+
+def test_latencies_that_no_rehearsal_explains_are_added_to_every_rehearsal() -> None:
+    tuner = Tuner(SETUP)
+    plan = plan_without_batching()
+    tuner.in_force(plan, 1.7e9)
+    times = poisson_times(50, 4000)
+    tuner.arrived(times)
+    measured = [MeasuredBatch(t + 0.037, "", 0, "f-1769", plan.digest, 1, 0.007, 0.007, 0.007, False, 0, (0.037,)) for t in times]
+    tuner.batches(measured)
+    decision = tuner.decide(1.7e9 + 81, tuner.due(1.7e9 + 81))  # type: ignore[arg-type]
+    assert decision.bias == tuner.bias == pytest.approx(0.015, rel=0.01)  # half of the 30 ms
+    alone = next(one for one in decision.considered if one.digest == plan.digest)
+    assert alone.percentile.value == pytest.approx(0.022, rel=0.01)
 
 
 def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_the_best() -> None:
