@@ -19,9 +19,11 @@ import uvicorn
 import uvloop
 
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import Draining, InvalidInput, StoreUnavailable, UnknownModel
+from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownModel
+from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
+from sluice.buffer_service.followed_keys import KeyFollower
 from sluice.buffer_service.http_protocol import limited_protocol
 from sluice.buffer_service.invokers import (
     FunctionUnavailable,
@@ -34,12 +36,12 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Decisions, Door, Watch
+from sluice.buffer_service.page import Decisions, Door, Prices, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.room import Connections, Room
-from sluice.buffer_service.routes import Receive, Routes, Send
+from sluice.buffer_service.routes import Headers, Receive, Routes, Send
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
 from sluice.buffer_service.store import Limits, Store
@@ -86,6 +88,7 @@ class BufferService:
         self._invoker = invoker
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
+        self._keyring = Keyring() if settings.api_keys else None
         kept = settings.arrivals_kept, settings.batches_kept
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
         self._models: dict[str, ServedModel] = {}
@@ -93,7 +96,8 @@ class BufferService:
         self._silent = Seldom(_log.warning, SILENT_INTERVAL)
         if journal is None and store is None and not settings.redis_url.startswith(IN_MEMORY):
             journal = RedisPlans(settings.redis_url, settings.namespace)
-        watch = Watch(self, Decisions(journal, clock), clock, time.time)
+        prices = Prices(settings.gb_second_usd, settings.invocation_usd)
+        watch = Watch(self, Decisions(journal, clock), clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,6 +111,10 @@ class BufferService:
         await self._follower.look()
         for work in (self._receive(self._store, self._callers), self._follower.follow(), self._emit()):
             self._tasks.append(asyncio.create_task(work))
+        if self._keyring is not None:
+            keys = KeyFollower(self.settings.api_keys, self.settings.plan_interval, self._keyring)
+            await keys.look()
+            self._tasks.append(asyncio.create_task(keys.follow()))
         if self.page is not None:
             self._tasks.append(asyncio.create_task(self.page.keep_samples()))
 
@@ -166,6 +174,20 @@ class BufferService:
         except KeyError:
             raise UnknownModel(name, list(self._models)) from None
 
+    def admit(self, name: str, headers: Headers, counts: bool = True) -> str:
+        """The class of the API key of who asks for a model, ``""`` where it has none or none is needed; raises ``KeyRefused``.
+
+        ``counts`` says whether it is a request, of which there may be so many a second.
+        """
+        if self._keyring is None:
+            return ""
+        try:
+            key = self._keyring.admit(self._clock(), name, headers) if counts else self._keyring.opens(name, headers)
+        except KeyRefused as error:
+            self.telemetry.key_refused(error.reason)
+            raise
+        return key.of_class
+
     async def describe(self, name: str) -> dict[str, Any]:
         """The metadata of a model, the plan in force, and any that is refused; raises ``UnknownModel`` or ``FunctionFailed``."""
         document = await self.model(name).describe()
@@ -182,6 +204,8 @@ class BufferService:
             return "this process is being shut down"
         if not models:
             return "no plan is in force"
+        if self._keyring is not None and not len(self._keyring):
+            return "no API key is in force, and who asks needs one"
         try:
             await asyncio.gather(*(model.check() for model in models))
         except StoreUnavailable as error:

@@ -157,6 +157,10 @@ class Dispatcher:
         self._kick()
         await taken
 
+    def takes_share(self) -> bool:
+        """Whether the route gets its share of the requests, or another is to have this one."""
+        return self._state.takes_share(self._clock())
+
     async def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Answer:
         """One request, with what it told of itself, until it is answered.
 
@@ -336,7 +340,7 @@ class Dispatcher:
         except Exception as error:  # a defect; who waits is told, and the log has it
             _log.exception("%s: a batch of %d failed", self._state.name, len(batch.items))
             return Failure(Cause.DEFECT, f"an error inside the buffer: {error}"), NOTHING_MEASURED
-        self._telemetry.invoked(self._clock() - started)
+        self._telemetry.invoked(self._clock() - started, len(batch.items), told)
         return answers, told
 
     async def _send(self, messages: Sequence[Message]) -> None:

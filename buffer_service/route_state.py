@@ -59,6 +59,7 @@ from sluice.batching.policy import greedy
 from sluice.buffer_service.admission import FRESH
 from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, few_latencies
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
+from sluice.buffer_service.circuit import FIRST_OPEN
 from sluice.buffer_service.function_state import FunctionState, Remedy
 from sluice.buffer_service.members import (
     Unreadable,
@@ -177,6 +178,7 @@ class RouteState:
         self._brought_at = AT_ONCE  # when the last were
         self._functions = RouteFunctions(route.functions, self._rule)
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
+        self._next_trial = -math.inf  # not before then the next request for functions that are not asked
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._patient = 0  # of these, those with a slack above 0
         self._slack_line = SlackLine(limits.max_queue_length)
@@ -237,6 +239,15 @@ class RouteState:
             self._patient += 1
             self._slack_line.came(now, told.slack)
         self._ask_at = AT_ONCE
+
+    def takes_share(self, now: float) -> bool:
+        """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
+        if not self._functions.all_open:
+            return True
+        if now < self._next_trial or self._functions.suspension(now) is not None:
+            return False
+        self._next_trial = now + FIRST_OPEN
+        return True
 
     def refuses(self, now: float, slack: float = 0.0) -> DispatchFailed | None:
         """Why a request that came now must not wait here, or ``None`` where it may; a turn may then be due, to ask the queue.

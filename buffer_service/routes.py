@@ -33,13 +33,17 @@ from sluice.batching.errors import (
     FunctionSuspended,
     Infeasible,
     InvalidInput,
+    KeyRefused,
+    ModelNotAllowed,
     NoRoom,
     NotConverged,
     Overloaded,
     PayloadTooLarge,
     QueueFull,
+    RateExceeded,
     SluiceError,
     StoreUnavailable,
+    UnknownKey,
     UnknownModel,
     UnsupportedEncoding,
 )
@@ -57,6 +61,10 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     UnknownModel: HTTPStatus.NOT_FOUND,
     PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    KeyRefused: HTTPStatus.FORBIDDEN,
+    UnknownKey: HTTPStatus.UNAUTHORIZED,
+    ModelNotAllowed: HTTPStatus.FORBIDDEN,
+    RateExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
@@ -123,6 +131,8 @@ class Service(Protocol):
 
     def model(self, name: str) -> ServedModel: ...
 
+    def admit(self, name: str, headers: Headers, counts: bool = True) -> str: ...
+
     async def describe(self, name: str) -> dict[str, Any]: ...
 
     async def unready(self, name: str | None = None) -> str | None: ...
@@ -141,10 +151,12 @@ class Routes:
             await self._route(scope, receive, send)
         except SluiceError as error:
             extra: list[tuple[bytes, bytes]] = []
-            if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended)):
+            if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended, RateExceeded)):
                 extra.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
             if isinstance(error, StoreUnavailable):
                 extra.append((b"retry-after", b"1"))  # the store is tried ten times as often
+            if isinstance(error, UnknownKey):
+                extra.append((b"www-authenticate", b"Bearer"))
             if isinstance(error, PayloadTooLarge):
                 extra.append((b"connection", b"close"))  # there may be more of it than was read
             await _refuse(send, status_code(error), str(error), extra)
@@ -160,10 +172,12 @@ class Routes:
         match scope["path"].strip("/").split("/"):
             case ["models", model] | ["v2", "models", model, "infer"] | ["v2", "models", model, "versions", _, "infer"]:
                 if method == "POST":
-                    return await self._infer(model, scope, receive, send)
+                    of_class = self._service.admit(model, scope["headers"])
+                    return await self._infer(model, of_class, scope, receive, send)
                 allowed = "POST"
             case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
                 if method == "GET":
+                    self._service.admit(model, scope["headers"], counts=False)
                     return await _send_json(send, await self._service.describe(model))
                 allowed = "GET"
             case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
@@ -206,7 +220,7 @@ class Routes:
             return await _send_json(send, document | {"ready": True})
         await _send_json(send, document | {"ready": False, "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def _infer(self, model: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def _infer(self, model: str, of_class: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         served = self._service.model(model)
         served.telemetry.came += 1
         content_type = ""
@@ -224,6 +238,8 @@ class Routes:
                 raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
             elif name in TOLD_BY:
                 said[name] = value
+        if of_class:
+            said[CLASS_HEADER] = of_class.encode()
         if not content_type:
             content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
         with self._service.waiting.share() as held:

@@ -10,6 +10,9 @@ of these it goes to the one that would soonest be owed more than ``1 - 1 / (2 k 
 has a whole request more or less than its share, whatever the shares and however many routes; dealing to whom the most is owed does
 not promise that.
 
+Where a dealt route takes nothing now, for its functions do nothing but fail, its requests are dealt to the others by their shares.
+Routes of sizes and classes have no others: what they promise is another thing.
+
 Reference: R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980), 323-330.
 """
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sluice.batching.documents import Plan, RequestClass, Route
@@ -33,17 +36,28 @@ class Choice(Protocol):
         """The route of the next request, which told this of itself."""
 
 
-class Router:
-    """Deals requests to routes; ``shares`` (> 0, by name) count from the first request after they were given."""
+def always(name: str) -> bool:
+    """Every route takes requests."""
+    return True
 
-    def __init__(self, shares: Mapping[str, float]) -> None:
+
+class Router:
+    """Deals requests to routes; ``shares`` (> 0, by name) count from the first request after they were given.
+
+    ``takes`` says of a route that is about to get one whether it takes it; where none does, it gets it all the same.
+    """
+
+    def __init__(self, shares: Mapping[str, float], takes: Callable[[str], bool] = always) -> None:
         self._shares: dict[str, float] = {}
+        self._takes = takes
+        self._others: Router | None = None  # deals what routes do not take
         self.follow(shares)
 
     def follow(self, shares: Mapping[str, float]) -> None:
         """Other shares rule from now on; what the same routes are owed, they are owed still."""
         total = sum(shares.values())
         normalised = {name: share / total for name, share in shares.items()}
+        self._others = None
         if normalised.keys() == self._shares.keys():
             self._shares = normalised  # who is owed goes on being owed
             return
@@ -56,6 +70,19 @@ class Router:
         """The route of the next request, whatever it told."""
         if self._only is not None:
             return self._only
+        dealt = self._dealt()
+        return dealt if self._takes(dealt) else self._instead_of(dealt)
+
+    def _instead_of(self, refusing: str) -> str:
+        """Of the routes that take requests, if any does; those that do not are owed nothing for it later."""
+        willing = {name: share for name, share in self._shares.items() if name != refusing and self._takes(name)}
+        if not willing:
+            return refusing
+        if self._others is None or self._others._shares.keys() != willing.keys():
+            self._others = Router(willing)
+        return self._others.next()
+
+    def _dealt(self) -> str:
         owed, slack = self._owed, self._slack
         soonest, chosen = float("inf"), ""
         for name, share in self._shares.items():

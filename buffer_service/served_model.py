@@ -59,7 +59,7 @@ class ServedModel:
         self._in_force = {route.name for route in plan.all_routes}
         for route in plan.all_routes:
             self._open(route)
-        self._deal = Router({route.name: route.share for route in plan.all_routes})
+        self._deal = Router({route.name: route.share for route in plan.all_routes}, self._takes_share)
         self._read_as(plan)
 
     async def follow(self, plan: Plan) -> None:
@@ -135,6 +135,9 @@ class ServedModel:
         self._classes = Classes(plan, self._callers.request_timeout)
         self._read_size = size_reader(plan.size) if plan.size is not None else None
         self._router = choice(plan, self._deal)
+
+    def _takes_share(self, name: str) -> bool:
+        return self._dispatchers[name].takes_share()
 
     def _open(self, route: Route) -> None:
         telemetry = self.telemetry.route(route.name) if route.name else self.telemetry

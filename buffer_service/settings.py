@@ -16,6 +16,7 @@ from typing import get_type_hints
 from sluice.batching.errors import InvalidInput
 
 PREFIX = "SLUICE_"
+PRICES = ("gb_second_usd", "invocation_usd")
 NAMESPACE = "sluice"
 """What the keys in Redis begin with unless told otherwise."""
 
@@ -56,7 +57,10 @@ class Settings:
         Where the plans are: ``file:PATH`` (a plan, or a folder of them), ``ssm:/path/`` (a parameter a model), or ``redis:``:
         in the Redis of the queues, whence each change is pushed to all processes at once (``sluice plans``).
     plan_interval
-        Seconds between two looks at the plans.
+        Seconds between two looks at the plans, and at the API keys.
+    api_keys
+        Where the documents of API keys are, ``file:PATH`` (one, or a folder of them) or ``ssm:/path/``: who asks for a model then
+        needs a key. Empty lets everybody in.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     max_waiting_bytes
@@ -88,6 +92,8 @@ class Settings:
         the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
     page
         ``on`` answers ``/`` with the live page, for everybody who may send requests; ``off`` does not.
+    gb_second_usd, invocation_usd
+        What a GB-second of a function and an invocation cost (USD), by which the live page reckons what was billed; 0 is not told.
     """
 
     redis_url: str = "redis://127.0.0.1:6379/0"
@@ -95,6 +101,7 @@ class Settings:
     spread_routes: str = "no"
     plans: str = "file:plans"
     plan_interval: float = 5.0
+    api_keys: str = ""
     host: str = "127.0.0.1"
     port: int = 8080
     max_body_bytes: int = 5 * 1024 * 1024
@@ -112,12 +119,14 @@ class Settings:
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
     page: str = "on"
+    gb_second_usd: float = 0.0
+    invocation_usd: float = 0.0
     log_level: str = "info"
 
     def __post_init__(self) -> None:
         if not 0 <= self.leave_delay < float("inf"):
             raise InvalidInput(PREFIX + "LEAVE_DELAY", self.leave_delay, "a number of seconds >= 0")
-        for name in (f.name for f in fields(self) if isinstance(f.default, float) and f.name != "leave_delay"):
+        for name in (f.name for f in fields(self) if isinstance(f.default, float) and f.name not in ("leave_delay", *PRICES)):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
         for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts"):
@@ -137,12 +146,17 @@ class Settings:
             raise InvalidInput(PREFIX + "NAMESPACE", self.namespace, "1 to 64 of the letters A to Z and a to z, digits, . _ -")
         if self.spread_routes not in ("no", "yes"):
             raise InvalidInput(PREFIX + "SPREAD_ROUTES", self.spread_routes, "no or yes")
+        for name in PRICES:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "USD >= 0; 0 is not told")
         if self.page not in ("on", "off"):
             raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
         if re.match("file:.|ssm:/|redis:$", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
         if self.plans == "redis:" and self.redis_url.startswith("memory://"):
             raise InvalidInput(PREFIX + "PLANS", self.plans, f"file:PATH or ssm:/path/ with {PREFIX}REDIS_URL={self.redis_url}")
+        if self.api_keys and re.match("file:.|ssm:/", self.api_keys) is None:
+            raise InvalidInput(PREFIX + "API_KEYS", self.api_keys, "file:PATH or ssm:/path/; empty lets everybody in")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
 

@@ -28,6 +28,7 @@ from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
 from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.tallies import Count, Counters, Distribution, Histograms
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.lambda_fn.contract import NOTHING_MEASURED, Measured
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -96,6 +97,8 @@ class Telemetry:
         self._connections_refused = Gauge("sluice_connections_refused", text, registry=registry)
         self._dropped = Gauge("sluice_lines_dropped", "Lines that nobody read in time.", ("stream",), registry=registry)
         self._plan_refused = Counter("sluice_plan_refused", "Plans that were refused.", ("reason",), registry=registry)
+        text = "Requests refused for their API key."
+        self._keys_refused = Counter("sluice_api_key_refusals", text, ("reason",), registry=registry)
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
         self._plan_refused_at = Gauge(name, text, registry=registry)
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
@@ -127,6 +130,10 @@ class Telemetry:
         self._plan_refused.labels(reason).inc()
         self._plan_refused_at.set(self._clock())
 
+    def key_refused(self, reason: str) -> None:
+        """A request was refused for its API key, for a ``reason`` of this kind."""
+        self._keys_refused.labels(reason).inc()
+
     def ejected(self, worker: str) -> None:
         """One of several workers is not asked for a while; of too many, the one of which that was said longest ago is not shown."""
         self._ejected.pop(worker, None)
@@ -150,6 +157,50 @@ class Counted(NamedTuple):
         return cls(tuple(distribution.counts), distribution.sum)
 
 
+class Invoked(NamedTuple):
+    """What functions told of invocations that came back.
+
+    Those in a new environment were ``cold``; ``timed`` told their ``seconds``: what is billed where they know it, else their own
+    time. ``requests`` are those in these, of which ``alone`` had an invocation each, of ``seconds_alone``.
+    """
+
+    invocations: int = 0
+    cold: int = 0
+    timed: int = 0
+    seconds: float = 0.0
+    requests: int = 0
+    alone: int = 0
+    seconds_alone: float = 0.0
+
+    def more(self, requests: int, told: Measured) -> Invoked:
+        """With another one, of so many requests."""
+        seconds = told.billed if told.billed is not None else told.service
+        if seconds is None:
+            return self._replace(invocations=self.invocations + 1, cold=self.cold + told.cold)
+        alone = requests == 1
+        return Invoked(
+            self.invocations + 1,
+            self.cold + told.cold,
+            self.timed + 1,
+            self.seconds + seconds,
+            self.requests + requests,
+            self.alone + alone,
+            self.seconds_alone + seconds * alone,
+        )
+
+    def since(self, before: Invoked) -> Invoked:
+        """Without those of ``before``, which were counted earlier."""
+        return Invoked(
+            self.invocations - before.invocations,
+            self.cold - before.cold,
+            self.timed - before.timed,
+            self.seconds - before.seconds,
+            self.requests - before.requests,
+            self.alone - before.alone,
+            self.seconds_alone - before.seconds_alone,
+        )
+
+
 class RouteTotals(NamedTuple):
     """Of a route: requests that it answered, and the sizes of its batches."""
 
@@ -169,7 +220,8 @@ class Totals(NamedTuple):
     """What the requests of a model have come to at this process since it began.
 
     ``came`` are requests, ``refused`` those without an answer by error, ``late`` those without one in time; ``latency`` is that of
-    the answers (s, buckets end at ``SECONDS``), ``sizes`` are those of the batches that left (requests, buckets end at ``SIZES``).
+    the answers (s, buckets end at ``SECONDS``), ``sizes`` are those of the batches that left (requests, buckets end at ``SIZES``),
+    ``invoked`` is what functions told of them.
     ``waiting`` is how many wait, at all processes, as this one heard last, by route.
     """
 
@@ -178,6 +230,7 @@ class Totals(NamedTuple):
     refused: Mapping[str, int]
     latency: Counted
     sizes: Counted
+    invoked: Invoked
     waiting: Mapping[str, int]
     routes: Mapping[str, RouteTotals]
     classes: Mapping[str, ClassTotals]
@@ -198,6 +251,7 @@ class ModelTelemetry:
         self._telemetry = telemetry
         self.name = plan.model
         self.came = 0
+        self._invoked = Invoked()
         self._refused: dict[str, Count] = {}  # by error
         self._latency = telemetry._latency.labels(self.name)
         self._violations = telemetry._violations.labels(self.name)
@@ -290,9 +344,10 @@ class ModelTelemetry:
         self._batches += 1
         _keep(self._batch_sizes, batch_size, self._batches)
 
-    def invoked(self, seconds: float) -> None:
-        """An invocation came back."""
+    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED) -> None:
+        """An invocation of so many requests came back, and the function ``told`` this of itself."""
         self._invocation.observe(seconds)
+        self._invoked = self._invoked.more(requests, told)
 
     def failed(self, error: str, function: str) -> None:
         """An invocation of a function failed."""
@@ -326,6 +381,7 @@ class ModelTelemetry:
             {error: count.value for error, count in self._refused.items()},
             Counted.of(self._latency),
             Counted.of(self._sizes),
+            self._invoked,
             dict(self._waiting),
             {name: route.totals() for name, route in self._routes.items()},
             {name: each.totals() for name, each in self._classes.items()},
@@ -462,9 +518,9 @@ class RouteTelemetry:
         """A member of the queue could not be read."""
         self._model.set_aside(detail)
 
-    def invoked(self, seconds: float) -> None:
-        """An invocation came back."""
-        self._model.invoked(seconds)
+    def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED) -> None:
+        """As of the model."""
+        self._model.invoked(seconds, requests, told)
         self._invocation.observe(seconds)
 
     def failed(self, error: str, function: str) -> None:

@@ -17,7 +17,9 @@ base64. Every response carries its own status, so that one bad item fails alone.
 that are billed (``billed``), and whether its environment was new (``cold``). A buffer that does not know it passes over it.
 
 ``{"version": 1, "model": "mlp", "describe": true}`` asks what the model takes; the answer's ``metadata`` is the model metadata of
-the Open Inference Protocol v2. This module stands alone: the function is packaged from this folder.
+the Open Inference Protocol v2. ``{"version": 1, "model": "mlp", "ping": true}`` asks for nothing and is answered with no responses,
+whatever the model is: it keeps an environment from being given up. This module stands alone: the function is packaged from this
+folder.
 """
 
 from __future__ import annotations
@@ -83,11 +85,12 @@ NOTHING_MEASURED = Measured()
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What a function is asked: answers to ``items``, or to describe its model."""
+    """What a function is asked: answers to ``items``, to describe its model, or nothing (``ping``)."""
 
     model: str
     items: list[Item]
     describe: bool = False
+    ping: bool = False
 
 
 NO_BODY = msgspec.Raw(b"")
@@ -110,6 +113,7 @@ class _Request(msgspec.Struct, omit_defaults=True):
     model: str
     requests: list[_Wire] = []
     describe: bool = False
+    ping: bool = False
 
 
 class _Response(msgspec.Struct, omit_defaults=True):
@@ -157,7 +161,7 @@ def failed(item_id: str, status: int, title: str, detail: str) -> Answer:
 
 def encode_batch(batch: Batch) -> bytes:
     """The document a function is invoked with. JSON bodies must be JSON: see ``check_json``."""
-    return _encode(_Request(VERSION, batch.model, [_wire(item) for item in batch.items], batch.describe))
+    return _encode(_Request(VERSION, batch.model, [_wire(item) for item in batch.items], batch.describe, batch.ping))
 
 
 def decode_batch(data: bytes) -> Batch:
@@ -169,7 +173,7 @@ def decode_batch(data: bytes) -> Batch:
     if request.version != VERSION:
         raise WireError(f"version: {request.version} is not allowed; allowed: {VERSION}")
     items = [Item(w.id, w.content_type, _body(w), w.headers) for w in request.requests]
-    return Batch(request.model, items, request.describe)
+    return Batch(request.model, items, request.describe, request.ping)
 
 
 def decode_event(event: Any) -> Batch:

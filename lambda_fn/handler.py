@@ -23,7 +23,7 @@ is_new = True
 
 
 def handler(event: object, context: object) -> object:
-    """Answer one batch, or describe the model; an event that is neither raises ``WireError`` and so fails the invocation.
+    """Answer one batch or a ping, or describe the model; an event that is neither raises ``WireError`` and so fails the invocation.
 
     A model that cannot serve any more, and says so, is not described: that fails too, with its reason.
     """
@@ -31,6 +31,8 @@ def handler(event: object, context: object) -> object:
     started = time.perf_counter()
     cold, is_new = is_new, False
     batch = contract.decode_event(event)
+    if batch.ping:
+        return contract.for_runtime(contract.encode_answers([]))
     if batch.describe:
         if model.broken:
             raise RuntimeError(model.broken)

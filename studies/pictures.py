@@ -16,7 +16,7 @@ from .headless import browser, find_browser
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
 COLORS = 48  # of a picture: text and lines need no more
-SCREENS = {"light": (1000, 1250, "light"), "dark": (1000, 1250, "dark"), "phone": (360, 1250, "light")}
+SCREENS = {"light": (1000, 2150, "light"), "dark": (1000, 900, "dark"), "phone": (360, 900, "light")}
 """Width and height in pixels, and which scheme the system prefers."""
 
 
@@ -41,7 +41,11 @@ def main(arguments: list[str]) -> None:
     executable = find_browser()
     if executable is None:
         sys.exit("no browser: a headless Chromium is needed, as Debian's chromium-headless-shell, or BROWSER=EXECUTABLE")
-    for path in asyncio.run(take(arguments[0], executable, FIGURES)):
+    try:
+        written = asyncio.run(take(arguments[0], executable, FIGURES))
+    except TimeoutError:
+        sys.exit(f"{arguments[0]}: no buffer shows a model there")
+    for path in written:
         print(f"wrote docs/figures/{path.name}")
 
 

@@ -7,6 +7,6 @@ their decisions (``decisions.py``), the document that the page reads (``status.p
 
 from sluice.buffer_service.page.decisions import Decisions
 from sluice.buffer_service.page.door import Door
-from sluice.buffer_service.page.status import Watch
+from sluice.buffer_service.page.status import Prices, Watch
 
-__all__ = ["Decisions", "Door", "Watch"]
+__all__ = ["Decisions", "Door", "Prices", "Watch"]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from sluice.buffer_service.telemetry import ClassTotals, Counted, RouteTotals, Totals
+from sluice.buffer_service.telemetry import ClassTotals, Counted, Invoked, RouteTotals, Totals
 
 SAMPLE_EVERY = 5.0  # s
 KEPT = 60  # samples: five minutes
@@ -44,6 +44,7 @@ class Window(NamedTuple):
     refused: Mapping[str, int]
     latency: Counted
     sizes: Counted
+    invoked: Invoked
     routes: Mapping[str, RouteTotals]
     classes: Mapping[str, ClassTotals]
 
@@ -114,6 +115,7 @@ def _window(start: float, before: Totals, end: float, after: Totals) -> Window:
         {error: n - before.refused.get(error, 0) for error, n in after.refused.items() if n > before.refused.get(error, 0)},
         _less(after.latency, before.latency),
         _less(after.sizes, before.sizes),
+        after.invoked.since(before.invoked),
         {name: _route_since(each, before.routes.get(name)) for name, each in _first(after.routes).items()},
         {name: _class_since(each, before.classes.get(name)) for name, each in _first(after.classes).items()},
     )

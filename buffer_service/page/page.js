@@ -39,7 +39,7 @@ const percent = (value) => `${digits(100 * value)} %`;
 const or = (value, told, other = "not known") => known(value) ? told(value) : other;
 const usd = (value) => `${digits(value)} USD`;
 const clock = (date) => date.toTimeString().slice(0, 8);
-const minutes = (value) => value < 90 ? `${Math.round(value)} s` : `${digits(value / 60)} min`;
+const minutes = (value) => value < 90 ? `${Math.round(value)} s` : `${digits(value / 60, 2)} min`;
 const within = (promise) => `${digits(promise.percentile, 15)} % within ${seconds(promise.latency)}`;
 
 // -- parts of the page
@@ -184,6 +184,16 @@ function workersRows(model) {
     known(worker.tried_in) ? `✗ ejected, tried ${worker.tried_in > 0 ? `in ${seconds(worker.tried_in)}` : "with the next batch"}` : "✓ well"])));
 }
 
+/** What the function's own time comes to, in USD where prices are set. */
+function used(told) {
+  if (!told) return [];
+  const of = `${count(told.requests)} requests in ${count(told.invocations)} invocations`;
+  if (!known(told.usd_per_hour)) return [term("used in an hour", `${digits(told.gb_seconds_per_hour)} GB-s`, of)];
+  return [term("an hour, as measured", usd(told.usd_per_hour), `${usd(told.usd_per_million)} a million; ${of}`),
+    ...(known(told.usd_per_hour_alone) ? [term("an hour without batching, as measured", usd(told.usd_per_hour_alone),
+      `if all took what the ${count(told.alone)} that left alone did`)] : [])];
+}
+
 /** What an hour costs at the measured rate, with batches and without, as the plan expects. */
 function costs(cost) {
   const {predicted, predicted_without_batching: alone} = cost;
@@ -191,7 +201,7 @@ function costs(cost) {
     ? `; ${digits(alone.usd_per_million / predicted.usd_per_million)} times this plan's` : "";
   const one = (name, told, more) => term(name, or(told.usd_per_hour, usd), known(told.usd_per_million)
     ? `${usd(told.usd_per_million)} a million${more}` : "this plan says nothing of it", known(told.usd_per_hour));
-  return [one("an hour, predicted", predicted, ""), one("an hour without batching, predicted", alone, less)];
+  return [...used(cost.used), one("an hour, predicted", predicted, ""), one("an hour without batching, predicted", alone, less)];
 }
 
 // -- what controllers decided
@@ -262,7 +272,7 @@ class Model {
     this.rate = new Plot("Requests per second", "requests per second");
     this.waiting = new Plot("Requests waiting", "requests waiting");
     this.sizes = new Plot("Batch sizes", "batches");
-    this.late = new Plot("Percent late or not answered", "percent");
+    this.late = new Plot("Percent not in time", "percent");
     this.latency = scroll(`Latency of ${name}`);
     this.words = element("div");
     this.rows = element("div");
@@ -283,7 +293,7 @@ class Model {
   }
 
   update(model, {kept, control}) {
-    const {measured, plan, cost} = model, [mood, said] = verdict(model);
+    const {measured, plan, cost, invoked} = model, [mood, said] = verdict(model);
     this.said = mood && `${model.name}: ${said.split(":")[0].slice(2)}.`;
     this.verdict.className = `verdict ${mood}`;
     show(this.verdict, said);
@@ -292,6 +302,8 @@ class Model {
       term("requests/s", or(measured.arrival_rate, digits, "0"), `${count(measured.came)} came in ${minutes(measured.seconds)}`),
       term("waiting now", count(model.waiting), "at all processes"),
       term("mean batch", or(measured.mean_batch_size, digits, "none yet"), `${count(measured.batches)} batches`),
+      term("function's time, mean", or(invoked.mean_seconds, seconds, "not told"),
+        `${count(invoked.invocations)} invocations, ${count(invoked.cold)} cold`),
       term("not answered", count(Object.values(measured.refused).reduce((sum, n) => sum + n, 0)), refused || "none"),
       ...costs(cost));
     const points = (value) => model.series.map((each) => [-each.end, value(each)]);

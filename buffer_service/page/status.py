@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -23,13 +23,20 @@ from sluice.buffer_service.page.table_words import MOST_SPANS, sentences, spans
 from sluice.buffer_service.plans import Refusal
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import without_password
-from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted, Totals
+from sluice.buffer_service.telemetry import SECONDS, SIZES, Counted, Invoked, Totals
 
 MOST_MODELS = 50
 """That are told of at length, those with the most requests first; a process may serve hundreds."""
 MOST_DECISIONS = 8  # of a model
 MOST_WORKERS_TOLD = 32  # of a function, those that are not well first
 USUAL = (50.0, 95.0, 99.0)  # percentiles
+
+
+class Prices(NamedTuple):
+    """Of functions, USD; 0 where they are not told."""
+
+    gb_second: float
+    invocation: float
 
 
 class Watched(Protocol):
@@ -47,9 +54,12 @@ class Watched(Protocol):
 class Watch:
     """Keeps the last minutes of each model, and tells of them; ``clock`` is monotonic, ``date`` since 1970 (s)."""
 
-    def __init__(self, watched: Watched, decisions: Decisions, clock: Callable[[], float], date: Callable[[], float]) -> None:
+    def __init__(
+        self, watched: Watched, decisions: Decisions, clock: Callable[[], float], date: Callable[[], float], prices: Prices
+    ) -> None:
         self._watched = watched
         self._decisions = decisions
+        self._prices = prices
         self._clock = clock
         self._date = date
         self._began = clock()
@@ -108,7 +118,8 @@ class Watch:
             "classes_left_out": max(0, len(plan.classes) - MOST_PARTS),
             "routes": [self._tell_route(model, route, window, totals.waiting) for route in plan.all_routes[:MOST_PARTS]],
             "routes_left_out": max(0, len(plan.all_routes) - MOST_PARTS),
-            "cost": _tell_cost(plan, window),
+            "invoked": _tell_invoked(window.invoked),
+            "cost": _tell_cost(plan, window) | {"used": _tell_used(plan, window, self._prices)},
             "decisions": self._tell_decisions(now, name, plan.slo, history, totals),
         }
 
@@ -236,6 +247,41 @@ def _tell_cost(plan: Plan, window: Window) -> dict[str, Any]:
     if plan.predicted is not None:
         usd, alone = plan.predicted.cost_per_request, plan.predicted.cost_without_batching
     return {"predicted": _usd(usd, window), "predicted_without_batching": _usd(None if alone is msgspec.UNSET else alone, window)}
+
+
+def _tell_invoked(invoked: Invoked) -> dict[str, Any]:
+    return {
+        "invocations": invoked.invocations,
+        "cold": invoked.cold,
+        "mean_seconds": invoked.seconds / invoked.timed if invoked.timed else None,
+    }
+
+
+def _tell_used(plan: Plan, window: Window, prices: Prices) -> dict[str, Any] | None:
+    """What the invocations that told their time come to by the prices that are set, and what they would have come to without
+    batching, if all had been as those of one request were. Of one function of a platform, whose memory size the plan has.
+    """
+    invoked, hours = window.invoked, window.seconds / 3600
+    functions = [function for route in plan.all_routes for function in route.functions]
+    if not invoked.timed or not hours or plan.memory_mb is None or len(functions) != 1 or "://" in functions[0]:
+        return None
+    gb = plan.memory_mb / 1024
+
+    def usd(seconds: float, invocations: int) -> float:
+        return seconds * gb * prices.gb_second + invocations * prices.invocation
+
+    used = usd(invoked.seconds, invoked.timed) if prices.gb_second else None
+    alone = usd(invoked.seconds_alone, invoked.alone) / invoked.alone if prices.gb_second and invoked.alone else None
+    return {
+        "invocations": invoked.timed,
+        "requests": invoked.requests,
+        "gb_seconds_per_hour": invoked.seconds * gb / hours,
+        "usd_per_million": 1e6 * used / invoked.requests if used is not None else None,
+        "usd_per_hour": used / hours if used is not None else None,
+        "alone": invoked.alone,
+        "usd_per_million_alone": 1e6 * alone if alone is not None else None,
+        "usd_per_hour_alone": alone * invoked.requests / hours if alone is not None else None,
+    }
 
 
 def _usd(per_request: float | None, window: Window) -> dict[str, float | None]:

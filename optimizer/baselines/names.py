@@ -240,6 +240,8 @@ def _queue(route: Route, memory_mb: int | None, of: Situation, source: str, size
     named = of.function_named(route.function, memory_mb)
     function = named or (of.function() if memory_mb is None else of.any_function.at(memory_mb))
     function = function if sizes is None else function.between(*sizes)
+    if route.warm and route.warm.pinged_every:
+        return function.pinged(route.warm.pinged_every).under(policy)
     if route.warm:
         return function_as_workers(function).kept_warm(policy, route.warm.provisioned, function)
     return function.under(policy)

@@ -31,6 +31,8 @@ class BatchCost:
         Cold starts: GB-seconds of INIT, and the restoring of a snapshot.
     machines : float
         A request's share of machines that are paid by the hour.
+    pings : float
+        A request's share of the pings that keep an environment warm.
     logs : float
         Log of the invocations.
     cache, load_balancer, network : float
@@ -44,6 +46,7 @@ class BatchCost:
     init: float = 0.0
     restore: float = 0.0
     machines: float = 0.0
+    pings: float = 0.0
     logs: float = 0.0
     cache: float = 0.0
     load_balancer: float = 0.0
@@ -60,7 +63,7 @@ class BatchCost:
     @property
     def per_request(self) -> float:
         """USD per request of what serves it, function or machines: what the search minimises and a budget is about."""
-        return self.compute + self.requests + self.init + self.restore + self.machines
+        return self.compute + self.requests + self.init + self.restore + self.machines + self.pings
 
     @property
     def beside(self) -> float:

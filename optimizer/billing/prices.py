@@ -22,6 +22,7 @@ from sluice.batching.errors import InvalidInput, require
 SECONDS_PER_MONTH = 86400 * 365.25 / 12
 HOURS_PER_MONTH = SECONDS_PER_MONTH / 3600
 GB = 1024**3  # bytes
+PING_SECONDS = 0.005  # billed for a ping: a handler that computes nothing takes 1 to 2 ms on Lambda
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +62,12 @@ class LambdaPrices(_Record, frozen=True):
     payload_limit_bytes: int
     provisioned: dict[str, Provisioned]
     snap_start: SnapStart
+
+
+class SchedulerPrices(_Record, frozen=True):
+    """USD per invocation that a schedule makes."""
+
+    invocation: float
 
 
 class LogPrices(_Record, frozen=True):
@@ -149,6 +156,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
     read_on: str
     region: str
     function: LambdaPrices
+    scheduler: SchedulerPrices
     logs: LogPrices
     fargate: FargatePrices
     load_balancer: LoadBalancerPrices
@@ -181,6 +189,11 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
         price = self.function.provisioned[architecture]
         gb = memory_mb / 1024
         return ProvisionedPrice(3600 * gb * price.reserved_gb_second, gb * price.gb_second)
+
+    def ping(self, memory_mb: int, architecture: str) -> float:
+        """USD of a ping of a function of ``memory_mb``: the schedule's fee, the function's, its log, and ``PING_SECONDS`` of it."""
+        compute = PING_SECONDS * memory_mb / 1024 * self.gb_second(architecture)
+        return self.scheduler.invocation + self.function.request + self.logs_per_invocation + compute
 
     def machine(self, name: str) -> float:
         """USD per hour of a machine."""

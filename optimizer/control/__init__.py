@@ -10,11 +10,13 @@ from sluice.optimizer.control.control import Decision, Fault, Operation, run_con
 from sluice.optimizer.control.controlled_fleet import ControlledFleet
 from sluice.optimizer.control.controller import ControlSettings, FleetController, Instructions, Queue
 from sluice.optimizer.control.demand import DemandForecast, ForecastSettings
-from sluice.optimizer.control.headroom import HEADROOMS, HeadroomChoice, Planner, expected_accuracy
+from sluice.optimizer.control.headroom import HEADROOMS, VIOLATIONS, HeadroomChoice, Planner
+from sluice.optimizer.control.rehearsal import Rehearsal
 from sluice.optimizer.control.rollout import Rollout
 
 __all__ = [
     "HEADROOMS",
+    "VIOLATIONS",
     "ControlSettings",
     "ControlledFleet",
     "Decision",
@@ -27,7 +29,7 @@ __all__ = [
     "Operation",
     "Planner",
     "Queue",
+    "Rehearsal",
     "Rollout",
-    "expected_accuracy",
     "run_control",
 ]

@@ -1,8 +1,8 @@
 """The control loop of a fleet on recorded arrivals (docs/model.md, section 5).
 
-``FleetController`` is looked in on every second, told of its plans after the time that they take, of devices that have loaded what
-they were told to, and of those that die and join. It sees counts and no queue, so it runs first, over the whole day, and what it
-instructs becomes a schedule; the queues are simulated once, after it.
+``FleetController`` looks at the demand four times a second. It is told of its plans after the time that they take, of devices that
+have loaded what they were told to, and of those that die and join. It sees counts and no queue, so it runs first, over the whole
+day, and what it instructs becomes a schedule; the queues are simulated once, after it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Decision:
         Whether it was asked for before its time.
     forecast : array, shape (n_families,)
         Requests/s.
-    headroom : float
+    headroom : array, shape (n_families,)
     solution : FleetSolution
         For the forecast times the headroom.
     seconds : float
-        That all the planning for this decision took, every headroom that was tried.
+        That the planner took for this decision, all headrooms that were tried, without the rehearsals.
     """
 
     asked: float
@@ -50,7 +50,7 @@ class Decision:
     settled: float
     burst: bool
     forecast: Array
-    headroom: float
+    headroom: Array
     solution: FleetSolution
     seconds: float
 
@@ -123,15 +123,14 @@ class _Day:
         controller = self._controller
         chosen = controller.decide()
         self._begin(chosen)
-        # Bursts as long as an SLO are what queues cannot even out: a second is counted in so many parts.
-        parts = max(1, round(1 / float(self._fleet.slos.min())))
-        end = ceil(max((float(times[-1]) for times in arrivals if len(times)), default=0.0))
-        counted = count_arrivals(arrivals, end * parts, 1 / parts).reshape(-1, parts, len(arrivals))
+        parts, look = controller.n_parts, self._settings.look
+        n_looks = ceil(max((float(times[-1]) for times in arrivals if len(times)), default=0.0) / look)
+        counted = count_arrivals(arrivals, n_looks * parts, look / parts).reshape(-1, parts, len(arrivals))
         for fault in faults:
             self._at(fault.begins, lambda now, fault=fault: self._break(now, fault, noticed_after))  # type: ignore[misc]
-        for second, within in enumerate(counted, 1):
-            self._until(float(second))
-            self._do(float(second), controller.see(float(second), within))
+        for i, within in enumerate(counted, 1):
+            self._until(i * look)
+            self._do(i * look, controller.see(i * look, within))
         self._until(np.inf)
         return Operation(tuple(self._decisions), self._schedule())
 
@@ -141,7 +140,9 @@ class _Day:
         for device, _ in told.load:
             told = self._controller.loaded(0.0, device)
         self._record(0.0, told.queues)
-        self._decisions.append(Decision(0.0, 0.0, 0.0, False, self._controller.forecast, *chosen))
+        self._decisions.append(
+            Decision(0.0, 0.0, 0.0, False, self._controller.forecast, chosen.headroom, chosen.plan, chosen.seconds)
+        )
 
     def _at(self, time: float, what: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (time, next(self._serial), what))
@@ -166,7 +167,7 @@ class _Day:
             usual = not self._decisions or now >= self._decisions[-1].asked + self._settings.period
             forecast, chosen = self._controller.forecast, self._controller.decide()
             takes = chosen.seconds if self._settings.decision_time is None else self._settings.decision_time
-            decision = Decision(now, now + takes, np.inf, not usual, forecast, *chosen)
+            decision = _decision(now, now + takes, np.inf, not usual, forecast, chosen)
             self._at(now + takes, lambda at: self._adopt(at, decision, chosen))
         self._note_settled(now)
 
@@ -230,3 +231,7 @@ class _Day:
         changes = [0, *(1 + np.flatnonzero(((shares[1:] != shares[:-1]) | (servers[1:] != servers[:-1])).any(axis=1)))]
         times = np.array([self._moments[i][0] for i in changes[1:]])
         return FleetSchedule(made, times, shares[changes], servers[changes])
+
+
+def _decision(asked: float, in_force: float, settled: float, burst: bool, forecast: Array, chosen: Choice) -> Decision:
+    return Decision(asked, in_force, settled, burst, forecast, chosen.headroom, chosen.plan, chosen.seconds)

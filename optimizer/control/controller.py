@@ -20,8 +20,9 @@ headroom (1.05 in its published code), and whose shares are those of the last pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -31,11 +32,14 @@ from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array, Counts
 from sluice.optimizer.control.controlled_fleet import ControlledFleet
 from sluice.optimizer.control.demand import DemandForecast, ForecastSettings
-from sluice.optimizer.control.headroom import HEADROOMS, Choice, HeadroomChoice, Planner
+from sluice.optimizer.control.headroom import HEADROOMS, VIOLATIONS, Choice, HeadroomChoice, Moving, Planner
+from sluice.optimizer.control.rehearsal import Rehearsal
 from sluice.optimizer.control.rollout import IDLE, Rollout
-from sluice.optimizer.fleet.problem import FleetProblem, best_flows
+from sluice.optimizer.fleet.problem import FleetProblem, best_flows, capacity_of
 from sluice.optimizer.simulation.fleet_queues import AdaptiveTables
 
+PARTS = 16  # of the shortest SLO, in which requests are counted
+GUESSED = 1.0  # seconds after which what was expected before anything was seen gives way to what was
 KEPT = 1.25  # times the forecast: what families should keep while devices move, where that can be
 
 
@@ -45,6 +49,8 @@ class ControlSettings:
 
     Parameters
     ----------
+    look : float
+        Seconds between looks at the demand.
     period : float
         Seconds between plans when nothing happens.
     decision_time : float or None
@@ -53,6 +59,8 @@ class ControlSettings:
         Seconds that a device takes to load another variant.
     headrooms : sequence of float
         Of which the best is taken; one alone is kept to.
+    violations : float
+        The share of each family's requests that may be late, given up or routed nowhere, where several headrooms are tried.
     bursts : bool
         Whether demand beyond what a family's devices carry asks for a plan at once.
     follow_demand : bool
@@ -62,21 +70,25 @@ class ControlSettings:
         The devices of a type that host one variant are a group behind one queue; else every device has its own.
     """
 
+    look: float = 0.25
     period: float = 10.0
     decision_time: float | None = 0.5
     load_time: float = 0.5
     headrooms: Sequence[float] = HEADROOMS
+    violations: float = VIOLATIONS
     bursts: bool = True
     follow_demand: bool = True
     forecast: ForecastSettings = ForecastSettings()
     grouped: bool = True
 
     def __post_init__(self) -> None:
-        require(0 < self.period < np.inf, "period", self.period, "a number of seconds > 0")
+        for name in ("look", "period"):
+            require(0 < getattr(self, name) < np.inf, name, getattr(self, name), "a number of seconds > 0")
         for name in ("decision_time", "load_time"):
             value = getattr(self, name)
             require(value is None or 0 <= value < np.inf, name, value, "a number of seconds >= 0")
         require(self.load_time is not None, "load_time", None, "a number of seconds >= 0")
+        require(0 <= self.violations < 1, "violations", self.violations, "a share, below 1")
         require(len(self.headrooms) > 0, "headrooms", self.headrooms, "at least one")
         for i, headroom in enumerate(self.headrooms):
             require(0 < headroom < np.inf, f"headrooms[{i}]", headroom, "a number > 0")
@@ -131,11 +143,17 @@ class FleetController:
         drain = float(fleet.slos.max())
         self._rollout = Rollout(problem.devices, len(problem.accuracy), drain)
         # A plan must do until a burst that it was not made for is answered; without the trigger, until the next plan.
-        answer = 1.0 + (settings.decision_time or 0.0) + drain + settings.load_time
-        self._forecast = DemandForecast(problem.demand, answer if settings.bursts else settings.period, settings.forecast)
-        away = min(1.0, (drain + settings.load_time) / settings.period)
-        self._chooser = HeadroomChoice(planner, settings.headrooms, away)
+        answer = settings.look + (settings.decision_time or 0.0) + drain + settings.load_time
+        self._forecast = DemandForecast(
+            problem.demand, answer if settings.bursts else settings.period, settings.forecast, settings.look
+        )
+        moving = Moving(drain + settings.load_time, KEPT, settings.forecast.memory)
+        self._chooser = HeadroomChoice(planner, settings.headrooms, settings.violations, moving)
+        # Bursts within an SLO are what queues cannot even out, and those within a batch what fills it.
+        self.n_parts = max(1, round(PARTS * settings.look / float(fleet.slos.min())))
         self._chosen: Choice | None = None
+        self._guessed = True
+        self._burst = False  # whether it is for one that the plan in force was asked for
         self._asked_at = -np.inf
         self._answered = True
         self._tables: dict[tuple[int, int, int], Policy | AdaptiveTables] = {}
@@ -157,19 +175,30 @@ class FleetController:
 
     @property
     def problem(self) -> FleetProblem:
-        """What a planner is asked: the devices that are there, the demand that is forecast, and what runs."""
+        """What a planner is asked: the devices that are there, the demand, what runs. After a burst the demand is that of now."""
         running = self._rollout.counts(self._rollout.committed)
         problem = replace(self._fleet.problem, devices=self._rollout.devices, running=running if running.any() else None)
-        return problem.with_demand(self._forecast.rate)
+        return problem.with_demand(self._forecast.followed if self._burst else self._forecast.rate)
 
     def see(self, now: float, counts: Array) -> Instructions:
-        """Requests of each family in the second that has passed, (n_families,), or in equal parts of it, (n_parts, n_families)."""
+        """Requests of each family in each of ``n_parts`` equal parts of the time since the last look, (n_parts, n_families).
+
+        Fewer parts, or the sum alone, (n_families,), are taken too; bursts within a part are not seen.
+        """
         self._forecast.see(counts)
-        return self._instructions(now, self._due(now, np.array(counts, ndmin=2).sum(axis=0)))
+        return self._instructions(now, self._due(now))
 
     def decide(self) -> Choice:
         """The plan that is best for what was seen up to now."""
-        return self._chooser.choose(self.problem, self._forecast.rate, self._forecast.ratios())
+        return self.deciding()()
+
+    def deciding(self) -> Callable[[], Choice]:
+        """The same, to be called elsewhere: what becomes known meanwhile does not touch it."""
+        return partial(self._decide, self.problem, self._forecast.snapshot())
+
+    def _decide(self, problem: FleetProblem, forecast: DemandForecast) -> Choice:
+        chosen = self._chooser.keep_to_one(problem)
+        return chosen or self._chooser.choose(problem, Rehearsal(self._fleet, forecast, problem.demand, self.n_parts))
 
     def adopt(self, now: float, choice: Choice) -> Instructions:
         """A plan that ``decide`` found comes into force; of devices that came or went meanwhile it knows nothing yet."""
@@ -198,20 +227,23 @@ class FleetController:
         """The time ``wake_at`` has come."""
         return self._instructions(now)
 
-    def _ask(self, now: float) -> bool:
-        self._asked_at, self._answered = now, False
+    def _ask(self, now: float, burst: bool = False) -> bool:
+        self._asked_at, self._answered, self._burst = now, False, burst
         return True
 
-    def _due(self, now: float, counts: Array) -> bool:
+    def _due(self, now: float) -> bool:
         """Whether a plan is asked for: none is being made, or it was lost, and devices are not on their way."""
         late = now >= self._asked_at + self.settings.period
         if self._chosen is None or not (self._answered and self._rollout.settled):
-            return late and self._answered and self._ask(now)
+            return late and self._ask(now)
         carried = np.maximum(
-            _reach(self._fleet.problem, self._rollout.counts(self._rollout.hosts)), self._chosen.plan.problem.demand
+            capacity_of(self._fleet.problem, self._rollout.counts(self._rollout.hosts)), self._chosen.plan.problem.demand
         )
-        burst = self.settings.bursts and bool((counts > carried).any())
-        return (late or burst) and self._ask(now)
+        burst = self.settings.bursts and bool((self._forecast.quick > carried).any())
+        seen = self._forecast.n_seen * self.settings.look
+        if self._guessed and seen >= GUESSED:
+            burst, self._guessed = self.settings.bursts, False
+        return (late or burst) and self._ask(now, burst)
 
     def _instructions(self, now: float, plan_wanted: bool = False) -> Instructions:
         unload, load = self._rollout.advance(now, self._fleet.problem, KEPT * self._forecast.rate)
@@ -242,7 +274,9 @@ class FleetController:
             return best_flows(self._fleet.problem, receiving)
         plan, problem = self._chosen.plan, self._fleet.problem
         if self.settings.follow_demand:
-            return best_flows(problem.with_demand(self._chosen.headroom * self._forecast.rate), receiving)
+            # before anything was seen, all that is there is used
+            demand = self._chosen.of_shares * self._forecast.followed if self._forecast.n_seen else capacity_of(problem, receiving)
+            return best_flows(problem.with_demand(demand), receiving) if demand.any() else np.zeros(receiving.shape)
         as_planned = self._rollout.settled and np.array_equal(np.minimum(receiving, plan.counts), plan.counts)
         return plan.flows if as_planned else best_flows(problem.with_demand(plan.problem.demand), receiving)
 
@@ -255,8 +289,3 @@ class FleetController:
                 self._tables[key] = replace(table, servers=servers)
             return self._tables[key]
         return table
-
-
-def _reach(problem: FleetProblem, counts: Counts) -> Array:
-    """Requests/s of each family that a placement can serve, (n_families,)."""
-    return np.bincount(problem.family, (problem.throughput * counts).sum(axis=0), problem.n_families).astype(np.float64)

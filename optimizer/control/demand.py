@@ -1,26 +1,31 @@
-"""Demand as a controller sees it: counts per second up to now, and what it makes of them (docs/model.md, section 5).
+"""Demand as a controller sees it: counts up to now, what it makes of them, and what it kept of them (docs/model.md, section 5).
 
-The forecast is a level (exponential smoothing), held against what came of it: for every part of a second that was forecast, the
-ratio of the demand to its forecast is kept. These ratios are the distribution of bursts, learnt while running; a plan is judged by
-it. They contain what the forecast misses, ramps among it, which to a plan is the same thing. (A trend beside the level makes the
-ratios wider where demand jumps from second to second.) Until enough of them are there, those of a gamma distribution stand in.
+The forecast is a level (exponential smoothing), slow for placements, and for shares, which cost nothing to change, the higher one
+of that and of a quick one. What came is kept beside what had been forecast for it, when the plan was made that it met and when its
+shares were: so a plan for the demand of now can be rehearsed on what the demand did, time being stretched such that the forecast of
+then becomes that of now (``remembered``). That contains the bursts as well as what the forecast misses, ramps among it, which to a
+plan is the same thing. (A trend beside the level makes what it misses larger where demand jumps from second to second.) Until
+enough has been seen, drawn arrivals stand in: Poisson, at a rate that is drawn anew at every step.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 
-PRIOR_SPREAD = 0.3  # standard deviation of the ratio beyond Poisson, before any was seen
-TRUSTED = 30.0  # seconds seen after which the learnt ratios stand alone
+PRIOR_SPREAD = 0.3  # standard deviation of the rate of a second, in parts of the forecast, before any was seen
+TRUSTED = 30.0  # seconds seen after which these stand alone
 RARE = 0.1  # requests/s; below, a forecast is taken for this
+SEED = 5
 
 
 def count_arrivals(arrivals: Sequence[Array], n_steps: int, step: float = 1.0) -> Array:
@@ -36,19 +41,44 @@ class ForecastSettings:
 
     Parameters
     ----------
-    level : float
-        Time constant of the smoothing, s.
+    level, quick : float
+        Time constants of the smoothing, s: of what placements are made for, and of what shares follow at once.
     memory : float
-        Seconds of the past whose ratios are kept.
+        Seconds of the past that are kept.
     """
 
     level: float = 4.0
+    quick: float = 0.5
     memory: float = 120.0
 
     def __post_init__(self) -> None:
-        for name in ("level", "memory"):
+        for name in ("level", "quick", "memory"):
             value = getattr(self, name)
             require(0 < value < np.inf, name, value, "a number of seconds > 0")
+
+
+class Remembered(NamedTuple):
+    """What a family's demand did, as if it had been forecast at the rate of now.
+
+    Parameters
+    ----------
+    arrival_times : array, shape (n_requests,)
+        s from the beginning, ascending.
+    ends : array, shape (n_steps,)
+        When each step of it ended, s.
+    followed : array, shape (n_steps,)
+        The rate that shares followed in each step, requests/s.
+    """
+
+    arrival_times: Array
+    ends: Array
+    followed: Array
+
+
+class _Step(NamedTuple):
+    counts: Array  # (n_parts, n_families)
+    planned: Array  # the forecast when the plan in force was made, requests/s
+    followed: Array  # that of the step before
 
 
 class DemandForecast:
@@ -69,41 +99,74 @@ class DemandForecast:
         require(0 < horizon < np.inf, "horizon", horizon, "a number of seconds > 0")
         self.settings = settings or ForecastSettings()
         self._step = step
-        self._expected = np.array(expected, dtype=np.float64)
-        self._level = self._expected.copy()
-        self._seen = 0
-        self._ahead = ceil(horizon / step - 1e-9)
-        self._made: list[Array] = []  # forecasts, (n_families,), one per step seen
-        self._ratios: list[Array] = []
+        self._level = self._quick = np.array(expected, dtype=np.float64)
+        self._n_seen = 0
+        self._made: deque[Array] = deque(maxlen=ceil(horizon / step - 1e-9))  # forecasts, the oldest that of the plan
+        self._followed = self._level
+        self._seen: deque[_Step] = deque(maxlen=max(1, round(self.settings.memory / step)))
 
     def see(self, counts: Array) -> None:
         """Requests of each family in the step that has just ended, (n_families,), or in parts of it, (n_parts, n_families)."""
         parts = np.array(counts, dtype=np.float64, ndmin=2)
-        rates = parts * (len(parts) / self._step)
-        rate = rates.mean(axis=0)
-        for made in self._made[-self._ahead :]:
-            self._ratios.append(rates / made)
-        kept = round(self.settings.memory / self._step) * self._ahead
-        del self._ratios[:-kept]
-        self._seen += 1
-        # The first steps are plain means: a constant longer than what was seen would keep the expected demand alive.
-        gain = max(-np.expm1(-self._step / self.settings.level), 1 / self._seen)
-        self._level = self._level + gain * (rate - self._level)
+        if self._made:  # before, nothing had been forecast for it but what was expected
+            self._seen.append(_Step(parts, self._made[0], self._followed))
+        self._n_seen += 1
+        rate = parts.sum(axis=0) / self._step
+        self._level = self._level + self._gain(self.settings.level) * (rate - self._level)
+        self._quick = self._quick + self._gain(self.settings.quick) * (rate - self._quick)
         self._made.append(self.rate)
-        del self._made[: -self._ahead]
+        self._followed = self.followed
+
+    def _gain(self, constant: float) -> float:
+        """The first steps are plain means: a constant longer than what was seen would keep the expected demand alive."""
+        return max(-float(np.expm1(-self._step / constant)), 1 / self._n_seen)
+
+    def snapshot(self) -> DemandForecast:
+        """What it knows now, which what it sees later does not change."""
+        taken = copy(self)
+        taken._made, taken._seen = self._made.copy(), self._seen.copy()
+        return taken
+
+    @property
+    def n_seen(self) -> int:
+        """Steps."""
+        return self._n_seen
+
+    @property
+    def quick(self) -> Array:
+        """Requests/s of each family that the last moments brought, (n_families,)."""
+        return self._quick
+
+    @property
+    def followed(self) -> Array:
+        """Requests/s of each family that shares are made for now, (n_families,)."""
+        return np.maximum(self.rate, self._quick)
 
     @property
     def rate(self) -> Array:
         """Requests/s of each family that the next seconds are forecast to bring, (n_families,)."""
         return np.maximum(self._level, RARE)
 
-    def ratios(self, n: int = 60) -> Array:
-        """Equally likely ratios of the demand of a part to its forecast, (n, n_families): quantiles of those learnt."""
-        levels = (np.arange(n) + 0.5) / n
-        shape = 1 / (PRIOR_SPREAD**2 + 1 / (self.rate * self._step))
-        prior = gammaincinv(shape, levels[:, None]) / shape
-        if not self._ratios:
-            return np.asarray(prior)
-        learnt = np.quantile(np.concatenate(self._ratios), levels, axis=0)
-        weight = min(1.0, self._seen * self._step / TRUSTED)
-        return np.asarray(weight * learnt + (1 - weight) * prior)
+    def remembered(self, family: int, rate: float, n_parts: int) -> Remembered:
+        """What the demand of a family did, stretched to a rate (requests/s); ``n_parts`` of a step where it is drawn."""
+        seen = [(step.counts[:, family], step.planned[family] / rate, step.followed[family] / rate) for step in self._seen]
+        seen = [*self._drawn(rate, ceil(TRUSTED / self._step) - len(seen), n_parts, family), *seen]
+        lengths = np.array([self._step * planned for _, planned, _ in seen])
+        begins = np.concatenate([[0.0], np.cumsum(lengths)])
+        times = []
+        for (counts, *_), begin, length in zip(seen, begins, lengths, strict=False):
+            whole = np.repeat(np.arange(len(counts)), counts.astype(np.int64))
+            first = np.searchsorted(whole, whole)  # of the same part
+            within = (np.arange(len(whole)) - first + 0.5) / counts[whole] if len(whole) else np.empty(0)
+            times.append(begin + length * (whole + within) / len(counts))
+        followed = np.array([rate * followed / planned for _, planned, followed in seen])
+        return Remembered(np.concatenate(times), begins[1:], followed)
+
+    def _drawn(self, rate: float, n: int, n_parts: int, family: int) -> list[tuple[Array, float, float]]:
+        """So many steps that were not seen."""
+        if n <= 0:
+            return []
+        rng = np.random.default_rng([SEED, family])
+        rates = rate * rng.gamma(PRIOR_SPREAD**-2, PRIOR_SPREAD**2, n)
+        counts = rng.poisson(np.repeat(rates[:, None] * self._step / n_parts, n_parts, axis=1)).astype(np.float64)
+        return [(step, 1.0, 1.0) for step in counts]

@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sluice.optimizer.arrays import Array, Counts
-from sluice.optimizer.control.planners import capacity_of
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, solution_of
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, capacity_of, solution_of
 
 
 def infaas_accuracy(problem: FleetProblem) -> FleetSolution:

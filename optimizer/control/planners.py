@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sluice.optimizer.arrays import Array, Counts
 from sluice.optimizer.control.headroom import Planner
 from sluice.optimizer.fleet.milp import solve_fleet
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, solution_of
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, filled, solution_of
 
 DOUBLINGS, HALVINGS = 20, 8  # of the search for the largest multiple of a demand
 
@@ -201,26 +201,6 @@ def divide(problem: FleetProblem) -> FleetSolution:
         else:
             high = middle
     return filled(best)
-
-
-def filled(solution: FleetSolution) -> FleetSolution:
-    """The same with every idle device given to the family with the least capacity for its demand, of those that it can serve.
-
-    It hosts the most accurate variant that it can.
-    """
-    problem, counts = solution.problem, solution.counts.copy()
-    for d in range(len(problem.devices)):
-        able = (problem.throughput[d] > 0) & (problem.demand_of_variant > 0)
-        for _ in range(int(problem.devices[d] - counts[d].sum()) if able.any() else 0):
-            reserve = capacity_of(problem, counts) / np.maximum(problem.demand, 1e-300)
-            hosted = min(np.flatnonzero(able), key=lambda m: (reserve[problem.family[m]], -problem.accuracy[m], m))
-            counts[d, hosted] += 1
-    return solution_of(problem, counts, solution.seconds)
-
-
-def capacity_of(problem: FleetProblem, counts: Counts) -> Array:
-    """Requests/s of each family that a placement can serve, (n_families,)."""
-    return np.asarray(np.bincount(problem.family, (problem.throughput * counts).sum(axis=0), problem.n_families), dtype=np.float64)
 
 
 def serves_all(solution: FleetSolution) -> bool:

@@ -1,6 +1,8 @@
 """The optimal placement of a fleet, by integer programs one after the other (docs/model.md, section 5, M6).
 
-1. The most demand served. Only the fastest variant of each family on each type matters here, so the program has one count per
+1. The most demand served. Where that is not all, each family is served at least a part of what all could be served alike
+   (``least``), as the most in sum may leave a family of slow models nothing. Only the fastest variant of each family on each type
+   matters here, so the program has one count per
    type and family.
 2. The greatest accuracy at that amount. With y[m] the part of the demand of its family that variant m serves, on whatever types,
 
@@ -38,6 +40,7 @@ from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, keep_run
 
 TIME_LIMIT = 10.0  # s
 GAP = 0.01  # percentage points
+LEAST = 0.5  # of the largest part that all families could be served alike, for each
 _WHOLE = 1e-9  # what is nearer to a whole number of devices is one
 _AMOUNT = 1e-7  # of the demand: by how much an amount may be missed that another stage has found
 _SCALE = 1e3  # of what is maximised or kept, as the solver's own tolerances are absolute: 1e-6
@@ -47,7 +50,7 @@ _PATIENCE = 0.75  # s is what each search for fewer swaps gets
 _LEAST = 0.1  # s; what a later stage gets even where the earlier ones took all
 
 
-def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: float = GAP) -> FleetSolution:
+def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: float = GAP, least: float = LEAST) -> FleetSolution:
     """The placement that serves the most, then most accurately, then with the fewest devices that load another variant.
 
     Parameters
@@ -57,6 +60,9 @@ def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: floa
     gap : float
         Percentage points of mean accuracy within which placements count as equal: the accuracy that fewer swaps may cost, and how
         far a search that converged may end from the bound, are together no more than this.
+    least : float
+        Where not all can be served, each family that can be is served at least ``least`` times the largest part that all of them
+        could be served of their demand alike. 0: what serves the most, though a family of slow models may get nothing.
 
     Returns
     -------
@@ -66,8 +72,9 @@ def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: floa
     Raises
     ------
     InvalidInput
-        A time limit or a gap that is not above 0.
+        A time limit or a gap that is not above 0; a ``least`` that is no share.
     """
+    require(0 <= least <= 1, "least", least, "a share, 0 to 1")
     require(0 < time_limit < np.inf, "time_limit", time_limit, "a number of seconds > 0")
     require(0 < gap < 100, "gap", gap, "percentage points > 0")
     start = time.perf_counter()
@@ -80,10 +87,14 @@ def solve_fleet(problem: FleetProblem, time_limit: float = TIME_LIMIT, gap: floa
         return solution_of(problem, keep_running(problem, np.zeros(problem.throughput.shape, dtype=np.int64)))
     asked, problem = problem, problem.with_demand(within)
     most = _serve_the_most(problem, left())
-    accurate = _be_accurate(problem, most.counts, gap, left())
+    floor = np.zeros(problem.n_families)
+    if least and _misses(problem, most):
+        floor = _floor(asked, problem, least, left())
+        most = _serve_the_most(problem, left(), floor)
+    accurate = _be_accurate(problem, most.counts, gap, left(), floor)
     counts, converged = accurate.counts, most.proven and accurate.proven
     if problem.running is not None:
-        fewest = _swap_the_fewest(problem, counts, accurate.bound - gap, left)
+        fewest = _swap_the_fewest(problem, counts, accurate.bound - gap, left, floor)
         counts, converged = fewest.counts, converged and fewest.proven
     found = solution_of(asked, keep_running(problem, counts))
     # the solver's bound is as exact as its tolerances, and may be none
@@ -153,13 +164,25 @@ def _most_by_family(problem: FleetProblem) -> Array:
     return np.asarray(problem.devices @ fastest)
 
 
-def _serve_the_most(problem: FleetProblem, seconds: float) -> _Stage:
+def _misses(problem: FleetProblem, most: _Stage) -> bool:
+    return bool(solution_of(problem, most.counts).missing.any())
+
+
+def _floor(asked: FleetProblem, problem: FleetProblem, least: float, seconds: float) -> Array:
+    """The part of ``problem.demand`` that each family is served at least, (n_families,)."""
+    able = np.where(problem.demand > 0, asked.demand, 0.0)
+    alike = largest_headroom(asked.with_demand(able), 1.0, seconds)
+    part = np.divide(able, problem.demand, out=np.zeros(len(able)), where=problem.demand > 0)
+    return np.asarray(np.minimum(1.0, least * alike * part * (1 - _AMOUNT)))
+
+
+def _serve_the_most(problem: FleetProblem, seconds: float, floor: Array | None = None) -> _Stage:
     """Counts of the fastest variants that serve the most; the bound is on the part of the demand.
 
     Where only a part as small as the solver's tolerance is missing, all is tried.
     """
     fastest, value = _fastest(problem), np.ones(len(problem.accuracy))
-    most = _Program(problem, fastest).maximise(value, _AMOUNT, seconds)
+    most = _Program(problem, fastest, floor).maximise(value, _AMOUNT, seconds)
     missing = solution_of(problem, most.counts).missing
     if not 0 < missing.sum() <= 10 * _AMOUNT * problem.demand.sum():
         return most
@@ -179,16 +202,16 @@ def _fastest(problem: FleetProblem) -> NDArray[np.bool_]:
     return np.asarray(fastest & (problem.throughput > 0))
 
 
-def _be_accurate(problem: FleetProblem, start: Counts, gap: float, seconds: float) -> _Stage:
+def _be_accurate(problem: FleetProblem, start: Counts, gap: float, seconds: float, floor: Array) -> _Stage:
     """Counts of the greatest mean accuracy that serve as much as those given; the bound is on that mean, percent."""
     served = solution_of(problem, start).served
-    program = _Program(problem, worth_hosting(problem))
+    program = _Program(problem, worth_hosting(problem), floor)
     program.serve(served)
     found = program.maximise(problem.accuracy / 100, gap / 100, seconds, otherwise=start)
     return found._replace(bound=float(100 * found.bound * problem.demand.sum() / served.sum()) if served.any() else np.nan)
 
 
-def _swap_the_fewest(problem: FleetProblem, start: Counts, accuracy: float, left: Callable[[], float]) -> _Stage:
+def _swap_the_fewest(problem: FleetProblem, start: Counts, accuracy: float, left: Callable[[], float], floor: Array) -> _Stage:
     """Counts with the fewest swaps that serve as much as those given, as accurately or with a mean accuracy, percent.
 
     In a large program first among the pairs that are used or run, which is quick, then for fewer among all, each for a while.
@@ -205,7 +228,7 @@ def _swap_the_fewest(problem: FleetProblem, start: Counts, accuracy: float, left
         swaps = int(np.maximum(best.counts - problem.running, 0).sum())
         if swaps == 0:
             return best._replace(proven=True)
-        program = _Program(problem, pairs)
+        program = _Program(problem, pairs, floor)
         program.serve(served)
         if served.any():
             program.earn(enough * float(served.sum()))
@@ -221,7 +244,7 @@ class _Program:
     solver finds cuts in it.
     """
 
-    def __init__(self, problem: FleetProblem, pairs: NDArray[np.bool_]) -> None:
+    def __init__(self, problem: FleetProblem, pairs: NDArray[np.bool_], floor: Array | None = None) -> None:
         self.problem = problem
         self.types, self.hosted = np.nonzero(pairs)
         self.variants = np.unique(self.hosted)
@@ -237,7 +260,7 @@ class _Program:
         families = coo_array((np.ones(k), of_family), shape=(problem.n_families, k))
         self.rows = block_array([[hosting, eye_array(n_types), None], [reached, None, eye_array(k)], [None, None, families]])
         devices = problem.devices.astype(np.float64)
-        self.lower = np.concatenate([devices, np.full(k, -np.inf), np.zeros(problem.n_families)])
+        self.lower = np.concatenate([devices, np.full(k, -np.inf), np.zeros(problem.n_families) if floor is None else floor])
         self.upper = np.concatenate([devices, np.zeros(k), np.ones(problem.n_families)])
         # a demand that is a whole number of devices needs no device more
         needed = np.minimum(devices[self.types], np.ceil(np.maximum(1 / part, 1) - _WHOLE)) if n else np.zeros(0)

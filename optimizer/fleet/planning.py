@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from sluice.optimizer.fleet.group import Group
 from sluice.optimizer.fleet.milp import GAP, TIME_LIMIT, devices_wanted, largest_headroom, solve_fleet
 from sluice.optimizer.fleet.placement import place
 from sluice.optimizer.fleet.plan import FamilyService, FleetPlan
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, filled
 from sluice.optimizer.fleet.specification import MOST_REQUESTS, Fleet
 from sluice.optimizer.fleet.tables import DEPLOYABLE, Deployable, queue_table
 from sluice.optimizer.fleet.throughput import Rule
@@ -34,7 +35,7 @@ def plan_fleet(
     gap: float = GAP,
     tell: Callable[[str], None] | None = None,
 ) -> FleetPlan:
-    """The plan of a fleet under its demand.
+    """The plan of a fleet under its demand; devices that would be idle are given to the families with the least to spare.
 
     Parameters
     ----------
@@ -76,6 +77,7 @@ def plan_fleet(
         if tell:
             tell(f"searching, for {factor:g} times the demand ...")
         solution, room = _with_headroom(asked, factor, seconds, gap)
+        solution = _with_slack(solution)
         placement = _placement(fleet, solution)
         groups = _groups(fleet, asked, solution, placement, rule, batching)
         families = _families(fleet, asked, solution)
@@ -136,6 +138,17 @@ def _with_headroom(asked: FleetProblem, headroom: float, time_limit: float, gap:
         if not solution.missing.any():
             return solution, room
     return with_(1.0), 1.0
+
+
+def _with_slack(solution: FleetSolution) -> FleetSolution:
+    """The same with the idle devices used, and nothing loaded that would get no requests."""
+    return _without_unused(filled(_without_unused(solution)))
+
+
+def _without_unused(solution: FleetSolution) -> FleetSolution:
+    """Devices whose variant gets no requests keep it where it runs, and load nothing."""
+    running = np.zeros_like(solution.counts) if solution.problem.running is None else solution.problem.running
+    return replace(solution, counts=np.where(solution.flows > 0, solution.counts, np.minimum(solution.counts, running)))
 
 
 def _placement(fleet: Fleet, solution: FleetSolution) -> dict[str, str | None]:

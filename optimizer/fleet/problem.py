@@ -166,11 +166,33 @@ class FleetSolution:
         return int(self.counts.sum() if running is None else np.maximum(self.counts - running, 0).sum())
 
 
-def best_flows(problem: FleetProblem, counts: Counts) -> Array:
-    """Requests/s that each (type, variant) serves under given counts: the most, then with the greatest accuracy.
+def fill(accuracy: Array, reach: Array, demand: Array) -> Array:
+    """Requests/s that each of several groups of one family serves: the most, then with the greatest accuracy.
 
-    The demand of a family goes to its most accurate variants first; of equally accurate ones and of one variant on several types
-    each gets its part by what it could serve.
+    The demand goes to the most accurate groups first; of equally accurate ones each gets its part by what it could serve.
+
+    Parameters
+    ----------
+    accuracy, reach : array, shape (n_groups,)
+        Percent; requests/s that a group can serve.
+    demand : array, shape (n,)
+        Requests/s of the family.
+
+    Returns
+    -------
+    flows : array, shape (n, n_groups)
+        At most ``reach``, and in sum at most ``demand``.
+    """
+    levels, level = np.unique(-accuracy, return_inverse=True)
+    together = np.bincount(level, reach, len(levels))
+    before = np.concatenate([[0.0], np.cumsum(together)[:-1]])
+    taken = np.clip(demand[:, None] - before, 0.0, together)
+    part = np.divide(taken, together, out=np.zeros_like(taken), where=together > 0)
+    return np.asarray(part[:, level] * reach)
+
+
+def best_flows(problem: FleetProblem, counts: Counts) -> Array:
+    """Requests/s that each (type, variant) serves under given counts: the most, then with the greatest accuracy (``fill``).
 
     Returns
     -------
@@ -178,17 +200,32 @@ def best_flows(problem: FleetProblem, counts: Counts) -> Array:
         At most ``throughput * counts``, and in sum over a family at most its demand.
     """
     reach = problem.throughput * counts
-    by_variant = reach.sum(axis=0)
     flows = np.zeros_like(reach)
-    for q, demand in enumerate(problem.demand):
-        left = float(demand)
-        members = np.flatnonzero((problem.family == q) & (by_variant > 0))
-        for accuracy in np.unique(problem.accuracy[members])[::-1]:
-            equals = members[problem.accuracy[members] == accuracy]
-            together = by_variant[equals].sum()
-            flows[:, equals] = reach[:, equals] * min(1.0, left / together)
-            left = max(0.0, left - float(together))
+    for q in range(problem.n_families):
+        types, members = np.nonzero((problem.family == q) & (reach > 0))
+        if len(types):
+            flows[types, members] = fill(problem.accuracy[members], reach[types, members], problem.demand[q : q + 1])[0]
     return flows
+
+
+def capacity_of(problem: FleetProblem, counts: Counts) -> Array:
+    """Requests/s of each family that a placement can serve, (n_families,)."""
+    return np.asarray(np.bincount(problem.family, (problem.throughput * counts).sum(axis=0), problem.n_families), dtype=np.float64)
+
+
+def filled(solution: FleetSolution) -> FleetSolution:
+    """The same with every idle device given to the family with the least capacity for its demand, of those that it can serve.
+
+    It hosts the most accurate variant that it can. The bound holds still: it is on all placements.
+    """
+    problem, counts = solution.problem, solution.counts.copy()
+    for d in range(len(problem.devices)):
+        able = (problem.throughput[d] > 0) & (problem.demand_of_variant > 0)
+        for _ in range(int(problem.devices[d] - counts[d].sum()) if able.any() else 0):
+            reserve = capacity_of(problem, counts) / np.maximum(problem.demand, 1e-300)
+            hosted = min(np.flatnonzero(able), key=lambda m: (reserve[problem.family[m]], -problem.accuracy[m], m))
+            counts[d, hosted] += 1
+    return replace(solution, counts=counts, flows=best_flows(problem, counts))
 
 
 def solution_of(problem: FleetProblem, counts: ArrayLike, seconds: float = 0.0) -> FleetSolution:

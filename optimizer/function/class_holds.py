@@ -19,10 +19,10 @@ from sluice.optimizer.function.sampled_classes import ClassSample, SampledClasse
 def shared_holds_law(
     classes: Sequence[ArrivalProcess], slacks: Sequence[float], holds: Array, effort: Effort = PREDICTION
 ) -> PoissonClasses | PhasedClasses | SampledClasses:
-    """The law of batch sizes, and of each class's latency, under an elastic table whose holds do not rise with the number waiting.
+    """The law of batch sizes, and of each class's latency, under an elastic table.
 
-    It is exact, but where the phases of all processes together are too many, or jump too often: then it is that of drawn arrivals,
-    and the method of the latencies is ``simulated``.
+    It is exact, but where the holds rise with the number waiting, or the phases of all processes together are too many, or jump too
+    often: then it is that of drawn arrivals, and the method of the latencies is ``simulated``.
 
     Parameters
     ----------
@@ -31,21 +31,22 @@ def shared_holds_law(
     slacks : sequence of float
         Seconds >= 0 that a request of the class may wait longer than the table says; a hold of 0 is over for everybody.
     holds : array, shape (max_batch_size - 1,)
-        ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
+        ``holds[n - 1]`` is the hold (s) with ``n`` waiting.
     effort : Effort
         What is too many, and how much is drawn then; for Poisson classes nothing is.
 
     Raises
     ------
     InvalidInput
-        No class, other than one slack for each, a slack below 0, holds that rise, are negative or infinite.
+        No class, other than one slack for each, a slack below 0, holds that are negative or infinite.
     """
     require(len(classes) > 0, "classes", len(classes), "at least one class")
     require(len(slacks) == len(classes), "slacks", len(slacks), f"one for each of the {len(classes)} classes")
     may_wait, held = (np.asarray(seconds, dtype=np.float64) for seconds in (slacks, holds))
     require(bool((np.isfinite(may_wait) & (may_wait >= 0)).all()), "slacks", may_wait.tolist(), "seconds >= 0")
-    falling = np.isfinite(held).all() and (held >= 0).all() and (np.diff(held) <= 0).all()
-    require(bool(falling), "holds", held.tolist(), "seconds >= 0 that do not rise with the number waiting")
+    require(bool(np.isfinite(held).all() and (held >= 0).all()), "holds", held.tolist(), "seconds >= 0")
+    if (np.diff(held) > 0).any():
+        return SampledClasses(ClassSample(classes, len(held) + 1, effort.draw), may_wait, held)
     if all(arrivals.n_phases == 1 for arrivals in classes):
         return PoissonClasses(np.array([arrivals.arrival_rate for arrivals in classes]), may_wait, held)
     try:

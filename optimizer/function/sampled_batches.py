@@ -96,27 +96,30 @@ class SampledHolds:
     sample : DrawnParts
         For batches of that size at least.
     holds : array, shape (max_batch_size - 1,)
-        ``holds[n - 1]`` is the hold (s) with ``n`` waiting; all the timeout in size-or-timeout.
+        ``holds[n - 1]`` is the hold (s) with ``n`` waiting; all the timeout in size-or-timeout. They may rise with ``due``.
     due : array, shape (parts, requests), optional
         When the hold of each request begins (s); by default as it comes.
 
     Raises
     ------
     InvalidInput
-        Holds that rise, are negative or infinite.
+        Holds that are negative or infinite, or rise without ``due``.
     """
 
     def __init__(self, sample: DrawnParts, holds: Array, due: Array | None = None) -> None:
         self.sample, self.max_batch_size = sample, len(holds) + 1
         self.holds = np.append(np.asarray(holds, dtype=np.float64), 0.0)
-        falling = np.isfinite(self.holds).all() and (self.holds >= 0).all() and (np.diff(self.holds) <= 0).all()
-        require(bool(falling), "holds", self.holds[:-1].tolist(), "seconds >= 0 that do not rise with the number waiting")
+        falling = bool((np.diff(self.holds) <= 0).all())
+        allowed = "seconds >= 0" + (" that do not rise with the number waiting" if due is None else "")
+        possible = bool(np.isfinite(self.holds).all() and (self.holds >= 0).all())
+        require(possible and (falling or due is not None), "holds", self.holds[:-1].tolist(), allowed)
         if self.max_batch_size > sample.max_batch_size:
             raise InvalidInput("holds", len(holds), f"at most {sample.max_batch_size - 1}, as the sample is for")
         if due is None:
             self._reach, self._due = _reach(sample.times, self.holds), sample.times
         else:
-            self._reach, self._due = _reach_of_earliest(sample.times, due, self.holds)
+            reach_of = _reach_of_earliest if falling else _reach_of_any
+            self._reach, self._due = reach_of(sample.times, due, self.holds)
 
     @cached_property
     def batch_size_pmf(self) -> Array:
@@ -258,6 +261,26 @@ def _reach_of_earliest(times: Array, due: Array, holds: Array) -> tuple[NDArray[
                     break
                 n += 1
             reach[part, i], earliest[part, i] = n, due[part, urgent[head]]
+    return reach, earliest
+
+
+@compiled
+def _reach_of_any(times: Array, due: Array, holds: Array) -> tuple[NDArray[np.int64], Array]:
+    """The same where holds may rise: who was in time for the request before may not be for this one, so each begins anew."""
+    parts, length = times.shape
+    reach, earliest = np.empty((parts, length), dtype=np.int64), np.empty((parts, length))
+    largest = len(holds)
+    for part in range(parts):
+        for i in range(length):
+            n, first_due = 1, due[part, i]
+            while n < largest and i + n < length:
+                hold = holds[n - 1]
+                ends = max(first_due + hold, times[part, i + n - 1]) if hold > 0 else times[part, i + n - 1]
+                if times[part, i + n] > ends:
+                    break
+                first_due = min(first_due, due[part, i + n])
+                n += 1
+            reach[part, i], earliest[part, i] = n, first_due
     return reach, earliest
 
 

@@ -53,7 +53,7 @@ class ClassSample(DrawnParts):
 
 
 class SampledClasses:
-    """What tables with falling holds do to drawn classes with slacks, for every largest batch up to ``len(holds) + 1``.
+    """What tables do to drawn classes with slacks, for every largest batch up to ``len(holds) + 1``.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class SampledClasses:
     slacks : array, shape (n_classes,)
         Seconds >= 0 that a request of the class may wait longer than the table says.
     holds : array, shape (max_batch_size - 1,)
-        ``holds[n - 1]`` is the hold (s) with ``n`` waiting, falling.
+        ``holds[n - 1]`` is the hold (s) with ``n`` waiting.
     """
 
     def __init__(self, sample: ClassSample, slacks: Array, holds: Array) -> None:

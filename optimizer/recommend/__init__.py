@@ -32,7 +32,8 @@ from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, simulate_overflow
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.recommendation import recommend
-from sluice.optimizer.recommend.sharing import ServedQueue, SharingAnswer, recommend_sharing
+from sluice.optimizer.recommend.served_queue import ServedQueue
+from sluice.optimizer.recommend.sharing import SharingAnswer, recommend_sharing
 from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer, recommend_classes
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers

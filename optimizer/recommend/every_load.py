@@ -219,7 +219,7 @@ class EveryLoad:
         """From the slowest to the fastest arrivals."""
         question, found = self._question, []
         for factor, least in zip(self.sizes.factors.tolist(), self.sizes.least.tolist(), strict=True):
-            predicted = _At.predicted(self.sizes, self.assignment, factor)
+            predicted = Mixture.predicted(self.sizes, self.assignment, factor)
             run = self._run if factor == 1 else self.run_at(factor)
             found.append(
                 AtLoad(
@@ -243,7 +243,7 @@ class EveryLoad:
 
     def cost_at(self, factor: float) -> BatchCost:
         """When requests come ``factor`` times as fast."""
-        return _At.predicted(self.sizes, self.assignment, factor).cost
+        return Mixture.predicted(self.sizes, self.assignment, factor).cost
 
     def run_at(self, factor: float) -> SimulationResult:
         """The same simulated: ``N_SIMULATED`` requests, with every environment there where the run is ``too_short``."""
@@ -257,7 +257,7 @@ class EveryLoad:
 
     def cost_in(self, run: SimulationResult) -> float:
         """USD per request of a run, less its first block, in which every environment is new."""
-        return _At.seen(self.sizes, self.assignment, run).cost.per_request
+        return Mixture.seen(self.sizes, self.assignment, run).cost.per_request
 
     def percentile(self, percentile: float) -> Estimate:
         """As simulated, s; nothing beyond what the rows allow is expected where nothing beyond it was seen."""
@@ -301,8 +301,8 @@ class EveryLoad:
         return self.run_at(1.0)
 
     @cached_property
-    def _here(self) -> _At:
-        return _At.predicted(self.sizes, self.assignment, 1.0)
+    def _here(self) -> Mixture:
+        return Mixture.predicted(self.sizes, self.assignment, 1.0)
 
     @property
     def by_size(self) -> list[FunctionOfSizes]:
@@ -327,20 +327,20 @@ class EveryLoad:
         return float((np.maximum(hold, before) + service.response[:, -1]).max())
 
 
-class _At:
+class Mixture:
     """An assignment with the batch sizes that it comes to, (max_batch_size,), and the share of each function's that start cold."""
 
     def __init__(self, sizes: FunctionsBySize, assignment: Assignment, pmf: Array, cold_starts: Mapping[int, float]) -> None:
         self.sizes, self.assignment, self.pmf, self.cold_starts = sizes, assignment, pmf, cold_starts
 
     @classmethod
-    def predicted(cls, sizes: FunctionsBySize, assignment: Assignment, factor: float) -> _At:
+    def predicted(cls, sizes: FunctionsBySize, assignment: Assignment, factor: float) -> Mixture:
         """At a multiple of the rate."""
         pmf = sizes.batch_size_pmf(assignment, factor)
         return cls(sizes, assignment, pmf, sizes.cold_starts(pmf, assignment, factor))
 
     @classmethod
-    def seen(cls, sizes: FunctionsBySize, assignment: Assignment, run: SimulationResult) -> _At:
+    def seen(cls, sizes: FunctionsBySize, assignment: Assignment, run: SimulationResult) -> Mixture:
         """In a run, less its first block, in which every environment is new."""
         n = len(run.arrival_times)
         counted = run.first_of_batch >= n - BLOCKS * (n // (BLOCKS + 1))

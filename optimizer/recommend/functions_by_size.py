@@ -140,16 +140,24 @@ class FunctionsBySize:
 
     def whole(self, assignment: Assignment) -> Policy:
         """The rows of all functions as one table, which leaves open who serves."""
-        hold = (np.inf, *self.holds(assignment), 0.0)
-        return Policy(hold, range(len(hold)), kind=KIND, parameters=self._parameters(len(assignment)))
+        return self.whole_of(self.holds(assignment))
+
+    def whole_of(self, holds: Array) -> Policy:
+        """The same where 1, 2, ... wait so long for one more (s)."""
+        hold = (np.inf, *holds.tolist(), 0.0)
+        return Policy(hold, range(len(hold)), kind=KIND, parameters=self._parameters(len(holds) + 1))
 
     def tables(self, assignment: Assignment) -> list[tuple[int, Policy]]:
-        """A table for each function, in the order in which they are read; finite in the rows that are its own.
+        """A table for each function, in the order in which they are read; finite in the rows that are its own."""
+        return self.tables_of(assignment, self.holds(assignment))
+
+    def tables_of(self, assignment: Assignment, holds: Array) -> list[tuple[int, Policy]]:
+        """The same where 1, 2, ... wait so long for one more (s).
 
         The first has the last row, so that its hold of 0 is read before that of the others, which end there as well: a longer queue
         than the largest batch is theirs where that function takes no more.
         """
-        whole, largest = self.whole(assignment), len(assignment)
+        whole, largest = self.whole_of(holds), len(assignment)
         own = {j: [n for n, at in enumerate(assignment, 1) if at == j] for j in set(assignment)}
         found = []
         for j, sizes in sorted(own.items(), key=lambda rows: -rows[1][-1]):

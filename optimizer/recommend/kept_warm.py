@@ -1,23 +1,28 @@
-"""Environments of a function that are kept warm: provisioned concurrency, and how much of it (docs/model.md, 3.6).
+"""Environments of a function that are kept warm: by a ping, or as provisioned concurrency, and how much of it (docs/model.md, 3.6).
 
 So many environments are always there and paid by the hour; what they run is cheaper than on demand. A batch that finds as many
 under way goes to another, on demand, which may start cold. So with ``n`` of them the share that is served on demand is Erlang's
 loss, and those start cold that do so finding ``n`` or more under way (3.0). The setting is the best as if nothing started cold;
 ``n`` is the cheapest with which the SLOs are kept.
+
+A ping that comes before an environment is given up keeps the one that was used last: whoever finds none under way starts warm, and
+those start cold that do so finding one or more under way. It keeps no more than one: pings that are to keep two must run at the
+same time, and nobody can make them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
-from sluice.batching.documents import Slo, WarmEnvironments, quantile_of
+from sluice.batching.documents import MAX_PING, Slo, WarmEnvironments, quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cold_starts import ColdStarts
-from sluice.optimizer.billing.cost import BatchCost
+from sluice.optimizer.billing.cost import BatchCost, Billing
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.offers import WorkerOffer, provisioned_offers
@@ -58,13 +63,33 @@ class Provisioning:
         """Of how many it speaks at most; 0 where more may be under way than there is an estimate for."""
         return len(self.cold_starts) - 1
 
-    def cost(self, provisioned: int, bill: BatchCost, arrival_rate: float) -> BatchCost:
+    def beyond(self, warm: WarmEnvironments) -> tuple[float, float]:
+        """Share of the batches that find all that are kept warm busy, and of those that start cold."""
+        at = min(warm.provisioned or 1, self.most)
+        return float(self.on_demand[at]), float(self.cold_starts[at])
+
+    def cost(self, warm: WarmEnvironments, bill: BatchCost, billing: Billing, arrival_rate: float) -> BatchCost:
         """Of a request, where ``bill`` is what it costs were all of them on demand and so large a share of them cold."""
-        sizes, at = np.arange(1, len(self.batch_size_pmf) + 1), min(provisioned, self.most)
+        if not warm.provisioned:
+            ping = billing.prices.ping(self.offer.service.memory_mb, billing.architecture)
+            return replace(bill, pings=ping / warm.pinged_every / arrival_rate)
+        sizes, at = np.arange(1, len(self.batch_size_pmf) + 1), min(warm.provisioned, self.most)
         duration = float(self.batch_size_pmf @ self.offer.billed_duration[: len(sizes)]) / float(self.batch_size_pmf @ sizes)
         on_demand = float(self.on_demand[at])
         compute = on_demand * bill.compute + (1 - on_demand) * self.offer.price_per_second * duration
-        return replace(bill, compute=compute, machines=self.offer.hours(provisioned, arrival_rate))
+        return replace(bill, compute=compute, machines=self.offer.hours(warm.provisioned, arrival_rate))
+
+
+def ping_interval(keep_alive: float, init: float) -> float | None:
+    """The longest time in whole minutes, as s, that is shorter than an unused environment is kept; ``None`` where there is none."""
+    seconds = 60.0 * (ceil(min(keep_alive, MAX_PING) / 60) - 1)
+    return seconds if seconds > init else None
+
+
+def minutes(warm: WarmEnvironments) -> str:
+    """How often it is pinged, in words."""
+    every = warm.pinged_every / 60
+    return "minute" if every == 1 else f"{every:g} minutes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,15 +102,15 @@ class KeptWarm:
         Its memory and table, as if nothing started cold.
     offer : WorkerOffer
         An environment that is provisioned.
-    provisioned : int
-        How many of them.
+    warm : WarmEnvironments
+        How they are kept, as a plan has it.
     on_demand, cold_starts : float
         Share of the batches that find all of them busy, and of those that start cold.
     """
 
     setting: FunctionSetting
     offer: WorkerOffer
-    provisioned: int
+    warm: WarmEnvironments
     on_demand: float
     cold_starts: float
     latency: LatencyPrediction
@@ -117,11 +142,6 @@ class KeptWarm:
         return ()
 
     @property
-    def warm(self) -> WarmEnvironments:
-        """As a plan has it."""
-        return WarmEnvironments(self.provisioned)
-
-    @property
     def mean_batch_size(self) -> float:
         """Mean size of a batch."""
         return self.latency.mean_batch_size
@@ -143,8 +163,8 @@ class KeptWarm:
 
     @property
     def runs_on(self) -> str:
-        """Memory, and how many are provisioned."""
-        return f"{self.setting.runs_on}, {self.provisioned} warm"
+        """Memory, and how many are kept warm."""
+        return f"{self.setting.runs_on}, {self.warm.provisioned or 1} warm"
 
     @property
     def leaves(self) -> str:
@@ -154,11 +174,17 @@ class KeptWarm:
     @property
     def instruction(self) -> str:
         """What to do, in one sentence."""
-        environments = "1 environment" if self.provisioned == 1 else f"{self.provisioned} environments"
-        return (
-            f"{self.setting.instruction.removesuffix('.')}, and keep {environments} of it provisioned "
-            f"(ProvisionedMemory={self.memory_mb}, ProvisionedConcurrency={self.provisioned})."
-        )
+        n, first = self.warm.provisioned, self.setting.instruction.removesuffix(".")
+        if not n:
+            return f"{first}, and ping it every {minutes(self.warm)} (PingMemory={self.memory_mb}, {self.parameter})."
+        environments = "1 environment" if n == 1 else f"{n} environments"
+        return f"{first}, and keep {environments} of it provisioned (ProvisionedMemory={self.memory_mb}, {self.parameter})."
+
+    @property
+    def parameter(self) -> str:
+        """What the template is told beside the memory size."""
+        n = self.warm.provisioned
+        return f"ProvisionedConcurrency={n}" if n else f"PingMinutes={self.warm.pinged_every / 60:g}"
 
     def percentile(self, percentile: float) -> Estimate:
         """In s; a point where the law is exact."""
@@ -172,12 +198,15 @@ class KeptWarm:
         return all(self.latency.surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING for slo in slos)
 
     def deployment(self, function: Function) -> Deployment:
-        """What is provisioned as servers that are there from the first on, and the same table on demand beside them."""
-        return self.offer.kept_warm(self.policy, self.provisioned, function.at(self.memory_mb))
+        """The function that is pinged; or what is provisioned as servers, and the same table on demand beside them."""
+        of = function.at(self.memory_mb)
+        if not self.warm.provisioned:
+            return of.pinged(self.warm.pinged_every).under(self.policy)
+        return self.offer.kept_warm(self.policy, self.warm.provisioned, of)
 
 
 def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> KeptWarm | None:
-    """The cheapest number of environments with which a setting keeps the SLOs, at least one; ``None`` where no number does.
+    """The cheapest ping or number of environments with which a setting keeps the SLOs; ``None`` where none does.
 
     Parameters
     ----------
@@ -191,10 +220,12 @@ def cheapest_kept_warm(settings: FunctionSettings, warm: FunctionSetting) -> Kep
     offer, *_ = provisioned_offers(question.profile, [warm.memory_mb], question.billing, service.max_batch_size, question.mix)
     pmf, init, rate = warm.latency.batch_size_pmf, float(starts.seconds[j]), question.arrivals.arrival_rate
     of = Provisioning.of(offer, starts.of(question.arrivals), pmf, np.array(warm.policy.hold[1:-1]), init)
+    every = ping_interval(question.environments.keep_alive, init) if of.most else None
+    ways = [WarmEnvironments(n) for n in range(1, of.most + 1)]
     found = []
-    for n in range(1, of.most + 1):
-        on_demand, cold = float(of.on_demand[n]), float(of.cold_starts[n])
-        cost = of.cost(n, settings.bill(pmf, service, cold), rate)
-        found.append(KeptWarm(warm, offer, n, on_demand, cold, with_cold_starts(warm.latency, cold, init), cost))
+    for way in [WarmEnvironments(pinged_every=every), *ways] if every else ways:
+        on_demand, cold = of.beyond(way)
+        cost = of.cost(way, settings.bill(pmf, service, cold), question.billing, rate)
+        found.append(KeptWarm(warm, offer, way, on_demand, cold, with_cold_starts(warm.latency, cold, init), cost))
     kept = [candidate for candidate in found if candidate.keeps(question.promised)]
     return min(kept, key=lambda candidate: candidate.cost.per_request, default=None)

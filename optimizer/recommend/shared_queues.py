@@ -190,10 +190,10 @@ class SharedQueues:
         """Seconds that 1, 2, ... wait for one more, (max_batch_size - 1,), up to the largest in time; and by class the slack."""
         left = self._left[service][list(group)]
         left = left[:, : int((left.min(axis=0) >= 0).sum())]
-        holds = _rounded(left[:, 1:].min(axis=0))
+        holds = rounded(left[:, 1:].min(axis=0))
         if not own_slack or not len(holds):
             return holds, np.zeros(len(group))
-        return holds, _rounded((left[:, 1:] - holds).min(axis=1))
+        return holds, rounded((left[:, 1:] - holds).min(axis=1))
 
     def _cheapest(self, group: _Group, own_slack: bool) -> SharedQueue | None:
         applications = tuple(self.applications[k] for k in group)
@@ -323,7 +323,8 @@ def _cheapest_sets(cost: Array) -> list[int] | None:
     return found
 
 
-def _rounded(seconds: Array) -> Array:
+def rounded(seconds: Array) -> Array:
+    """Holds and slacks as they stand in a table, s."""
     return np.asarray(np.round(np.floor(np.maximum(seconds, 0.0) / _STEP + _SAME) * _STEP, 6))
 
 

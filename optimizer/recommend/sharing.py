@@ -5,110 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache
 from math import prod
 
 import numpy as np
 from msgspec import UNSET
 
-from sluice.batching.documents import Plan, PolicyDocument, Prediction, RequestClass, Route, WarmEnvironments, percentile_name
+from sluice.batching.documents import (
+    Beside,
+    Plan,
+    PolicyDocument,
+    Prediction,
+    RequestClass,
+    Route,
+    WarmEnvironments,
+    percentile_name,
+)
 from sluice.batching.errors import Infeasible, require
-from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.arrivals.superposition import superposed
-from sluice.optimizer.billing.cost import BatchCost, cost_of_parts, invocation_costs
-from sluice.optimizer.function.class_holds import shared_holds_law
-from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
+from sluice.optimizer.billing.cost import BatchCost, invocation_costs
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.function_starts import FunctionStarts
 from sluice.optimizer.recommend.kept_warm import HARM, Provisioning
 from sluice.optimizer.recommend.offers import provisioned_offers
 from sluice.optimizer.recommend.question import Question
-from sluice.optimizer.recommend.search import ROUNDING
+from sluice.optimizer.recommend.queue_by_size import for_every_load
+from sluice.optimizer.recommend.served_queue import ServedQueue, cost_of_queues
 from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
-from sluice.optimizer.recommend.words import leaves, milliseconds
-from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.recommend.words import milliseconds
 
 MOST_PHASES = 16  # of the arrivals of a queue, for which its cold starts are estimated
+MOST_FOR_EVERY_LOAD = 8  # applications; it takes some tenths of a second a queue
 WORTH = 0.01  # of the cost: what sharing saves, or is told to be worth nothing
-
-
-@dataclass(frozen=True, eq=False)
-class ServedQueue:
-    """A queue that applications share, with the function that serves it.
-
-    Parameters
-    ----------
-    queue : SharedQueue
-    service : ServiceTimes
-    function : str
-        As a plan names it.
-    cost : BatchCost
-        Of a request.
-    cold_starts, init : float
-        Share of the batches that start cold, and the seconds that this takes.
-    provisioned : int
-        Environments that are kept for this queue; of a function that serves several, those of all of them together.
-    """
-
-    queue: SharedQueue
-    service: ServiceTimes
-    function: str
-    cost: BatchCost
-    cold_starts: float
-    init: float
-    provisioned: int = 0
-
-    @property
-    def applications(self) -> tuple[Application, ...]:
-        """The strictest promise first."""
-        return self.queue.applications
-
-    @property
-    def policy(self) -> Policy:
-        """The table that carries it out."""
-        return self.queue.policy
-
-    @property
-    def memory_mb(self) -> int:
-        """Of the function."""
-        return self.service.memory_mb
-
-    @property
-    def runs_on(self) -> str:
-        """Memory, and how many environments are kept warm."""
-        return f"{self.memory_mb} MB" + (f", {self.provisioned} warm" if self.provisioned else "")
-
-    @property
-    def leaves(self) -> str:
-        """With how many requests, or after how long, a batch leaves."""
-        return leaves(self.policy)
-
-    @property
-    def named(self) -> str:
-        """The applications, in words: ``web``, ``web and report``, ``web, report and nightly``."""
-        *others, last = [of.name for of in self.applications]
-        return f"{', '.join(others)} and {last}" if others else last
-
-    @cached_property
-    def latencies(self) -> tuple[LatencyPrediction, ...]:
-        """Of a request of each application, cold starts among them."""
-        queue = self.queue
-        law = shared_holds_law([of.arrivals for of in queue.applications], queue.slacks, np.array(queue.policy.hold[1:-1]))
-        each = (law.latency(k, self.service) for k in range(len(queue.applications)))
-        return tuple(with_cold_starts(of, self.cold_starts, self.init) for of in each)
-
-    def keeps(self, k: int) -> bool:
-        """Whether the promise of an application is kept, cold starts included: by the table where these are few enough."""
-        slo = self.applications[k].slo
-        return self.latencies[k].surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING
-
-    @property
-    def missed(self) -> int:
-        """Applications whose promise is not kept."""
-        return sum(not self.keeps(k) for k in range(len(self.applications)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +100,9 @@ class SharingAnswer:
             Route(
                 queue.applications[0].name,
                 queue.function,
-                PolicyDocument.of(queue.policy),
+                PolicyDocument.of(queue.tables[0][1]),
                 queue.queue.arrival_rate / self.arrival_rate,
+                beside=[Beside(function, PolicyDocument.of(table)) for function, table in queue.tables[1:]],
                 warm=WarmEnvironments(queue.provisioned) if queue.provisioned else UNSET,
             )
             for queue in self.queues
@@ -180,7 +112,7 @@ class SharingAnswer:
             for queue, route in zip(self.queues, routes, strict=True)
             for of, slack in zip(queue.applications, queue.queue.slacks, strict=True)
         ]
-        memory = {queue.memory_mb for queue in self.queues}
+        memory = {memory_mb for queue in self.queues for memory_mb in queue.memory_sizes}
         (first, *_) = self.applications
         # what the plan's one prediction speaks of is the strictest application
         latency = {percentile_name(first.slo.percentile): self.queues[0].latencies[0].percentile(first.slo.percentile)}
@@ -189,6 +121,7 @@ class SharingAnswer:
             model=model,
             function=routes[0].function if alone else "",
             policy=routes[0].policy if alone else None,
+            beside=routes[0].beside if alone else [],
             warm=routes[0].warm if alone else UNSET,
             routes=[] if alone else routes,
             slo=first.slo,
@@ -197,12 +130,6 @@ class SharingAnswer:
             predicted=Prediction(latency, self.cost.per_request, mean),
             made_at=(made_at or datetime.now(UTC)).isoformat(timespec="seconds"),
         )
-
-
-def cost_of_queues(queues: Sequence[ServedQueue]) -> BatchCost:
-    """Of a request of any of the queues; what the buffer costs per month is paid once."""
-    rate = sum(of.queue.arrival_rate for of in queues)
-    return cost_of_parts([(of.queue.arrival_rate / rate, of.memory_mb, of.cost) for of in queues])
 
 
 def recommend_sharing(question: Question, applications: Sequence[Application]) -> SharingAnswer:
@@ -267,10 +194,11 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         process, rate = together(of.queue.applications), of.queue.arrival_rate
         warm = Provisioning.of(offer, starts.of(process), pmf, np.array(of.policy.hold[1:-1]), of.init)
         found = [of]
-        for n in range(1, warm.most + 1):
-            cold = float(warm.cold_starts[n])
+        for way in map(WarmEnvironments, range(1, warm.most + 1)):
+            _, cold = warm.beyond(way)
             bill = replace(billing, cold_start_probability=cold).cost(pmf, of.service, question.profile, buffered=True)
-            found.append(replace(of, cost=warm.cost(n, bill, rate), cold_starts=cold, provisioned=n))
+            cost = warm.cost(way, bill, billing, rate)
+            found.append(replace(of, cost=cost, cold_starts=cold, provisioned=way.provisioned))
         return min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
 
     def told(queues: Sequence[SharedQueue | None]) -> tuple[ServedQueue, ...]:
@@ -284,10 +212,16 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     if worse(queues)[0] or any(of.provisioned for of in separate):
         # Who comes seldom is alone beside an environment of his own, or shares. Where nothing helps the answer says so.
         queues = min((told(anyhow.cheapest() or ()), separate, queues), key=worse)
+
+    def for_loads(queues: tuple[ServedQueue, ...]) -> tuple[ServedQueue, ...]:
+        if len(applications) > MOST_FOR_EVERY_LOAD:
+            return queues
+        return tuple(for_every_load(question, of, together(of.queue.applications)) for of in queues)
+
     return SharingAnswer(
         question,
-        queues,
-        separate,
+        for_loads(queues),
+        for_loads(separate),
         None if strict is None else kept_warm(served(strict)),
         tuple(served(queue, buffered=False) for queue in anyhow.unbatched() if queue is not None),
     )

@@ -76,7 +76,8 @@ def _setting(setting: FunctionSetting, answer: Answer) -> Document:
 
 def _kept_warm(warm: KeptWarm, answer: Answer) -> Document:
     return _setting(warm.setting, answer) | {
-        "provisioned": warm.provisioned,
+        "provisioned": warm.warm.provisioned,
+        "pinged_every": warm.warm.pinged_every or None,
         "on_demand": warm.on_demand,
         "latency": prediction_of(warm, shown_percentiles(answer.slos)).latency,
         "cold_starts": warm.cold_starts,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sluice.batching.documents import Plan, PolicyDocument, quantile_of
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import ServedQueue, SharingAnswer
-from sluice.optimizer.recommend.sharing import WORTH, cost_of_queues
+from sluice.optimizer.recommend.served_queue import cost_of_queues
+from sluice.optimizer.recommend.sharing import WORTH
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
 from sluice.optimizer.report.wording import per_million, small
@@ -68,7 +69,7 @@ def verdict(answer: SharingAnswer) -> list[str]:
         sentences = [f"Every promise is kept, by the tables and by the environments that are kept warm. {told}"]
     else:
         sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
-    sentences += [*_cold_starts(answer), *_kept_warm(answer)]
+    sentences += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer)]
     if len(answer.queues) < len(answer.applications) and 0 <= answer.saving < WORTH:
         sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
     sentences += _strict(answer)
@@ -82,6 +83,20 @@ def verdict(answer: SharingAnswer) -> list[str]:
         f"With the buffer, {fixed:.2f} USD per month, a month costs {with_it:.2f} USD at {rate:.4g} requests/s, {apart:.2f} with a "
         f"queue for each; calling the function directly {without:.2f}: {pays}."
     )
+    return sentences
+
+
+def _by_size(answer: SharingAnswer) -> list[str]:
+    """Where the size of a batch chooses its function, and what that is worth at other rates."""
+    sentences = []
+    for of in answer.queues:
+        if not of.loads:
+            continue
+        low, high = of.loads[0], of.loads[-1]
+        saved = ", ".join(f"{100 * (1 - at.usd / at.usd_of_one_function):.3g} % at {at.factor:g}" for at in (low, high))
+        several = len(of.functions) > 1
+        which = f"The size of a batch of {of.named} chooses the function: {of.by_size}" if several else f"{of.named}: {of.by_size}"
+        sentences.append(f"{which}; beside the cheapest table at these rates that saves {saved} times the rates.")
     return sentences
 
 
@@ -137,7 +152,9 @@ def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
         return {
             "function": of.function,
             "memory_mb": of.memory_mb,
-            "policy": PolicyDocument.of(of.policy),
+            "policy": PolicyDocument.of(of.tables[0][1]),
+            "beside": [{"function": function, "policy": PolicyDocument.of(table)} for function, table in of.tables[1:]],
+            "loads": [at._asdict() for at in of.loads],
             "arrival_rate": of.queue.arrival_rate,
             "mean_batch_size": of.queue.mean_batch_size,
             "cost": cost_document(of.cost, of.queue.arrival_rate),

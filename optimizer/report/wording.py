@@ -17,6 +17,7 @@ TERMS = {
     "init": "cold starts (INIT)",
     "restore": "restored snapshots",
     "machines": "machines by the hour",
+    "pings": "pings",
     "logs": "logs",
     "cache": "cache, metered",
     "load_balancer": "load balancer, metered",
@@ -97,12 +98,16 @@ def kept_warm(answer: Answer) -> list[str]:
     if answer.winner is warm:
         cold = f"{small(answer.best.cold_starts)} % of the batches would start cold"
         without = f"Without them {cold}." if answer.feasible else "Without them cold starts break the promise."
+        pinged = not warm.warm.provisioned
+        all_of, others = ("it", "another") if pinged else ("all of them", "others")
+        promise = " Lambda promises nothing of what a ping keeps; what it promises is provisioned concurrency." if pinged else ""
+        without = without.replace("them", "it") if pinged else without
         if warm.on_demand < 1e-6:
-            return [f"{without} Next to no batch finds all of them busy."]
+            return [f"{without} Next to no batch finds {all_of} busy.{promise}"]
         late = "next to none" if warm.cold_starts < 1e-6 else f"{small(warm.cold_starts)} %"
-        return [f"{without} {small(warm.on_demand)} % find all of them busy and go to others; {late} start cold."]
+        return [f"{without} {small(warm.on_demand)} % find {all_of} busy and go to {others}; {late} start cold.{promise}"]
     more = (warm.cost.per_request - answer.by_function.cost.per_request) * answer.arrival_rate * SECONDS_PER_MONTH
-    kept = f"with ProvisionedConcurrency={warm.provisioned} the function"
+    kept = f"with {warm.parameter} the function"
     if not answer.feasible:
         return [f"Kept warm, {kept} would do it for {per_million(warm.cost.per_request)} USD per million requests."]
     return [f"Nothing need be kept warm: {kept} would cost {abs(more):.2f} USD per month {'more' if more >= 0 else 'less'}."]

@@ -34,6 +34,10 @@ class Environments:
         New environments per second that are granted in the long run (Lambda: 100, as 1000 every 10 s).
     burst : int
         New environments that are granted at once after a pause (Lambda: 1000).
+    pinged_every : float
+        Seconds from one ping to the next, at their multiples: it goes to the environment that was idle for the shortest time, which
+        is then as if it had been used; where none is idle another starts. Longer than ``init_duration`` and no longer than
+        ``keep_alive``; ``inf``: there are none.
     """
 
     init_duration: float = 0.0
@@ -41,6 +45,7 @@ class Environments:
     concurrency: int | None = None
     scaling_rate: float = np.inf
     burst: int = 1000
+    pinged_every: float = np.inf
 
     def __post_init__(self) -> None:
         require(0 <= self.init_duration < np.inf, "init_duration", self.init_duration, "a number of seconds >= 0")
@@ -49,6 +54,10 @@ class Environments:
         require(whole, "concurrency", self.concurrency, "an integer >= 1, or none")
         require(self.scaling_rate > 0, "scaling_rate", self.scaling_rate, "environments per second > 0")
         require(self.burst % 1 == 0 and self.burst >= 1, "burst", self.burst, "an integer >= 1")
+        most = f"up to {self.keep_alive:g}, for which an unused environment is kept"
+        allowed = f"seconds > {self.init_duration:g}, those of a cold start, {most}"
+        kept = self.init_duration < self.pinged_every <= self.keep_alive or np.isinf(self.pinged_every)
+        require(kept, "pinged_every", self.pinged_every, allowed)
 
     @property
     def starts_at_once(self) -> bool:

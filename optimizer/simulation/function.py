@@ -75,6 +75,10 @@ class Function:
         """As a plan names it."""
         return self.profile.function.replace(PLACEHOLDER, str(self.memory_mb))
 
+    def pinged(self, every: float) -> Function:
+        """The same function with a ping every so many seconds."""
+        return replace(self, environments=replace(self.environments or Environments(), pinged_every=every))
+
     def called(self, name: str) -> Function | None:
         """The same function at the memory size that the name tells; ``None`` where it is called so at none."""
         if PLACEHOLDER not in self.profile.function:

@@ -18,7 +18,9 @@ A function that is told nothing of its environments has one for every batch at o
 takes the environment that was idle for the shortest time; without one a cold start adds its seconds, unless as many batches as
 ``concurrency`` allows are under way or environments were asked for faster than a bucket of ``burst`` tokens, filled with
 ``scaling_rate`` a second, gives them: its table is then passed over, as that of busy servers is, until one of them may be had. An
-environment idle for more than ``keep_alive`` is gone.
+environment idle for more than ``keep_alive`` is gone. A ping every ``pinged_every`` seconds counts as the use of the one that was
+idle for the shortest time, or starts one where none is. Pings are caught up with when an environment is taken or given back: in
+between they change nothing but since when that one is idle.
 """
 
 from __future__ import annotations
@@ -85,6 +87,7 @@ class Environments(NamedTuple):
     concurrency: Array
     scaling_rate: Array
     burst: Array
+    pinged_every: Array
 
 
 class State(NamedTuple):
@@ -93,7 +96,7 @@ class State(NamedTuple):
     ``counts``: head, tail, table, swap, batches in ``ends``; ``wake``: the wake time, (1,).
     ``ends``: a heap of the completions that somebody asks for; ``marks``: the places of their tables (empty: all 0).
     By place, (n_places,) each: ``servers``; batches ``in_flight``; ``tokens`` and when they were ``counted``; and in ``idle``
-    (n_places, n) since when environments are, ascending, from ``idle_from`` to ``idle_to``.
+    (n_places, n) since when environments are, ascending, from ``idle_from`` to ``idle_to``; how many times they were ``pinged``.
     """
 
     counts: Indices
@@ -107,6 +110,7 @@ class State(NamedTuple):
     idle: Array
     idle_from: Indices
     idle_to: Indices
+    pinged: Array
 
 
 class Records(NamedTuple):
@@ -158,9 +162,9 @@ def run(
     there are no classes; then the ``first`` of a batch is an arrival, else a turn.
     """
     # Taken out once: every array of a record is counted whenever the record is read, which may take longer than the reading.
-    counts, wake, ends, marks, servers, in_flight, tokens, counted, idle, idle_from, idle_to = state
+    counts, wake, ends, marks, servers, in_flight, tokens, counted, idle, idle_from, idle_to, _ = state
     hold, take, rows, columns, drops_after, swap_times, swap_to, servers_after, up, down, limit = tables
-    attended, told, init_duration, keep_alive, concurrency, scaling_rate, burst = environments
+    attended, told, init_duration, keep_alive, concurrency, scaling_rate, burst, pinged_every = environments
     sizes, levels, seconds, overhead = times
     first, members, dispatched, responses, marked = records
     if lines is not None:
@@ -199,18 +203,20 @@ def run(
                 n_patient += _take_first(slacks, following, heads, order, line, head)
                 head += 1
         while n_ends > 0 and ends[0] <= now:
-            place = 0
+            place, ended = 0, ends[0]
             if len(marks) > 0:
                 late = marks[0] == _LATE
                 place = 0 if late else marks[0]
                 if adapts and place == 0:
                     rule = down[rule] if late else up[rule]
-            in_flight[place] -= 1
-            if told[place]:
-                idle[place, idle_to[place]] = ends[0]
-                idle_to[place] += 1
             n_ends -= 1
             _remove_earliest(ends, marks, n_ends)
+            if pinged_every[place] < np.inf:
+                n_ends = _ping(ended, place, environments, state, n_ends)
+            in_flight[place] -= 1
+            if told[place]:
+                idle[place, idle_to[place]] = ended
+                idle_to[place] += 1
         while tail < n and arrivals[tail] <= now:
             tail += 1
         while swap_at <= now:
@@ -245,6 +251,8 @@ def run(
                     if not leaves:
                         wake_at = min(wake_at, due)
                     elif told[place]:
+                        if pinged_every[place] < np.inf:
+                            n_ends = _ping(now, place, environments, state, n_ends)
                         while idle_from[place] < idle_to[place] and idle[place, idle_from[place]] + keep_alive[place] < now:
                             idle_from[place] += 1
                         if now > counted[place]:
@@ -341,6 +349,32 @@ def _row(rows: int, columns: int, waiting: int, patient: int) -> int:
     if columns == 1:
         return min(waiting, rows - 1)
     return min(waiting - patient, rows // columns - 1) * columns + min(patient, columns - 1)
+
+
+@inlined
+def _ping(now: float, place: int, environments: Environments, state: State, n_ends: int) -> int:
+    """Catch up with the pings of a function until ``now``; the number of batches, and pings, that are under way then."""
+    every, since = environments.pinged_every[place], state.pinged[place]
+    so_far = np.floor(now / every)
+    if so_far <= since:
+        return n_ends
+    first, last = (since + 1) * every, so_far * every
+    state.pinged[place] = so_far
+    top = state.idle_to[place] - 1
+    if top >= state.idle_from[place] and state.idle[place, top] + environments.keep_alive[place] >= first:
+        state.idle[place, top] = max(state.idle[place, top], last)
+        return n_ends
+    state.idle_from[place] = state.idle_to[place]  # who was idle the longest is gone with the rest
+    if state.in_flight[place] >= environments.concurrency[place]:
+        return n_ends
+    started = first + environments.init_duration[place]
+    if started > now:
+        _add(state.ends, state.marks, n_ends, started, place)
+        state.in_flight[place] += 1
+        return n_ends + 1
+    state.idle[place, state.idle_to[place]] = max(started, last)
+    state.idle_to[place] += 1
+    return n_ends
 
 
 @inlined

@@ -125,6 +125,7 @@ class QueueRun:
             idle=np.empty((n, 0)),
             idle_from=np.zeros(n, dtype=np.int64),
             idle_to=np.zeros(n, dtype=np.int64),
+            pinged=np.zeros(n),
         )
 
     @property
@@ -228,8 +229,9 @@ class QueueRun:
         return requests._replace(places=np.arange(self._n_came - n, self._n_came))
 
     def _with_room(self, n: int) -> State:
-        """The state in arrays that ``n`` more batches fit into."""
+        """The state in arrays that ``n`` more batches fit into, and a ping beside each."""
         of = self._state
+        n = 2 * n + 2 if np.isfinite(self._environments.pinged_every).any() else n
         under_way = int(of.counts[4])
         here = [row[start:end] for row, start, end in zip(of.idle, of.idle_from, of.idle_to, strict=True)]
         told = self._environments.told.any()
@@ -279,6 +281,7 @@ def _environments(serving: Sequence[Serving], drops: bool) -> queue_loop.Environ
         np.array([np.inf if of.concurrency is None else of.concurrency for of in all_of]),
         np.array([of.scaling_rate for of in all_of]),
         np.array([float(of.burst) for of in all_of]),
+        np.array([of.pinged_every for of in all_of]),
     )
 
 

@@ -314,5 +314,9 @@ def _of_table(place: int, deployment: Deployment, tally: Tally, run: RunStatisti
         duration += cold * init
         terms = {name: requests / answered * usd for name, usd in of_its_own.terms().items()}
         cost = BatchCost(**terms, fixed_terms=of_its_own.fixed_terms)
+    if serving.environments is not None and np.isfinite(serving.environments.pinged_every):
+        pings = (run.end - run.start) / serving.environments.pinged_every
+        price = deployment.billing.prices.ping(serving.service.memory_mb, deployment.billing.architecture)
+        cost = replace(cost, pings=pings * price / answered)
     at_start = int(tally.batches[2 * place + COLD, 0])
     return ServingStatistics(serving, batches, requests, requests / answered, cold, at_start, duration, there, cost)

@@ -18,6 +18,7 @@ from sluice.optimizer.smdp.class_policy_iteration import (
     urgent_first,
 )
 from sluice.optimizer.smdp.class_problem import ClassProblem
+from sluice.optimizer.smdp.class_queue import OutOfTime
 from sluice.optimizer.smdp.policy_iteration import solve_by_policy_iteration
 from sluice.optimizer.smdp.solution import Actions, SecondsLeft, endless
 
@@ -61,18 +62,22 @@ def answer_classes(problem: ClassProblem, seconds_left: SecondsLeft = endless) -
 def _reordered(
     problem: ClassProblem, actions: Actions, in_order: ClassPerformance, states: int, seconds_left: SecondsLeft
 ) -> ClassPerformance | None:
-    """The table of one queue with the urgent first; ``None`` where the grid is too small and may not be doubled.
+    """The table of one queue with the urgent first; ``None`` where the grid is too small and may not be doubled, or time is over.
 
     The order changes nothing for all together, so that the grid is large enough once they wait as long as in order of arrival.
     """
     (together, _) = in_order.mean_latency
-    while True:
-        found = evaluate_classes(problem, urgent_first(problem, actions, states))
+    while seconds_left() > 0:
+        try:
+            found = evaluate_classes(problem, urgent_first(problem, actions, states), seconds_left)
+        except OutOfTime:
+            return None
         if abs(np.dot(problem.shares, found.mean_latency) / together - 1) < _SAME:
             return replace(in_order, mean_latency=found.mean_latency)
-        if states >= MOST_STATES or seconds_left() <= 0:
+        if states >= MOST_STATES:
             return None
         states = min(2 * states - 1, MOST_STATES)
+    return None
 
 
 def class_document(

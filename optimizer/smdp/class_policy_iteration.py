@@ -4,6 +4,9 @@ Evaluate the table (``class_queue``), take in every state the action of least va
 rounding. The grid is doubled on both sides until that neither changes the gain nor finds a table that is better than the one
 before, by more than a part of 1e-6: states that are next to never seen may have another action.
 
+What a table comes to takes four more evaluations like the one that found its gain. So where time is bounded, a step is given up
+once four times what it has taken is more than what is left, and the table before it is the answer.
+
 Reference: Howard, Dynamic Programming and Markov Processes (1960), for semi-Markov processes Puterman, section 11.4.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +24,7 @@ from sluice.batching.errors import InvalidInput, NotConverged, require
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp.class_problem import ClassProblem
-from sluice.optimizer.smdp.class_queue import ClassQueue, ClassWeights
+from sluice.optimizer.smdp.class_queue import ClassQueue, ClassWeights, OutOfTime
 from sluice.optimizer.smdp.solution import Actions, SecondsLeft, endless
 
 _MOST_ITERATIONS = 100
@@ -29,6 +33,7 @@ MOST_STATES = 257
 _ROUNDING = 1e-9
 _SAME = 1e-9  # part of the gain by which tables differ that are as good
 _SETTLED_FOR = 3  # iterations
+_TO_TELL = 4  # evaluations of a table that tell what it comes to
 _SETTLED = 1e-6  # part of the gain by which a grid twice as large changes it
 
 
@@ -123,41 +128,53 @@ def solve_classes(problem: ClassProblem, seconds_left: SecondsLeft = endless, mo
     Parameters
     ----------
     seconds_left : callable
-        When there are none left no further step is begun: the table evaluated last, the best so far, is returned with its
-        ``bound``, or the grid is no more doubled.
+        In time for what a table comes to, a step is given up: the table evaluated last, the best so far, is returned with its
+        ``bound``, or that of the smaller grid. The first table is evaluated however long that takes.
     most_states : int
         Of a side of the grid; beyond it it is not doubled.
 
     Raises
     ------
     NotConverged
-        A table whose values are not found, or whose gain is not what its latencies and its power come to.
+        A table whose values are not found, or whose gain is not what its latencies and its power come to, on the first grid; on
+        a larger one the table of the smaller is returned.
     """
     states = problem.together.max_batch_size + 2
     found = _on_grid(problem, _greedy(problem, states), None, seconds_left)
-    iterations, changed, settled = found.iterations, inf, False
+    iterations, changed, settled, smaller = found.iterations, inf, False, None
     while not settled and found.bound is None and states < most_states and seconds_left() > 0:
-        smaller, states = found, min(2 * states - 1, most_states)
-        pad = ((0, states - len(smaller.actions)),) * 2
-        table, values = np.pad(smaller.actions, pad, mode="edge"), np.pad(smaller.values, pad, mode="edge")
-        found = _on_grid(problem, table, values, seconds_left)
+        states = min(2 * states - 1, most_states)
+        pad = ((0, states - len(found.actions)),) * 2
+        table, values = np.pad(found.actions, pad, mode="edge"), np.pad(found.values, pad, mode="edge")
+        try:
+            larger = _on_grid(problem, table, values, seconds_left)
+        except (NotConverged, OutOfTime):
+            break
+        smaller, found = _Evaluated(found, changed), larger
         iterations += found.iterations
-        changed = max(abs(found.gain / smaller.gain - 1), found.began / found.gain - 1)
+        changed = max(abs(found.gain / smaller.found.gain - 1), found.began / found.gain - 1)
         settled = changed < _SETTLED
-    performance = evaluate_classes(problem, found.actions)
-    _check_gain(problem, found, performance)
+    try:
+        performance = _performance(problem, found)
+    except NotConverged:
+        if smaller is None:
+            raise
+        (found, changed), settled = smaller, False
+        performance = _performance(problem, found)
     converged = settled and found.bound is None
     return ClassSolution(problem, found.actions, found.gain, performance, iterations, converged, changed, found.bound)
 
 
-def _check_gain(problem: ClassProblem, found: _OnGrid, performance: ClassPerformance) -> None:
-    """That the gain, of one linear system, is what the latencies and the power come to, which are of three others."""
+def _performance(problem: ClassProblem, found: _OnGrid) -> ClassPerformance:
+    """What the table comes to; the gain, of one linear system, must be that of its latencies and its power, which are of others."""
+    performance = evaluate_classes(problem, found.actions)
     off = abs(problem.cost(performance.mean_latency, performance.power) / found.gain - 1)
     if not off < _SETTLED:
         raise NotConverged("the gain of a table over two classes", found.actions.tolist(), off)
+    return performance
 
 
-def evaluate_classes(problem: ClassProblem, actions: Actions) -> ClassPerformance:
+def evaluate_classes(problem: ClassProblem, actions: Actions, seconds_left: SecondsLeft = endless) -> ClassPerformance:
     """What any table over the lengths of the two queues comes to, but for what the grid misses.
 
     Parameters
@@ -171,6 +188,8 @@ def evaluate_classes(problem: ClassProblem, actions: Actions) -> ClassPerformanc
         A table that is not allowed.
     NotConverged
         Its values are not found.
+    OutOfTime
+        There are no ``seconds_left`` before they are.
     """
     one = problem.together
     largest = one.max_batch_size
@@ -181,8 +200,9 @@ def evaluate_classes(problem: ClassProblem, actions: Actions) -> ClassPerformanc
     for q1, q2 in np.argwhere((actions != 0) & ((actions < one.min_batch_size) | (actions > np.minimum(waiting, largest)))):
         raise InvalidInput(f"actions[{q1}][{q2}]", int(actions[q1, q2]), sizes)
     queue, none = ClassQueue(problem, (actions.shape[0], actions.shape[1])), np.zeros(largest)
-    numbers = [queue.evaluate(actions, ClassWeights(*seconds, none))[0] for seconds in ((1.0, 0.0), (0.0, 1.0))]
-    power, batches = (queue.evaluate(actions, ClassWeights(0.0, 0.0, each))[0] for each in (one.energy, np.ones(largest)))
+    weights = [ClassWeights(*seconds, none) for seconds in ((1.0, 0.0), (0.0, 1.0))]
+    weights += [ClassWeights(0.0, 0.0, each) for each in (one.energy, np.ones(largest))]
+    *numbers, power, batches = (queue.evaluate(actions, each, None, seconds_left)[0] for each in weights)
     urgent, patient = (number / each.arrival_rate for number, each in zip(numbers, problem.classes, strict=True))
     return ClassPerformance((urgent, patient), power, one.arrival_rate / batches)
 
@@ -209,34 +229,66 @@ class _OnGrid:
     bound: float | None
 
 
+class _Evaluated(NamedTuple):
+    """A table on one grid, and by how much that grid changed it."""
+
+    found: _OnGrid
+    changed: float
+
+
 def _on_grid(problem: ClassProblem, table: Actions, values: Array | None, seconds_left: SecondsLeft) -> _OnGrid:
+    """Policy iteration on one grid; raises ``OutOfTime`` on a grid that is not the first, which has no ``values`` yet."""
     one = problem.together
     each_second = one.latency_weight / one.arrival_rate
     urgent, patient = (each_second * each.weight for each in problem.classes)
     weights = ClassWeights(urgent, patient, one.power_weight * one.energy)
     queue = ClassQueue(problem, (table.shape[0], table.shape[1]))
-    saved = began = before = 0.0
+    saved = began = before = bound = 0.0
     settled = 0
+    found: _OnGrid | None = None
     for iteration in range(1, _MOST_ITERATIONS + 1):
-        gain, rest = queue.evaluate(table, weights, values)
+        start = seconds_left()
+        first = iteration == 1 and values is None
+        try:
+            gain, rest = queue.evaluate(table, weights, values, endless if first else _to_tell(start, seconds_left))
+        except OutOfTime:
+            if found is None:
+                raise
+            return found
+        left = _less(seconds_left, _TO_TELL * (start - seconds_left()) if start < inf else 0.0)
         values = rest.copy()
         values[0, 0] = gain
         began = began or gain
         best, better, saved = np.full(table.shape, inf), table.copy(), 0.0
-        for action, value in queue.action_values(weights, gain, rest):
-            duration = 1 / one.arrival_rate if action == 0 else float(one.service.mean[action - 1])
-            saved = max(saved, float((rest - value).max()) / duration)
-            better = np.where(value < best, action, better)
-            best = np.minimum(best, value)
+        try:
+            for action, value in queue.action_values(weights, gain, rest, left):
+                duration = 1 / one.arrival_rate if action == 0 else float(one.service.mean[action - 1])
+                saved = max(saved, float((rest - value).max()) / duration)
+                better = np.where(value < best, action, better)
+                best = np.minimum(best, value)
+        except OutOfTime:
+            return _OnGrid(table, gain, began, values, iteration, bound)
         improved = rest - best > _ROUNDING * (np.abs(best) + gain * one.service.mean[-1])
         settled = settled + 1 if abs(gain - before) <= _SAME * gain else 0
-        before = gain
+        before, bound = gain, max(bound, float(gain - saved))
         if not improved.any() or settled > _SETTLED_FOR:
             return _OnGrid(table, gain, began, values, iteration, None)
-        if seconds_left() <= 0:
-            return _OnGrid(table, gain, began, values, iteration, float(gain - saved))
+        found = _OnGrid(table, gain, began, values, iteration, bound)
+        if left() <= 0:
+            return found
         table = np.where(improved, better, table)
     raise NotConverged("policy iteration over two classes", table.tolist(), saved)
+
+
+def _less(seconds_left: SecondsLeft, seconds: float) -> SecondsLeft:
+    return lambda: seconds_left() - seconds
+
+
+def _to_tell(start: float, seconds_left: SecondsLeft) -> SecondsLeft:
+    """What is left of the time beyond what it takes to tell what the table comes to, by what was spent since ``start``."""
+    if start == inf:
+        return endless
+    return lambda: (left := seconds_left()) - _TO_TELL * (start - left)
 
 
 def _greedy(problem: ClassProblem, states: int) -> Actions:

@@ -33,7 +33,7 @@ from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.smdp.class_problem import ClassProblem
-from sluice.optimizer.smdp.solution import Actions
+from sluice.optimizer.smdp.solution import Actions, SecondsLeft, endless
 
 _NEGLIGIBLE = 1e-14  # probability of so many arrivals, or more
 _MOST_COUNTS = 2**14
@@ -55,6 +55,10 @@ class ClassWeights:
     batch: Array
 
 
+class OutOfTime(Exception):
+    """There are no seconds left for what is under way; whoever has a table already goes on with that."""
+
+
 class ClassQueue:
     """A server with two classes and a grid of ``shape`` states: row by urgent requests waiting, column by patient ones."""
 
@@ -73,16 +77,22 @@ class ClassQueue:
         )
         self._full = np.conj(rfft2(self.joint[-1], self._size))
 
-    def evaluate(self, actions: Actions, weights: ClassWeights, start: Array | None = None) -> tuple[float, Array]:
+    def evaluate(
+        self, actions: Actions, weights: ClassWeights, start: Array | None = None, seconds_left: SecondsLeft = endless
+    ) -> tuple[float, Array]:
         """The gain under a table and the relative values e on the grid, from e(0, 0) = 0 on.
 
         Parameters
         ----------
         start : array, shape ``shape``, optional
             Values near by, those of a neighbouring table perhaps, with the gain in the place of the first.
+        seconds_left : callable
+            Asked before every product.
 
         Raises
         ------
+        OutOfTime
+            None are left.
         NotConverged
             The linear system.
         """
@@ -91,6 +101,8 @@ class ClassQueue:
         sides = self._sides(actions, weights)
 
         def times(values: Array) -> Array:
+            if seconds_left() <= 0:
+                raise OutOfTime
             rest = values.reshape(self.shape).copy()
             gain, rest[0, 0] = rest[0, 0], 0.0
             return np.asarray(rest - self._averaged(rest, actions) + gain * duration).ravel()
@@ -114,14 +126,24 @@ class ClassQueue:
         rest[0, 0] = 0.0
         return gain, rest
 
-    def action_values(self, weights: ClassWeights, gain: float, rest: Array) -> Iterator[tuple[int, Array]]:
-        """Each action and what it comes to followed by the table evaluated, less f; infinite where it is not allowed."""
+    def action_values(
+        self, weights: ClassWeights, gain: float, rest: Array, seconds_left: SecondsLeft = endless
+    ) -> Iterator[tuple[int, Array]]:
+        """Each action and what it comes to followed by the table evaluated, less f; infinite where it is not allowed.
+
+        Raises
+        ------
+        OutOfTime
+            There are no ``seconds_left`` before the last action.
+        """
         spectrum = self._spectrum(self._padded(rest))
         waits = np.zeros(self.shape, dtype=np.int64)
         waiting = self._sides(waits, weights) - gain / self.rate + self._averaged(rest, waits)
         waiting[-1], waiting[:, -1] = np.inf, np.inf  # they speak for all beyond, where somebody must be served
         yield 0, waiting
         for a in range(self.problem.together.min_batch_size, len(self.mean) + 1):
+            if seconds_left() <= 0:
+                raise OutOfTime
             allowed = self._urgent + self._patient >= a
             x1, x2 = np.where(allowed, self._left(a), 0)
             value = self._sides(np.full(self.shape, a), weights) - gain * self.mean[a - 1] + self._behind(spectrum, a)[x1, x2]

@@ -22,6 +22,7 @@ FIRST = 32  # arrivals from which the first width is taken
 LEAST_RATIO = 1.1
 SET_BACK = 60.0  # s; a clock that goes further back was set, and what is between is not known
 MOST_COUNTS = 1 << 20  # of one call: a silence of twelve days
+HORIZON = 9  # doublings of a second: bursts of up to some minutes belong to a rate, and what varies more slowly changes it
 LONGEST_EXPECTED = 2048.0  # s over which a fit is believed
 EXPECTED_WEIGHT = 64.0  # differences that a fit's dispersion stands for
 
@@ -155,7 +156,7 @@ class RateTest(_ArrivalTest):
         require(0 < false_alarms < np.inf, "false_alarms", false_alarms, "a number a day > 0")
         super().__init__()
         self._expected = expected
-        self._scan = LevelScan("poisson", least, DAY / 2.0 ** WIDTHS[0] / false_alarms)
+        self._scan = LevelScan("poisson", least, DAY / 2.0 ** WIDTHS[0] / false_alarms, HORIZON)
 
     @property
     def rate(self) -> float:
@@ -175,6 +176,7 @@ class RateTest(_ArrivalTest):
 
     def _width(self, rate: float) -> float:
         width = _width_for(rate)
+        self._scan.dispersion.rescale(round(log2(width)))
         if self._expected is not None:
             windows = width * 2.0 ** np.arange(SCALES)
             phi = dispersion_of_counts(self._expected, windows[windows <= LONGEST_EXPECTED])
@@ -227,7 +229,8 @@ class BurstinessTest(_ArrivalTest):
         super().__init__()
         self.window = window
         self._values = 2 * window * self.TOGETHER  # s of one
-        self._scan = LevelScan("gamma", least, max(1.0, DAY / self._values / false_alarms))
+        horizon = max(round(HORIZON - log2(self._values)), 2)
+        self._scan = LevelScan("gamma", least, max(1.0, DAY / self._values / false_alarms), horizon)
         self._kept = np.empty(0)
 
     @property

@@ -6,8 +6,9 @@ The variance of a sum is that of its difference from its neighbour and that of t
 
     phi_W = near_W / 2 + phi_2W / 2
 
-up to the longest ``W`` that is known. A ``near_W`` that few pairs tell is drawn towards that of the next shorter ``W``, times the
-growth between the two before, where that is beyond chance.
+up to the longest ``W`` that is known, or a horizon: what varies more slowly than that is taken for changes of the level, and not
+for bursts at one level, else the course of a day would make every test deaf. A ``near_W`` that few pairs tell is drawn towards
+that of the next shorter ``W``, times the growth between the two before, where that is beyond chance.
 
 References: Allan, Proc. IEEE 54 (1966) 221, for neighbouring differences; Satterthwaite, Biometrics Bulletin 2 (1946) 110, for the
 degrees of freedom of a sum.
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.compiled import compiled
 
 FAMILIES = {"gaussian": 0, "poisson": 1, "gamma": 2}  # V(m) = m^0, m^1, m^2
@@ -33,7 +34,7 @@ LEAST_DISPERSION = 0.05  # below it, values are taken to be less regular than th
 
 
 class Dispersion(NamedTuple):
-    """What is known of it; every array (SCALES,)."""
+    """What is known of it; every array (SCALES,) but the last."""
 
     waiting: Array  # a sum whose neighbour is not complete; nan where there is none
     squares: Array  # means over the pairs: half the squared difference,
@@ -44,12 +45,14 @@ class Dispersion(NamedTuple):
     drawn: Array  # and so many differences it rests on
     phi: Array
     known: Array  # its degrees of freedom
+    horizon: Indices  # (1,): doublings over which what varies belongs to a level; what varies more slowly is a change of it
 
     @classmethod
-    def empty(cls) -> Dispersion:
-        nothing, one = np.zeros(SCALES), np.ones(SCALES)
-        copied = [each.copy() for each in (nothing, nothing, nothing, nothing, one, nothing, one, nothing)]
-        return cls(np.full(SCALES, np.nan), *copied)
+    def empty(cls, horizon: int = SCALES) -> Dispersion:
+        zeros = [np.zeros(SCALES) for _ in range(6)]
+        ones = [np.ones(SCALES) for _ in range(2)]
+        horizons = np.array([horizon], dtype=np.int64)
+        return cls(np.full(SCALES, np.nan), zeros[0], zeros[1], zeros[2], zeros[3], ones[0], zeros[4], ones[1], zeros[5], horizons)
 
     def at(self, doublings: int) -> float:
         """phi over ``2^doublings`` values; of the nearest that is known where that is not, and 1 where none is."""
@@ -67,7 +70,9 @@ class Dispersion(NamedTuple):
 
     def rescale(self, doublings: int) -> None:
         """Values are from now on sums over a time ``2^doublings`` times as long."""
-        for array, empty in zip(self, (np.nan, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0), strict=True):
+        self.horizon[0] -= doublings
+        by_scale: tuple[Array, ...] = self[:-1]
+        for array, empty in zip(by_scale, (np.nan, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0), strict=True):
             array[:] = np.roll(array, -doublings)
             array[SCALES - max(doublings, 0) :] = empty
             array[: max(-doublings, 0)] = empty
@@ -86,14 +91,14 @@ def _see(values: Array, power: int, winsor: float, held: Dispersion) -> None:
 
 @compiled
 def estimate(held: Dispersion) -> None:
-    """``phi`` and ``known`` of every scale: (10.2), (10.3)."""
+    """``phi`` and ``known`` of every scale: (10.1) to (10.3)."""
     last = -1
     for s in range(len(held.phi)):
         near = max(held.squares[s] / held.expected[s], LEAST_DISPERSION) if held.expected[s] > 0 else 1.0
         if s == 0 or held.drawn[s - 1] < FEWEST:
             held.near[s], held.drawn[s] = near, held.degrees[s]
         else:
-            weight = min(EXTRAPOLATED, 0.7 * held.drawn[s - 1]) / (1 + held.degrees[s] / 32)
+            weight = min(EXTRAPOLATED, 0.7 * held.drawn[s - 1])
             growth = 1.0
             if s > 1 and held.drawn[s - 2] >= FEWEST:
                 chance = 2 * np.sqrt(2 / held.drawn[s - 1] + 2 / held.drawn[s - 2])
@@ -107,7 +112,7 @@ def estimate(held: Dispersion) -> None:
     for s in range(last, -1, -1):
         if held.drawn[s] < FEWEST:
             continue
-        if s == last:
+        if s == last or s >= held.horizon[0]:
             phi, variance = held.near[s], held.near[s] ** 2 / held.drawn[s]
         else:
             phi, variance = (held.near[s] + phi) / 2, held.near[s] ** 2 / held.drawn[s] / 4 + variance / 4

@@ -23,6 +23,7 @@ LARGEST_BATCH = 1024
 CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long says no more than one that took twice as long
 LEAST_SPREAD = 0.02  # of the logarithm of one time
 EXPECTED_WEIGHT = 16.0  # differences that the spread of the profile stands for
+HORIZON = 9  # doublings of a batch: what varies more slowly is a drift
 FIRM = 1e9  # batches that a level rests on which is given
 MOST_FUNCTIONS = 256  # memory sizes; those beyond are not watched
 
@@ -112,7 +113,7 @@ class ServiceWatch:
         return memory_mb, self._scans[memory_mb][0]
 
     def _scan(self, spread: float) -> LevelScan:
-        scan = LevelScan("gaussian", self._least, self._run_length)
+        scan = LevelScan("gaussian", self._least, self._run_length, HORIZON)
         scan.dispersion.expect(np.full(SCALES, spread**2), EXPECTED_WEIGHT)
         scan.restart(0.0, FIRM)
         return scan

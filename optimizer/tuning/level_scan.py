@@ -65,15 +65,17 @@ class LevelScan:
         The ratio of two levels up to which they count as the same, >= 1; of ``gaussian`` values the difference, >= 0.
     run_length : float
         Values between two false alarms in the mean, were the windows independent and the sums normal.
+    horizon : int
+        Doublings of a value: what varies more slowly is a change of the level (``dispersion``).
     """
 
-    def __init__(self, family: str, least: float, run_length: float) -> None:
+    def __init__(self, family: str, least: float, run_length: float, horizon: int) -> None:
         require(family in FAMILIES, "family", family, ", ".join(FAMILIES))
         floor = 0.0 if family == "gaussian" else 1.0
         require(floor <= least < inf, "least", least, f"a number >= {floor:g}")
         require(1 <= run_length < inf, "run_length", run_length, "a number of values >= 1")
         self._power, self._least = FAMILIES[family], least
-        self._windows, self.dispersion = _Windows.empty(), Dispersion.empty()
+        self._windows, self.dispersion = _Windows.empty(), Dispersion.empty(horizon)
         self._thresholds = _thresholds(run_length)
         self._found = np.zeros(3)
 

@@ -36,6 +36,7 @@ SIZE_HEADER = "sluice-size"
 _HEADER = re.compile(r"[a-z0-9-]{1,128}")
 MAX_ROUTES = 256
 MAX_CLASSES = 256
+MIN_PING, MAX_PING = 1.0, 86400.0  # s from one ping of a function to the next
 MAX_WORKERS = 1024  # of a route
 
 
@@ -353,17 +354,23 @@ class Beside(_Part, frozen=True):
     policy: PolicyDocument
 
 
-class WarmEnvironments(_Part, frozen=True):
-    """Environments of a function that are there whether or not a request comes: ``provisioned`` ones, paid by the hour.
+class WarmEnvironments(_Part, frozen=True, omit_defaults=True):
+    """Environments of a function that are there whether or not a request comes.
 
-    It is what is deployed beside the buffer (docs/deploy.md), which does nothing else for it; what predicts and simulates does.
+    ``provisioned`` ones, paid by the hour, or the one that a ping keeps which comes every ``pinged_every`` seconds. It is what is
+    deployed beside the buffer (docs/deploy.md), which does nothing for it; what predicts and simulates knows it.
     """
 
-    provisioned: int
+    provisioned: int = 0
+    pinged_every: float = 0.0
 
     def __post_init__(self) -> None:
-        allowed = f"an integer from 1 to {MAX_SERVERS}"
-        require(1 <= self.provisioned <= MAX_SERVERS, "warm.provisioned", self.provisioned, allowed)
+        allowed = f"an integer from 1 to {MAX_SERVERS}, or 0 beside pinged_every"
+        require(0 <= self.provisioned <= MAX_SERVERS, "warm.provisioned", self.provisioned, allowed)
+        require(self.provisioned > 0 or self.pinged_every > 0, "warm.provisioned", self.provisioned, allowed)
+        allowed = f"seconds from {MIN_PING:g} to {MAX_PING:g}" if not self.provisioned else "none beside provisioned environments"
+        pinged = self.pinged_every == 0 if self.provisioned else MIN_PING <= self.pinged_every <= MAX_PING
+        require(pinged, "warm.pinged_every", self.pinged_every, allowed)
 
 
 class Route(_Part, frozen=True):

@@ -5,6 +5,10 @@
     │   ├── UnknownModel        no plan serves the model that was named
     │   ├── PayloadTooLarge     the body is larger than this deployment takes
     │   └── UnsupportedEncoding the body is encoded in a way that is not undone here
+    ├── KeyRefused          the caller: the API key that he gave does not open what he asks for
+    │   ├── UnknownKey          he gave none that is known
+    │   ├── ModelNotAllowed     it opens other models
+    │   └── RateExceeded        it has asked for as much as it may, for now
     ├── Infeasible          the operator: no configuration keeps the promise; carries the best one found
     ├── NotConverged        the analyst: an iteration stopped early; carries the best iterate and its residual
     └── DispatchFailed      the service: the request was accepted but not answered by the model
@@ -77,6 +81,41 @@ class PayloadTooLarge(InvalidInput):
 
 class UnsupportedEncoding(InvalidInput):
     """The body is encoded in a way that is not undone here."""
+
+
+class KeyRefused(SluiceError):
+    """The API key of a request does not open what it asks for; ``reason`` is why, in a word. No message has a key in it."""
+
+    reason = "refused"
+
+
+class UnknownKey(KeyRefused):
+    """A request came without an API key that is known."""
+
+    reason = "unknown"
+
+    def __init__(self, given: bool) -> None:
+        which = "the one that was given is none of this deployment" if given else "none was given"
+        super().__init__(f"an API key is needed, as x-api-key or as authorization: Bearer; {which}")
+
+
+class ModelNotAllowed(KeyRefused):
+    """An API key opens other models than the one that was named."""
+
+    reason = "model"
+
+    def __init__(self, name: str, model: str) -> None:
+        super().__init__(f"the API key of {name!r} does not open the model {model!r}")
+
+
+class RateExceeded(KeyRefused):
+    """An API key has asked for as much as it may; ``retry_after`` (s) is when it may ask again."""
+
+    reason = "rate"
+
+    def __init__(self, name: str, rate: float, retry_after: float) -> None:
+        super().__init__(f"the API key of {name!r} may ask for {rate:g} requests a second, and has")
+        self.retry_after = retry_after
 
 
 class Infeasible(SluiceError):

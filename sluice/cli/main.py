@@ -13,9 +13,9 @@ import sys
 
 import click
 
-from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, NotConverged, SluiceError
+from sluice.batching.errors import DispatchFailed, Infeasible, InvalidInput, KeyRefused, NotConverged, SluiceError
 
-EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
+EXIT_CODES: dict[type[SluiceError], int] = {InvalidInput: 2, KeyRefused: 2, Infeasible: 1, NotConverged: 1, DispatchFailed: 1}
 
 DISTRIBUTION = "sluice-batching"
 """What pip calls the package."""

@@ -8,7 +8,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from sluice.batching.documents import ArrivalDocument, ServiceProfile, percentile_name, quantile_of
+from sluice.batching.documents import ArrivalDocument, ServiceProfile, WarmEnvironments, percentile_name, quantile_of
 from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.arrival_options import arrival_options, profile_option
@@ -25,6 +25,7 @@ from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.report.documents import cost_document, prediction_document, prices_document
 from sluice.optimizer.report.wording import priced
 from sluice.optimizer.service import SizeMix, service_times_under
+from sluice.optimizer.simulation import Environments
 
 
 @click.command("predict")
@@ -39,6 +40,12 @@ from sluice.optimizer.service import SizeMix, service_times_under
     type=int,
     metavar="N",
     help="So many environments are provisioned, as a plan says under warm; who finds all of them busy goes to one on demand.",
+)
+@click.option(
+    "--pinged-every",
+    type=float,
+    metavar="SECONDS",
+    help="A ping keeps one environment, as a plan says under warm; who finds it busy goes to another.",
 )
 @click.option(
     "--percentile",
@@ -65,6 +72,7 @@ def command(
     batch_size: int,
     timeout: float,
     provisioned: int | None,
+    pinged_every: float | None,
     percentiles: tuple[float, ...],
     method: str,
     billing: Billing,
@@ -79,20 +87,20 @@ def command(
     init = profile.init.get(memory_mb)
     seconds, cold, pmf = init.mean if init else 0.0, billing.cold_start_probability, prediction.batch_size_pmf
     starts, holds = ColdStarts(process, keep_alive), np.full(batch_size - 1, timeout)
-    if provisioned is None:
+    warm = _warm(provisioned, pinged_every, keep_alive, seconds)
+    if warm is None:
         if cold is None:
             cold = float(starts.of_batches(pmf, holds, service.mean_response[:batch_size], seconds))
         cost = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
     else:
-        require(provisioned >= 1, "provisioned", provisioned, "an integer >= 1")
-        require(cold is None, "cold_start_probability", cold, "none beside --provisioned, with which it is estimated")
+        require(cold is None, "cold_start_probability", cold, "none beside what is kept warm, with which it is estimated")
         (offer,) = provisioned_offers(profile, [memory_mb], billing, batch_size, mix)
         of = Provisioning.of(offer, starts, pmf, holds, seconds)
         most = f"none, as more than {MOST_PROVISIONED} batches may be under way, of which too little is known here: sluice simulate"
-        require(of.most > 0, "provisioned", provisioned, most)
-        cold = float(of.cold_starts[min(provisioned, of.most)])
-        on_demand = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
-        cost = of.cost(provisioned, on_demand, process.arrival_rate)
+        require(of.most > 0, "provisioned, pinged_every", warm.provisioned or warm.pinged_every, most)
+        _, cold = of.beyond(warm)
+        bill = replace(billing, cold_start_probability=cold).cost(pmf, service, profile)
+        cost = of.cost(warm, bill, billing, process.arrival_rate)
     prediction = with_cold_starts(prediction, cold, seconds)
     shown = sorted(set(percentiles or PERCENTILES))
     latency = {percentile_name(p): prediction.percentile(p) for p in shown}
@@ -128,3 +136,15 @@ def command(
         )
     output.stdout.print(cost_table({f"at {process.arrival_rate:.4g} requests/s": cost}))
     output.stdout.print(priced(billing.prices))
+
+
+def _warm(provisioned: int | None, pinged_every: float | None, keep_alive: float, init: float) -> WarmEnvironments | None:
+    """What is kept warm, checked as a plan and a run have it; ``None`` where nothing is."""
+    if provisioned is not None:
+        require(pinged_every is None, "pinged_every", pinged_every, "none beside --provisioned")
+        require(provisioned >= 1, "provisioned", provisioned, "an integer >= 1")
+        return WarmEnvironments(provisioned)
+    if pinged_every is None:
+        return None
+    Environments(init, keep_alive, pinged_every=pinged_every)
+    return WarmEnvironments(pinged_every=pinged_every)

@@ -82,7 +82,7 @@ def question_options(command: Command) -> Command:
             require(not worker_texts, "--worker", " ".join(worker_texts), needless)
             require(not provisioned, "--provisioned", provisioned, needless)
             require(goal.loads is None, "--loads", goal.loads, "1 beside sizes: a class has one table")
-        elif every_load and not applications and goal.objective == "cost" and limits.considers_tables:
+        elif every_load and goal.objective == "cost" and limits.considers_tables:
             goal = replace(goal, loads=LOADS)
         offers = [read_worker(text, billing.prices, limits.max_batch_size) for text in worker_texts]
         if provisioned:
@@ -110,7 +110,6 @@ def _for_applications(
     require(not slos, "--slo", ", ".join(slo.name for slo in slos), f"{beside}, which has that of each application")
     require(mix is None, "--sizes", "given", f"{beside}: ask for requests of different size without classes")
     require(not workers, "--worker, --provisioned", " ".join(workers), f"{beside}: applications share functions")
-    require(goal.loads is None, "--loads", goal.loads, f"{beside}: a queue has one function")
     rate = sum(of.arrivals.arrival_rate for of in applications)
     return poisson(rate).document(), (min((of.slo for of in applications), key=lambda slo: slo.latency),)
 

@@ -44,7 +44,7 @@ def headrooms(study: Study) -> list[str]:
         parts += [
             "## Headroom",
             f"""
-            What ours has on {last_fleet(study)} if it keeps to one headroom, instead of the one that is expected to earn the most:
+            What ours has on {last_fleet(study)} if it keeps to one headroom for all families, with no rehearsal:
             violations, effective accuracy, and accuracy over all requests, %. Who would rather have accuracy than answers in time,
             or the other way round, sets one.
             """,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sluice.optimizer.control import VIOLATIONS, ControlSettings
+
 from ..markdown import page_of, table
 from .claims import percent, system_claims
 from .details import details
@@ -104,17 +106,20 @@ def described(study: Study) -> str:
 def systems_text() -> str:
     """Who is compared, in words."""
     return f"""
-    **Ours** plans by the same integer program as Proteus, with a headroom that is chosen each time by what it is expected to earn;
-    devices of one type that host one variant share a queue; a batch may have any size, waits a tenth of its slack to fill, and who
-    could not be in time is given up. **{PROTEUS}**: a queue for every device, batches of 1, 2, 4 or 8 that wait as long as the
-    oldest can, headroom {PUBLISHED_HEADROOM:g}; who could not be in time even alone is given up. **Sommelier**: the devices of a
-    family are fixed by the optimum for the busiest ten seconds, each takes the variant that bears its part of the requests.
-    **INFaaS-accuracy**: greedy changes every second, at once. **Clipper-HA** and **-HT**: the most and the least accurate variants,
-    placed once for the mix of the demand; batches by AIMD, nobody given up. Before the first second all expect {FIRST_GUESS:g}
-    request/s of each family, and what moves learns the rest (what that costs, and Proteus the most, is said under *What it hangs
-    on*). What is placed once is told more than it could know: Sommelier,
-    Clipper, and the ablation without placement are designed for the busiest ten seconds of the very trace. A second passes between
-    asking for a plan and having loaded it: half for the plan (none for INFaaS), half for the variant; sooner than any published.
+    **Ours** plans by the same integer program as Proteus, with headrooms of each family that are chosen by rehearsing plans
+    on what the demand did of late: the most accurate with at most {100 * VIOLATIONS:g} % of each family late. Shares follow
+    the demand {1 / ControlSettings.look:g} times a second, where the others look every second and keep the shares of the
+    plan; devices that a plan leaves over are used; devices of one type that host one variant share a queue; a batch may
+    have any size, waits a tenth of its slack to fill, and who could not be in time is given up. **{PROTEUS}**: a queue for
+    every device, batches of 1, 2, 4 or 8 that wait as long as the oldest can, headroom {PUBLISHED_HEADROOM:g}; who could
+    not be in time even alone is given up. **Sommelier**: the devices of a family are fixed by the optimum for the busiest
+    ten seconds, each takes the variant that bears its part of the requests. **INFaaS-accuracy**: greedy changes every
+    second, at once. **Clipper-HA** and **-HT**: the most and the least accurate variants, placed once for the mix of the
+    demand; batches by AIMD, nobody given up. Before the first second all expect {FIRST_GUESS:g} request/s of each family,
+    and what moves learns the rest (what that costs, and Proteus the most, is said under *What it hangs on*). What is placed
+    once is told more than it could know: Sommelier, Clipper, and the ablation without placement are designed for the
+    busiest ten seconds of the very trace. A second passes between asking for a plan and having loaded it: half for the plan
+    (none for INFaaS), half for the variant; sooner than any published.
     """
 
 
@@ -186,8 +191,8 @@ def times(study: Study) -> list[str]:
     return [
         f"""
         {instances} The paper's program took 4.2 s in the mean, by Gurobi. In the runs a decision is one plan of Proteus, and of
-        ours one for each headroom that it tries; seconds of wall-clock time for all of a decision's plans, on a machine of two
-        cores that did other things as well:
+        ours one for each set of headrooms that it tries; seconds of wall-clock time for all of a decision's plans, without the
+        rehearsals, on a machine of two cores that did other things as well:
         """,
         table(["", "decisions", "asked for", "mean, s", "longest, s"], decisions, spaced=True),
         f"""

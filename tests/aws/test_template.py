@@ -23,6 +23,7 @@ from sluice.buffer_service.telemetry import Telemetry
 from sluice.cli.main import sluice
 from sluice.cli.profile import command as profile
 from sluice.cli.recommend import command as recommend
+from sluice.lambda_fn.contract import Batch, decode_batch
 
 ROOT = Path(__file__).parents[2]
 SIZES = (512, 1024, 1769, 3538, 5307)
@@ -139,6 +140,19 @@ def test_environments_of_one_function_are_kept_warm_where_asked_for(template: An
     kept = {f["MemorySize"]: f.get("ProvisionedConcurrencyConfig") for f in functions_of(warm).values()}
     assert [size for size, config in kept.items() if isinstance(config, dict)] == [1769]
     assert int(kept[1769]["ProvisionedConcurrentExecutions"]) == 3
+
+
+def test_a_function_is_pinged_by_a_schedule_only_where_asked_for(template: AnyTemplate) -> None:
+    told = {"ModelName": "encoder", "PingMemory": "1769", "PingMinutes": "4"}
+    assert template().of_type("AWS::Scheduler::Schedule") == {}
+    (ping,) = template(**told).of_type("AWS::Scheduler::Schedule").values()
+    assert ping["ScheduleExpression"] == "rate(4 minutes)"
+    assert ping["Target"]["Arn"].endswith(":function:encoder-1769:live")
+    asked = decode_batch(ping["Target"]["Input"].encode())
+    assert asked == Batch("encoder", [], ping=True)
+    (policy,) = template(**told).resource("PingRole")["Policies"]
+    (allowed,) = policy["PolicyDocument"]["Statement"]
+    assert allowed["Action"] == "lambda:InvokeFunction" and allowed["Resource"] == ping["Target"]["Arn"]
 
 
 def test_a_function_from_an_image_has_the_image_and_nothing_of_an_archive(template: AnyTemplate) -> None:

@@ -179,8 +179,18 @@ def test_environments_kept_warm_are_part_of_document_and_digest_only_where_there
 def test_environments_are_kept_warm_of_a_lambda_function_that_serves_alone(said, allowed):
     with pytest.raises(InvalidInput, match=f"warm: .*{allowed}"):
         structs.replace(PLAN, warm=WarmEnvironments(1), digest="", **said)
+
+
+def test_environments_are_kept_warm_in_one_way():
+    assert json.loads(write(structs.replace(PLAN, warm=WarmEnvironments(pinged_every=240), digest="")))["warm"] == {
+        "pinged_every": 240.0
+    }
     with pytest.raises(InvalidInput, match="warm.provisioned: 0 is not allowed; allowed: an integer from 1"):
-        WarmEnvironments(0)
+        WarmEnvironments()
+    with pytest.raises(InvalidInput, match="warm.pinged_every: 240.0 is not allowed; allowed: none beside provisioned"):
+        WarmEnvironments(1, 240.0)
+    with pytest.raises(InvalidInput, match="warm.pinged_every: 0.5 is not allowed; allowed: seconds from 1 to 86400"):
+        WarmEnvironments(pinged_every=0.5)
 
 
 def test_functions_beside_survive_the_round_trip_and_are_part_of_the_digest():

@@ -16,7 +16,7 @@ from sluice.buffer_service.invokers.worker_health import EJECT_AFTER, End
 from sluice.buffer_service.page.door import KEEP
 from sluice.buffer_service.page.history import KEPT, SAMPLE_EVERY
 from sluice.buffer_service.page.status import MOST_MODELS, MOST_WORKERS_TOLD
-from sluice.lambda_fn.contract import decode_batch, encode_metadata
+from sluice.lambda_fn.contract import Measured, decode_batch, encode_metadata
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 from tests.buffer_service.virtual_time import in_virtual_time
 
@@ -112,6 +112,43 @@ async def test_the_document_tells_what_became_of_the_requests_of_each_model(func
     assert model["cost"]["predicted_without_batching"]["usd_per_million"] == pytest.approx(5.0)
     assert model["plan"]["tables"][0]["words"][0].startswith("A batch of 4 at most leaves as soon as 4 wait")
     assert model["plan"]["digest"] == plans.plans[0].digest
+
+
+async def measured(function, invocations, **settings):
+    """What is told of the cost after invocations of so many requests, each with what it told of its own time."""
+    plans = Plans(Plan(model="m", function="f", policy=TABLE, memory_mb=2048))
+    async with serving(function, None, plans=plans, **settings) as buffer:
+        telemetry = buffer.service.model("m").telemetry
+        await asyncio.sleep(0)
+        for requests, told_of in invocations:
+            telemetry.invoked(0.1, requests, told_of)
+        await asyncio.sleep(1.0)
+        return (await told(buffer))["models"][0]
+
+
+@in_virtual_time
+async def test_what_functions_tell_of_their_time_is_told_as_what_it_comes_to_by_the_prices_that_are_set(function):
+    invocations = [(4, Measured(service=0.5)), (1, Measured(service=0.25, cold=True)), (4, Measured(billed=1.0)), (4, Measured())]
+    model = await measured(function, invocations, gb_second_usd=1e-5, invocation_usd=2e-7)
+    assert model["invoked"] == {"invocations": 4, "cold": 1, "mean_seconds": pytest.approx(1.75 / 3)}
+    used = model["cost"]["used"]
+    usd = 1.75 * 2 * 1e-5 + 3 * 2e-7
+    assert (used["invocations"], used["requests"], used["alone"]) == (3, 9, 1)
+    assert used["gb_seconds_per_hour"] == pytest.approx(1.75 * 2 * 3600)
+    assert used["usd_per_hour"] == pytest.approx(usd * 3600)
+    assert used["usd_per_million"] == pytest.approx(usd / 9 * 1e6)
+    assert used["usd_per_million_alone"] == pytest.approx((0.25 * 2 * 1e-5 + 2e-7) * 1e6)
+    assert used["usd_per_hour_alone"] == pytest.approx((0.25 * 2 * 1e-5 + 2e-7) * 9 * 3600)
+
+
+@in_virtual_time
+async def test_without_prices_there_is_no_cost_but_what_was_used_and_without_times_nothing(function):
+    model = await measured(function, [(2, Measured(service=0.5))])
+    assert (model["cost"]["used"]["usd_per_hour"], model["cost"]["used"]["gb_seconds_per_hour"]) == (None, pytest.approx(3600.0))
+    model = await measured(function, [(2, Measured(service=0.5))], gb_second_usd=1e-5)
+    assert (model["cost"]["used"]["alone"], model["cost"]["used"]["usd_per_hour_alone"]) == (0, None)
+    model = await measured(function, [(2, Measured())], gb_second_usd=1e-5)
+    assert (model["cost"]["used"], model["invoked"]["mean_seconds"]) == (None, None)
 
 
 @in_virtual_time

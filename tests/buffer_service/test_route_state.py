@@ -88,6 +88,7 @@ STATES = [
     "route_admission",
     "told",
     "slack_line",
+    "api_keys",
     "route_instructions",
     "route_life",
 ]

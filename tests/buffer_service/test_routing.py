@@ -73,3 +73,15 @@ def test_the_same_shares_again_do_not_begin_the_deal_anew():
 def test_shares_that_sum_to_almost_one_do_not_drift(total):
     router = Router({"a": 0.3 * total, "b": 0.7 * total})
     assert Counter(deal(router, 1000)) == {"a": 300, "b": 700}
+
+
+def test_what_a_route_does_not_take_is_dealt_to_the_others_by_their_shares():
+    away = {"b"}
+    router = Router({"a": 0.3, "b": 0.6, "c": 0.1}, lambda name: name not in away)
+    assert Counter(deal(router, 400)) == {"a": 300, "c": 100}
+    away.clear()
+    assert Counter(deal(router, 100)) == {"a": 30, "b": 60, "c": 10}
+
+
+def test_where_no_route_takes_anything_the_shares_are_as_ever():
+    assert Counter(deal(Router({"a": 0.75, "b": 0.25}, lambda name: False), 40)) == {"a": 30, "b": 10}

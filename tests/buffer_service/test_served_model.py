@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sluice.batching import policy as constructors
-from sluice.batching.documents import Plan, PolicyDocument, Route
+from sluice.batching.documents import Plan, PolicyDocument, RequestSize, Route
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.buffer_service.app import BufferService
 from sluice.buffer_service.arrival_stream import read_arrivals
 from sluice.buffer_service.callers import new_process_name
+from sluice.buffer_service.circuit import LONGEST_OPEN, UNAVAILABLE_LIMIT
 from sluice.buffer_service.invokers import FunctionUnavailable, LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
@@ -106,6 +107,57 @@ async def until_waiting(buffer, n):
 
 async def until_gone(buffer, route):
     await until(lambda: sample(buffer, "sluice_route_share", route=route) is None)
+
+
+async def gone(batch):
+    raise FunctionUnavailable("connection refused")
+
+
+async def asked_steadily(buffer, n, every=0.01):
+    """The status of so many requests, one after the other, and the route of their answers."""
+
+    async def one(i):
+        await asyncio.sleep(i * every)
+        status, headers, _ = await buffer.post("/models/m", b"%d" % i)
+        return status, headers.get("sluice-route")
+
+    return Counter(await asyncio.gather(*(one(i) for i in range(n))))
+
+
+@in_virtual_time
+async def test_a_route_whose_worker_is_gone_gives_its_share_to_the_others_and_takes_it_back(functions):
+    """At 100 requests/s with batches of up to 4: the calls in vain that show that it is gone, and one trial in a while, fail."""
+    document = routed(("a", 0.6), ("b", 0.4), policy=constructors.size_or_timeout(4, 0.02))
+    async with serving_plan(document, functions) as buffer:
+        assert await asked_steadily(buffer, 100) == {(200, "a"): 60, (200, "b"): 40}
+        functions["b"].answer = gone
+        while_away = await asked_steadily(buffer, 1500)
+        assert while_away[200, "a"] >= 1500 - 4 * UNAVAILABLE_LIMIT
+        assert while_away[200, "a"] + while_away[502, "b"] + while_away[503, "b"] == 1500
+        functions["b"].answer = functions["b"].echo
+        await asyncio.sleep(LONGEST_OPEN)
+        await asked_steadily(buffer, 10)
+        assert await asked_steadily(buffer, 100) == {(200, "a"): 60, (200, "b"): 40}
+
+
+@in_virtual_time
+async def test_routes_by_size_keep_their_requests_though_a_worker_is_gone(functions):
+    """Another route has another promise."""
+    routes = [Route("a", "a", PolicyDocument.of(NO_BATCHING), 0.5, up_to=5), Route("b", "b", PolicyDocument.of(NO_BATCHING), 0.5)]
+    document = Plan(model="m", routes=routes, size=RequestSize("bytes"))
+    functions["a"].answer = gone
+    async with serving_plan(document, functions) as buffer:
+        answers = await asked_steadily(buffer, 100)
+    assert not answers[200, "b"] and not answers[200, "a"]
+
+
+@in_virtual_time
+async def test_where_the_workers_of_all_routes_are_gone_every_request_hears_of_it(functions):
+    for function in functions.values():
+        function.answer = gone
+    async with serving_plan(routed(("a", 0.6), ("b", 0.4)), functions) as buffer:
+        answers = await asked_steadily(buffer, 200)
+    assert {status for status, _ in answers} == {502, 503} and answers[503, None] > 150
 
 
 @in_its_time

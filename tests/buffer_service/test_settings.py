@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.settings import PREFIX, Settings, usable_memory
+from sluice.buffer_service.settings import PREFIX, PRICES, Settings, usable_memory
 from sluice.lambda_fn.worker.machine import memory_mb
 
 SET = {
@@ -15,6 +15,7 @@ SET = {
     "spread_routes": ("yes", "yes"),
     "plans": ("ssm:/sluice/plans/", "ssm:/sluice/plans/"),
     "plan_interval": ("0.5", 0.5),
+    "api_keys": ("file:keys.json", "file:keys.json"),
     "host": ("0.0.0.0", "0.0.0.0"),
     "port": ("0", 0),
     "max_body_bytes": ("1024", 1024),
@@ -32,9 +33,11 @@ SET = {
     "drain_timeout": ("6.5", 6.5),
     "leave_delay": ("0", 0.0),
     "page": ("off", "off"),
+    "gb_second_usd": ("1.5e-5", 1.5e-5),
+    "invocation_usd": ("2e-7", 2e-7),
     "log_level": ("debug", "debug"),
 }
-SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float)]
+SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float) and field.name not in PRICES]
 POSITIVE = [name for name in SECONDS if name != "leave_delay"]
 COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts")
 
@@ -66,6 +69,7 @@ def test_other_names_are_left_alone():
     [
         *((f, text, f"'{text}' is not allowed; allowed: a number") for f in SECONDS for text in ("", "soon", "1 s")),
         *((f, text, "is not allowed; allowed: a number of seconds > 0") for f in POSITIVE for text in ("0", "-1", "inf", "nan")),
+        *((f, text, "is not allowed; allowed: USD >= 0") for f in PRICES for text in ("-1", "inf", "nan")),
         *(("leave_delay", text, "is not allowed; allowed: a number of seconds >= 0") for text in ("-1", "inf", "nan")),
         *(("namespace", text, f"'{text}' is not allowed; allowed: 1 to 64 of the letters") for text in ("", "a:b", "{a}", "a b")),
         *((f, text, f"'{text}' is not allowed; allowed: an integer") for f in (*COUNTS, "port") for text in ("", "many", "1.5")),

@@ -141,15 +141,25 @@ def test_what_is_provisioned_is_paid_by_the_hour_and_leaves_next_to_nothing_cold
     cold, warm = document_of(*ask), document_of(*ask, "--provisioned", "1")
     assert cold["cold_starts"] > 0.5 and warm["cold_starts"] < 1e-3
     assert cold["latency"]["p95"] > 0.4 > 0.05 > warm["latency"]["p95"]
-    recommended = document_of("recommend", "--poisson", "0.002", "--profile", profile, "--slo", "0.2", "--memory", "1769")
-    assert recommended["plan"]["warm"] == {"provisioned": 1}
-    assert warm["cost"]["terms"]["machines"] == pytest.approx(recommended["kept_warm"]["cost"]["terms"]["machines"])
+    assert warm["cost"]["terms"]["machines"] > 0 == warm["cost"]["terms"]["pings"]
+
+
+def test_a_ping_keeps_one_environment_as_recommend_says(profile: str, document_of: Document) -> None:
+    ask = ("--poisson", "0.002", "--profile", profile, "--memory", "1769")
+    warm = document_of("predict", *ask, "-b", "1", "-t", "0", "--pinged-every", "240")
+    recommended = document_of("recommend", *ask, "--slo", "0.2")
+    assert recommended["plan"]["warm"] == {"pinged_every": 240.0} and recommended["kept_warm"]["pinged_every"] == 240
+    for name, usd in recommended["kept_warm"]["cost"]["terms"].items():
+        assert usd == pytest.approx(warm["cost"]["terms"][name])
     assert warm["latency"] == pytest.approx(recommended["kept_warm"]["latency"])
 
 
 def test_a_number_of_environments_that_cannot_be_estimated_is_refused(profile: str, exit_of: Run) -> None:
     ask = ("predict", "--poisson", "100", "--profile", profile, *SETTING, "--provisioned")
     assert "provisioned: 0 is not allowed; allowed: an integer >= 1" in exit_of(*ask, "0")[2]
-    assert "none beside --provisioned" in exit_of(*ask, "1", "--cold-start-probability", "0.1")[2]
+    assert "none beside what is kept warm" in exit_of(*ask, "1", "--cold-start-probability", "0.1")[2]
+    assert "pinged_every: 9.0 is not allowed; allowed: none beside --provisioned" in exit_of(*ask, "1", "--pinged-every", "9")[2]
+    late = exit_of(*ask[:-1], "--pinged-every", "400")[2]
+    assert "pinged_every: 400.0 is not allowed" in late and "up to 300, for which an unused environment is kept" in late
     many = ("predict", "--poisson", "40000", "--profile", profile, "--memory", "1769", "-b", "1", "-t", "0", "--provisioned", "3")
     assert "as more than 100 batches may be under way" in exit_of(*many)[2]

@@ -61,7 +61,6 @@ def test_as_json_every_queue_and_application_is_there(document_of: Document, pro
         (["--class", "a:nan:0.2"], "--class: 'a:nan' is not allowed; allowed: a rate above 0, in requests/s"),
         (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: 'p95' is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--poisson", "3"], "none beside --class"),
-        (["--class", "a:5:0.2", "--loads", "0.1:10"], "--loads"),
         (["--class", "a:5:0.2", "--provisioned"], "none beside --class: applications share functions"),
         (["--class", "a:5:0.2", "--trace", "t.csv"], "none beside --class: sluice simulate --policy PLAN"),
         (["--class", "a:5:0.2", "--max-timeout", "0.1"], "max_timeout: 0.1 is not allowed"),

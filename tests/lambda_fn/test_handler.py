@@ -52,6 +52,17 @@ def test_a_description_is_given_and_not_counted(handler_module: ModuleType, caps
     assert capsys.readouterr().out == ""
 
 
+def test_a_ping_is_answered_with_nothing_and_the_model_is_not_asked(
+    handler_module: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler_module, "model", None)
+    batch = Batch("echo", [], ping=True)
+    assert json.loads(encode_batch(batch)) == {"version": 1, "model": "echo", "ping": True}
+    answer = handler_module.handler(json.loads(encode_batch(batch)), None)
+    document = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    assert decode_answers(document, batch) == [] and capsys.readouterr().out == ""
+
+
 def test_a_model_that_says_it_cannot_serve_any_more_is_not_described(
     handler_module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,9 +32,27 @@ class Platform:
     idle: list[float] = field(default_factory=list)
     tokens: float = 0.0
     counted_at: float = 0.0
+    pings: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = float(self.told.burst) if self.told else 0.0
+
+    def ping(self, now: float) -> list[float]:
+        """Every ping until now, one by one; when environments that had to start for one will be there."""
+        starting: list[float] = []
+        while self.told is not None and (self.pings + 1) * self.told.pinged_every <= now:
+            self.pings += 1
+            at = self.pings * self.told.pinged_every
+            self.idle = [since for since in self.idle if since + self.told.keep_alive >= at]
+            full = self.told.concurrency is not None and self.running >= self.told.concurrency
+            if self.idle:
+                self.idle[-1] = max(self.idle[-1], at)
+            elif not full and at + self.told.init_duration <= now:
+                self.idle.append(at + self.told.init_duration)
+            elif not full:
+                self.running += 1
+                starting.append(at + self.told.init_duration)
+        return starting
 
     def grant(self, now: float) -> tuple[bool, bool, float]:
         """Whether there is an environment, whether cold, and when else tokens may give one."""
@@ -73,6 +91,8 @@ def run_deployment(
     while (now := min(arrivals[request], wake_at, swaps[swap], ends[0][0] if ends else INF)) < INF:
         while ends and ends[0][0] <= now:
             ended, late, place = heapq.heappop(ends)
+            for starts in platforms[place].ping(ended):
+                heapq.heappush(ends, (starts, False, place))
             platforms[place].running -= 1
             platforms[place].idle.append(ended)
             if deployment.adaptation is not None and place == 0:
@@ -102,6 +122,8 @@ def run_deployment(
                 wake_at = min(INF if decision.wake_at is None else decision.wake_at, again_at)
                 break
             place = decision.table
+            for starts in platforms[place].ping(now):
+                heapq.heappush(ends, (starts, False, place))
             granted, cold, tokens_at = platforms[place].grant(now)
             if not granted:  # the next completion is an event anyway
                 passed_over.add(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ service = st.lists(strategies.ticks, min_size=1, max_size=4).map(
     lambda quantiles: ServiceTimes(1024, np.tile(sorted(quantiles), (8, 1)), np.full(8, 1 / 64), np.ones(8))
 )
 # rates are powers of two, so that tokens are exact
-environments = st.builds(
+unpinged = st.builds(
     Environments,
     strategies.ticks,
     strategies.ticks | st.just(math.inf),
@@ -27,6 +28,13 @@ environments = st.builds(
     st.sampled_from([0.25, 1.0, 4.0, 64.0]),
     st.integers(1, 3),
 )
+pinged = st.builds(
+    lambda of, every, more: replace(of, pinged_every=of.init_duration + every + 1 / 64, keep_alive=of.init_duration + every + more),
+    unpinged,
+    strategies.ticks,
+    (strategies.ticks | st.just(math.inf)).map(lambda seconds: seconds + 1 / 64),
+)
+environments = unpinged | pinged
 splits = st.lists(st.integers(0, 9), max_size=12)
 
 

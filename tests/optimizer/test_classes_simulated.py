@@ -398,9 +398,10 @@ def test_runs_of_classes_that_cannot_be_are_refused(run: Callable[[], object], m
 # --- the exact law of classes that share a table
 
 
-def test_classes_wait_as_their_exact_law_says() -> None:
-    """Shares of each class within four latencies, and the mean batch, within 4 standard errors of 12 runs."""
-    table, slacks = Policy([math.inf, 0.12, 0.1, 0.06, 0.0], [0, 1, 2, 3, 4]), [0.0, 0.1, 3.0]
+@pytest.mark.parametrize("holds", [(0.12, 0.1, 0.06), (0.06, 0.12, 0.02)])
+def test_classes_wait_as_their_law_says(holds: tuple[float, ...]) -> None:
+    """Shares of each class within four latencies, and the mean batch, within 4 standard errors of 12 runs; exact, or as drawn."""
+    table, slacks = Policy([math.inf, *holds, 0.0], [0, 1, 2, 3, 4]), [0.0, 0.1, 3.0]
     processes, seconds = [poisson(12), mmpp2(30, 2, 1.0, 0.5), poisson(3)], deterministic(0.011, 0.012, 0.013, 0.014)
     law = shared_holds_law(processes, slacks, np.array(table.hold[1:-1]))
     deployment = Deployment(table, seconds, classes=with_slacks(*slacks))
@@ -416,5 +417,6 @@ def test_classes_wait_as_their_exact_law_says() -> None:
             seen.append(
                 (latency.cdf(np.array([within])).item(), [float((run.of_class(k).latency <= within).mean()) for run in runs])
             )
-    for exact, values in seen:
-        assert abs(np.mean(values) - exact) < 4 * np.std(values, ddof=1) / math.sqrt(len(values)) + 1e-9, (exact, np.mean(values))
+    for law_says, values in seen:
+        drawn = 0.004 if law.latency(0, seconds).confidence else 0.0  # what a law of drawn arrivals may be off by
+        assert abs(np.mean(values) - law_says) < 4 * np.std(values, ddof=1) / math.sqrt(len(values)) + 1e-9 + drawn * law_says

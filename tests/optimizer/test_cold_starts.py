@@ -9,22 +9,21 @@ from functools import cache
 
 import numpy as np
 import pytest
-from msgspec import UNSET
 from scipy.linalg import expm
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo, WarmEnvironments
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.baselines import Situation, Workload, written
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.billing.cold_starts import ColdStarts, cold_start_probability, in_batches, lost
+from sluice.optimizer.billing.cold_starts import ColdStarts, _coming, cold_start_probability, in_batches, lost
 from sluice.optimizer.function import predict_latency
 from sluice.optimizer.recommend import Goal, Limits, Question, recommend
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.kept_warm import cheapest_kept_warm
 from sluice.optimizer.report import wording
-from sluice.optimizer.service.times import service_times
+from sluice.optimizer.service.times import ServiceTimes, service_times
 from sluice.optimizer.simulation import Deployment, Environments, Function, SampledArrivals, simulate_deployments
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 
@@ -200,7 +199,7 @@ def test_where_more_start_cold_than_may_be_late_the_holds_leave_time_for_it() ->
 
 def test_a_promise_that_cold_starts_break_is_refused_and_the_reason_told() -> None:
     asked = question(0.002, 0.2)
-    nothing_dearer = replace(asked, goal=Goal(max_cost=1e-5))  # than what is not kept warm
+    nothing_dearer = replace(asked, goal=Goal(max_cost=1e-6))  # than what is not kept warm
     with pytest.raises(Infeasible, match=r"is 0\.41\d* s at 1769 MB .* where 55 % of the invocations start cold"):
         recommend(nothing_dearer)
 
@@ -221,6 +220,15 @@ def test_a_plan_for_every_load_is_taken_only_where_it_keeps_the_promise_with_its
     assert answer.by_function is answer.best and answer.best.keeps(answer.slos)
 
 
+@pytest.mark.parametrize("seconds", [1e-6, 0.4, 30.0])
+def test_who_comes_while_an_environment_starts_is_counted_by_the_exponential_of_the_generator(seconds: float) -> None:
+    for arrivals in (poisson(3.0), mmpp2(20_000, 50, 100, 1)):
+        n = arrivals.n_phases
+        counted = np.zeros((n + 1, n + 1))
+        counted[:n, :n], counted[:n, n] = arrivals.D0 + arrivals.D1, arrivals.D1.sum(axis=1)
+        assert _coming(arrivals, seconds) == pytest.approx(expm(counted * seconds)[:n, n], rel=1e-9)
+
+
 # --- kept warm
 
 
@@ -230,21 +238,33 @@ def test_what_finds_all_that_are_provisioned_busy_is_erlangs_loss(load: float, s
     assert lost(poisson(load / 0.1), 0.1, servers) == pytest.approx(terms[-1] / sum(terms))
 
 
-def test_environments_are_kept_warm_where_nothing_else_keeps_the_promise() -> None:
+def test_an_environment_is_pinged_where_nothing_else_keeps_the_promise() -> None:
     answer = recommend(question(0.002, 0.2))
     warm = answer.kept_warm
     assert not answer.feasible and warm is not None and answer.winner is warm
-    assert warm.provisioned == 1 and warm.keeps(answer.slos) and "keep 1 environment of it provisioned" in warm.instruction
+    assert warm.warm == WarmEnvironments(pinged_every=240.0) and warm.keeps(answer.slos)  # the last minute before 300 s
+    assert f"ping it every 4 minutes (PingMemory={warm.memory_mb}, PingMinutes=4)" in warm.instruction
+    price = Billing().prices.ping(warm.memory_mb, "x86_64")
+    assert warm.cost.pings * 0.002 * 240 == pytest.approx(price) and warm.cost.machines == 0
+    assert warm.policy.max_batch_size == 1 and warm.cost.fixed_per_month == 0  # a buffer would cost ten times as much
+    (told,) = wording.kept_warm(answer)
+    assert "Without it cold starts break the promise." in told and "Lambda promises nothing of what a ping keeps" in told
+
+
+def test_environments_are_provisioned_where_they_are_given_up_sooner_than_a_schedule_can_ping() -> None:
+    answer = recommend(replace(question(0.002, 0.2), environments=Environments(keep_alive=60.0)))
+    warm = answer.kept_warm
+    assert warm is not None and answer.winner is warm and warm.warm == WarmEnvironments(1)
+    assert "keep 1 environment of it provisioned" in warm.instruction
     price = Billing().prices.provisioned(warm.memory_mb, "x86_64").reserved_per_hour
     assert warm.cost.machines * 0.002 * 3600 == pytest.approx(price)
-    assert warm.policy.max_batch_size == 1 and warm.cost.fixed_per_month == 0  # a buffer would cost ten times as much
-    assert "Without them cold starts break the promise." in wording.kept_warm(answer)[0]
 
 
-def test_the_plan_says_what_is_kept_warm_and_runs_as_it_was_predicted() -> None:
-    answer = recommend(question(0.002, 0.2))
+@pytest.mark.parametrize("keep_alive", [60.0, 300.0])
+def test_the_plan_says_what_is_kept_warm_and_runs_as_it_was_predicted(keep_alive: float) -> None:
+    answer = recommend(replace(question(0.002, 0.2), environments=Environments(keep_alive=keep_alive)))
     warm, plan = answer.kept_warm, answer.plan("f")
-    assert warm is not None and plan.warm == warm.warm and plan.warm != UNSET and plan.warm.provisioned == 1
+    assert warm is not None and plan.warm == warm.warm
     workload = Workload.of_process(answer.question.arrivals, 100_000, 1)
     function = Function(answer.question.profile, 1769, answer.question.billing, answer.question.environments)
     run = simulate_deployments({"": written(plan, Situation(workload, function))}, workload.run)[""]
@@ -254,12 +274,24 @@ def test_the_plan_says_what_is_kept_warm_and_runs_as_it_was_predicted() -> None:
     assert cold[""].cold_starts > 0.3 * cold[""].n_batches
 
 
+@pytest.mark.parametrize(("rate", "busy"), [(0.005, 1.0), (0.01, 10.0)])
+def test_of_who_finds_the_pinged_environment_busy_as_many_start_cold_as_is_estimated(rate: float, busy: float) -> None:
+    durations = np.array([-busy * math.log(1 - (k + 0.5) / 400) for k in range(400)])
+    service = ServiceTimes(1769, durations[None], np.zeros(1), np.array([busy]))
+    environments = Environments(0.0, 300.0, pinged_every=240.0)
+    alone = Deployment(policies.no_batching(), service, environments)
+    run = simulate_deployments({"": alone}, SampledArrivals(poisson(rate), 200_000, 1))[""]
+    _, cold = ColdStarts(poisson(rate), 300.0).beyond_provisioned(np.ones(1), np.empty(0), np.array([busy]), 0.0)
+    assert cold[1] * 0.85 < run.cold_share.value < cold[1] * 1.02  # a ping that finds the first busy keeps the second
+    assert run.cold_share.value < 0.6 * cold[0]
+
+
 def test_where_cold_starts_do_no_harm_nothing_is_kept_warm_and_its_price_is_told() -> None:
     answer = recommend(question(3.0, 0.2))
     assert not answer.cold_starts_harm and answer.winner is answer.best and answer.kept_warm is not None
     assert list(answer.kinds) == ["the function alone"]
     (told,) = wording.kept_warm(answer)
-    assert told.startswith("Nothing need be kept warm: with ProvisionedConcurrency=1 the function would cost ")
+    assert told.startswith("Nothing need be kept warm: with PingMinutes=4 the function would cost ")
     unknown = recommend(question(3.0, 0.2, init=0.0))
     assert unknown.kept_warm is None and wording.kept_warm(unknown) == []
 
@@ -268,13 +300,14 @@ def test_more_are_kept_warm_where_more_are_under_way_at_once() -> None:
     bursts = mmpp2(400, 1, 0.05, 0.002)  # seconds of four at once after minutes of next to none
     answer = recommend(replace(question(1.0, 0.05), arrivals=bursts, slos=(Slo(0.05, 99.9),), limits=Limits((1769,), 4)))
     warm = answer.kept_warm
-    assert warm is not None and warm.provisioned > 3 and warm.keeps(answer.slos)
+    assert warm is not None and warm.warm.provisioned > 3 and warm.keeps(answer.slos)
 
 
 def test_what_is_provisioned_serves_in_a_run_what_is_predicted() -> None:
     asked = replace(question(30.0, 0.03), slos=(Slo(0.03, 99),), limits=Limits((885,), 1))
     settings = FunctionSettings(asked)
     alone = FunctionSettings(replace(asked, billing=Billing(cold_start_probability=0.0))).unbatched()[0]
+    settings.question = replace(asked, environments=Environments(keep_alive=60.0))
     warm = cheapest_kept_warm(settings, alone)
     assert warm is not None
     function = Function(asked.profile, 885, asked.billing, asked.environments)

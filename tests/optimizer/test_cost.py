@@ -96,7 +96,7 @@ def test_the_terms_sum_to_what_a_request_costs() -> None:
         init_duration=1.0,
     )
     assert sum(cost.terms().values()) == pytest.approx(cost.per_request + cost.beside)
-    assert [name for name, usd in cost.terms().items() if usd == 0] == ["machines"]
+    assert [name for name, usd in cost.terms().items() if usd == 0] == ["machines", "pings"]
     assert sum(cost.fixed_terms.values()) == cost.fixed_per_month
     spread = cost.fixed_per_month / SECONDS_PER_MONTH / 50
     assert cost.in_all(50) == pytest.approx(cost.per_request + cost.beside + spread)

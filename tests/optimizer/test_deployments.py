@@ -129,6 +129,27 @@ def test_a_cold_start_costs_its_seconds_and_an_environment_is_kept_for_its_time(
     assert [(response, cold) for _, response, _, _, cold in batches] == [(0.75, True), (0.75, True), (0.25, False), (0.75, True)]
 
 
+def test_an_environment_that_is_pinged_is_kept_and_whoever_needs_a_second_starts_cold() -> None:
+    environments = Environments(init_duration=0.5, keep_alive=2.0, pinged_every=1.5)
+    deployment = Deployment(policies.no_batching(), deterministic(0.25), environments)
+    batches = run_in_chunks(deployment, np.array([0.0, 9.0, 9.125, 20.0, 20.125]), [])
+    assert [cold for *_, cold in batches] == [True, False, True, False, True]
+    with pytest.raises(
+        InvalidInput, match="pinged_every: 1.5 is not allowed; allowed: seconds > 0.5, those of a cold start, up to 1,"
+    ):
+        replace(environments, keep_alive=1.0)
+    busy = replace(deployment, service=deterministic(2.0))  # finds the one that it kept busy at 1.5 s and starts another
+    assert [cold for *_, cold in run_in_chunks(busy, np.array([0.0, 2.1]), [])] == [True, False]
+
+
+def test_pings_are_billed_for_the_time_of_the_run() -> None:
+    pinged = Deployment(policies.no_batching(), deterministic(0.25), Environments(keep_alive=2.0, pinged_every=1.5))
+    run = simulate_deployments({"": pinged}, TraceArrivals(np.arange(0.0, 3000.0, 30.0)))[""]
+    per_second = default_prices().ping(1024, "x86_64") / 1.5
+    assert run.cost.pings * run.answered == pytest.approx(per_second * run.span, rel=1e-9)
+    assert run.cost.per_request == pytest.approx(run.cost.pings + run.cost.compute + run.cost.requests)
+
+
 def test_beyond_the_concurrency_batches_wait_and_beyond_the_burst_they_start_at_the_scaling_rate() -> None:
     at_once = np.zeros(4)
     limited = Deployment(policies.no_batching(), deterministic(1.0), Environments(concurrency=2))

@@ -129,6 +129,30 @@ def test_demand_that_takes_whole_devices_exactly_is_served() -> None:
     assert solution.counts.tolist() == [[2, 1]] and not solution.missing.any()
 
 
+def test_where_not_all_can_be_served_no_family_is_left_with_nothing() -> None:
+    """A device serves 100/s of the one family or 1/s of the other: in sum the other gets nothing, alike each gets a third."""
+    problem = FleetProblem([4], [[100.0, 1.0]], [90, 90], [0, 1], [600.0, 6.0])
+    assert solve_fleet(problem, least=0.0).served.tolist() == [400, 0]
+    served = solve_fleet(problem).served
+    assert served.tolist() == [300, 1] and (served / problem.demand >= milp.LEAST * 2 / 6).all()
+
+
+def test_what_every_family_gets_at_least_changes_nothing_where_all_is_served() -> None:
+    problem = random_fleet(np.random.default_rng(8), SMALL, 0.5)
+    assert solve_fleet(problem).counts.tolist() == solve_fleet(problem, least=0.0).counts.tolist()
+
+
+def test_a_family_that_no_device_serves_takes_nothing_from_the_others() -> None:
+    problem = FleetProblem([2], [[10.0, 1.0, 0.0]], [90, 90, 90], [0, 1, 2], [100.0, 10.0, 5.0])
+    assert solve_fleet(problem).served.tolist() == [10, 1, 0]
+
+
+@pytest.mark.parametrize("least", [-0.1, 1.5, np.nan])
+def test_a_least_part_that_is_no_share_is_refused(least: float) -> None:
+    with pytest.raises(InvalidInput, match=f"least: {least} is not allowed; allowed: a share, 0 to 1"):
+        solve_fleet(FleetProblem([1], [[1.0]], [90], [0], [1.0]), least=least)
+
+
 def test_a_demand_that_nothing_can_serve_hides_no_accuracy() -> None:
     throughput, demand = [[2460.0, 0.0884]], [47.0, 7.0, 28712.0]
     solution = solve_fleet(FleetProblem([3], throughput, [31.5787, 38.4796], [0, 0], demand, [[1, 0]]), gap=EXACT)

@@ -38,6 +38,14 @@ def fleet(demand: dict[str, float], running: dict[str, str | None] | None = None
     )  # fmt: skip
 
 
+def test_devices_that_a_plan_needs_not_make_slack_and_load_nothing_that_gets_no_requests() -> None:
+    """One of each type would do. What is accurate enough for `seen` runs on gpu alone."""
+    plan = plan_fleet(fleet({"seen": 5.0, "read": 1.0}))
+    assert plan.accuracy == pytest.approx((5 * 80 + 60) / 6)
+    assert {(group.variant, len(group.devices)) for group in plan.groups} >= {("large", 2)}
+    assert all(group.share > 0 for group in plan.groups)
+
+
 def test_a_batch_may_take_half_the_slo_and_the_largest_measured_one_is_the_papers() -> None:
     profile = Profile.of_points({1: 0.05, 2: 0.09, 4: 0.15, 8: 0.31})
     assert capacity(profile, SLO, rule="largest") == (4, pytest.approx(4 / 0.15))

@@ -12,12 +12,10 @@ from sluice.optimizer.control.infaas import infaas_accuracy
 from sluice.optimizer.control.planners import (
     EqualShares,
     by_family,
-    capacity_of,
     clipper_high_accuracy,
     clipper_high_throughput,
     divide,
     extreme,
-    filled,
     serves_all,
     sommelier,
     without_model_selection,
@@ -25,7 +23,7 @@ from sluice.optimizer.control.planners import (
     without_query_assignment,
 )
 from sluice.optimizer.fleet.milp import solve_fleet
-from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution
+from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, capacity_of, filled
 
 # Two families of three variants on two types: 0 and 3 are the least accurate, 2 and 5 the most; 5 runs on the second type alone.
 FLEET = FleetProblem(

@@ -173,8 +173,7 @@ def test_of_a_demand_beyond_the_devices_what_is_missing_is_a_violation_at_least(
 
 
 def test_a_family_that_nothing_serves_is_all_violations() -> None:
-    devices = tuple(replace(device, count=1) for device in fleet({}).devices)
-    plan = plan_fleet(replace(fleet({"seen": 1510.0, "read": 0.001}), devices=devices))
+    plan = plan_fleet(replace(fleet({"seen": 1510.0, "read": 0.001}), devices=(DeviceType("gpu", 1),)))
     assert plan.predicted is not None and plan.families["read"].served == 0
     assert plan.predicted.families["read"].violations.value == 1 and plan.predicted.families["read"].n_requests == 0
     assert plan.document()["families"]["read"]["predicted"]["mean_batch_size"] is None

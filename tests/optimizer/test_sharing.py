@@ -8,16 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, Slo, read, write
+from sluice.batching.documents import Plan, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo, read, write
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing, invocation_costs
-from sluice.optimizer.recommend import Application, Goal, Question, machine_offer, recommend_sharing
+from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, machine_offer, recommend_sharing
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.shared_queues import SharedQueues, _Floor
 from sluice.optimizer.report import sharing as told
+from sluice.optimizer.simulation.chunks import MergedArrivals
+from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.simulation.function import Function
 
 CORE = 1769
 
@@ -268,3 +271,69 @@ def test_where_cold_starts_would_break_a_promise_whoever_shares_environments_are
     assert f"Keep 1 of {queue.function} provisioned (ProvisionedMemory=885, ProvisionedConcurrency=1)." in said
     hourly = Billing().prices.provisioned(885, "x86_64").reserved_per_hour
     assert answer.cost.machines * 0.004 * 3600 == pytest.approx(hourly)
+
+
+# --- for every load
+
+
+THREE = [application("web", 50.0, 0.1), application("report", 5.0, 0.5), application("nightly", 0.5, 2.0)]
+EVERY_LOAD = Goal(loads=(0.1, 100.0))
+
+
+@pytest.fixture(scope="module")
+def for_every_load() -> ServedQueue:
+    (queue,) = recommend_sharing(asked(goal=EVERY_LOAD), THREE).queues
+    return queue
+
+
+@pytest.mark.parametrize("factor", [0.1, 1.0, 31.622776601684])
+def test_a_queue_for_every_load_costs_in_a_run_what_is_predicted_and_nobody_is_late(
+    for_every_load: ServedQueue, factor: float
+) -> None:
+    queue = for_every_load
+    assert len(queue.functions) > 1
+    question = asked(goal=EVERY_LOAD)
+    at = {of.called: Function(question.profile, of.service.memory_mb, question.billing) for of in queue.functions}
+    (first, table), *others = queue.tables
+    classes = [RequestClass(of.name, of.slo, slack) for of, slack in zip(queue.applications, queue.queue.slacks, strict=True)]
+    beside = [at[called].beside(each) for called, each in others]
+    deployment = replace(at[first].under(table), beside=beside, classes=classes)
+    arrivals = MergedArrivals([of.arrivals.sped_up(factor) for of in queue.applications], 200_000, 5)
+    times, class_of = (np.concatenate(list(pieces)) for pieces in (arrivals.chunks(), arrivals.class_chunks()))
+    run = simulate_deployment(deployment, times, np.random.default_rng(1), classes=class_of)
+    for k, of in enumerate(queue.applications):
+        assert run.of_class(k).latency.max() <= of.slo.latency + 1e-9
+    (load,) = (load for load in queue.loads if load.factor == factor)
+    usd = 0.0
+    for of in queue.functions:
+        compute, fee = invocation_costs(of.service, question.billing)
+        own = [n for first, last in of.stretches for n in range(first, last + 1)]
+        usd += sum(float(compute[n - 1] + fee) * int((run.batch_sizes == n).sum()) for n in own)
+    assert usd / len(times) == pytest.approx(load.usd, rel=0.01)
+
+
+def test_a_queue_for_every_load_is_nearly_as_cheap_at_its_rates_and_cheaper_beyond_them(for_every_load: ServedQueue) -> None:
+    (one,) = recommend_sharing(asked(), THREE).queues
+    assert not one.functions and not one.loads
+    assert for_every_load.cost.per_request <= one.cost.per_request * 1.01
+    assert for_every_load.loads[-1].usd < 0.95 * for_every_load.loads[-1].usd_of_one_function
+    assert for_every_load.loads[-1].usd_of_one_function == pytest.approx(one.cost.per_request, rel=0.7)
+
+
+def test_the_plan_of_a_queue_for_every_load_has_its_functions_beside_one_another(for_every_load: ServedQueue) -> None:
+    answer = recommend_sharing(asked(goal=EVERY_LOAD), THREE)
+    plan = read(Plan, write(answer.plan("m")))
+    check_waits(plan, 60.0)
+    assert [plan.function, *(each.function for each in plan.beside)] == [of.called for of in for_every_load.functions]
+    assert plan.memory_mb is None
+    (sentence,) = (sentence for sentence in told.verdict(answer) if "chooses the function" in sentence)
+    assert for_every_load.by_size in sentence
+    (queue,) = told.sharing_document(answer, plan)["queues"]
+    assert len(queue["beside"]) == len(plan.beside) and queue["loads"][0]["factor"] == 0.1
+
+
+def test_one_memory_size_many_applications_or_one_load_have_the_table_of_one_function() -> None:
+    single = asked(profile(memory_sizes=(CORE,)), goal=EVERY_LOAD)
+    many = [application(f"a{k}", 5.0, 0.1 + 0.1 * k) for k in range(9)]
+    for question, applications in ((single, THREE), (asked(), THREE), (asked(goal=EVERY_LOAD), many)):
+        assert all(not of.functions for of in recommend_sharing(question, applications).queues)

@@ -230,3 +230,56 @@ def test_in_the_simulator_both_classes_wait_as_long_as_is_solved_and_as_much_ene
         assert estimate.low <= found.performance.mean_latency[k] <= estimate.high
     joules = problem.together.energy[run.batch_sizes - 1].sum()
     assert joules / times[-1] == pytest.approx(found.performance.power, rel=5e-3)
+
+
+class Asked:
+    """Seconds that pass one each time somebody asks how many are left."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def __call__(self) -> float:
+        self.left -= 1
+        return self.left
+
+
+@pytest.mark.parametrize("seconds", [3, 40, 90, 200])
+def test_a_step_is_given_up_in_time_to_tell_what_the_best_table_so_far_comes_to(seconds: int) -> None:
+    problem, clock = two_classes(), Asked(seconds)
+    found = solve_classes(problem, clock)
+    assert not found.converged and clock.left > -3  # each of the steps under way is left when it asks next
+    assert problem.cost(found.performance.mean_latency, found.performance.power) == pytest.approx(found.gain, rel=1e-6)
+    best = solve_classes(problem)
+    assert found.gain >= best.gain * (1 - 1e-6) and (found.bound is None or found.bound <= best.gain)
+    assert answer_classes(problem, Asked(seconds)).compared.keys() == {IN_ORDER}
+
+
+def test_a_larger_grid_whose_values_are_not_found_leaves_the_table_of_the_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = two_classes()
+    small = solve_classes(problem, most_states=8)
+    evaluate = class_queue.ClassQueue.evaluate
+
+    def fails_on_the_larger(queue: class_queue.ClassQueue, *given: object) -> tuple[float, Array]:
+        if queue.shape[0] > 8:
+            raise NotConverged("the values of a table over two classes", None, 1.0)
+        return evaluate(queue, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(class_queue.ClassQueue, "evaluate", fails_on_the_larger)
+    found = solve_classes(problem)
+    assert found.actions.tolist() == small.actions.tolist() and found.gain == small.gain and not found.converged
+
+
+def test_a_larger_grid_whose_table_cannot_be_told_leaves_the_table_of_the_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = two_classes()
+    small = solve_classes(problem, most_states=8)
+    evaluate = class_queue.ClassQueue.evaluate
+
+    def wrong_beyond(
+        queue: class_queue.ClassQueue, actions: Array, weights: class_queue.ClassWeights, *given: object
+    ) -> tuple[float, Array]:
+        gain, values = evaluate(queue, actions, weights, *given)  # type: ignore[arg-type]
+        told = queue.shape[0] > 8 and not (weights.urgent and weights.patient)
+        return gain * (0.1 if told else 1.0), values
+
+    monkeypatch.setattr(class_queue.ClassQueue, "evaluate", wrong_beyond)
+    assert solve_classes(problem, most_states=15).actions.tolist() == small.actions.tolist()

@@ -1,0 +1,135 @@
+"""A queue that applications share, with what serves it: its cost, and what each of them may expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from sluice.batching.policy import Policy
+from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
+from sluice.optimizer.function.class_holds import shared_holds_law
+from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
+from sluice.optimizer.recommend.application import Application
+from sluice.optimizer.recommend.every_load import FunctionOfSizes
+from sluice.optimizer.recommend.search import ROUNDING
+from sluice.optimizer.recommend.shared_queues import SharedQueue
+from sluice.optimizer.recommend.words import leaves
+from sluice.optimizer.service.times import ServiceTimes
+
+
+class QueueAtLoad(NamedTuple):
+    """What a request costs (USD) when requests come ``factor`` times as fast: as planned, and by the table of one function."""
+
+    factor: float
+    usd: float
+    usd_of_one_function: float
+
+
+@dataclass(frozen=True, eq=False)
+class ServedQueue:
+    """A queue that applications share, with the function that serves it.
+
+    Parameters
+    ----------
+    queue : SharedQueue
+    service : ServiceTimes
+    function : str
+        As a plan names it.
+    cost : BatchCost
+        Of a request.
+    cold_starts, init : float
+        Share of the batches that start cold, and the seconds that this takes.
+    provisioned : int
+        Environments that are kept for this queue; of a function that serves several, those of all of them together.
+    functions : tuple of FunctionOfSizes
+        Where the size of a batch chooses its function, all of them in the order in which their tables are read; ``function`` is the
+        first, and ``service`` has the times of all as of one. Else empty.
+    loads : tuple of QueueAtLoad
+        What that comes to from the slowest to the fastest arrivals.
+    """
+
+    queue: SharedQueue
+    service: ServiceTimes
+    function: str
+    cost: BatchCost
+    cold_starts: float
+    init: float
+    provisioned: int = 0
+    functions: tuple[FunctionOfSizes, ...] = ()
+    loads: tuple[QueueAtLoad, ...] = ()
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """The strictest promise first."""
+        return self.queue.applications
+
+    @property
+    def policy(self) -> Policy:
+        """The table that carries it out; where the size of a batch chooses its function, the rows of all of them."""
+        return self.queue.policy
+
+    @property
+    def tables(self) -> list[tuple[str, Policy]]:
+        """The functions with their tables, as a plan has them: the first, and those beside it."""
+        return [(of.called, of.policy) for of in self.functions] or [(self.function, self.policy)]
+
+    @property
+    def memory_sizes(self) -> list[int]:
+        """Of its functions, MB."""
+        return sorted({of.service.memory_mb for of in self.functions} or {self.memory_mb})
+
+    @property
+    def by_size(self) -> str:
+        """Which sizes go where, in words; ``""`` where one function serves all."""
+        each = sorted(self.functions, key=lambda of: of.stretches[0])
+        return "; ".join(f"{of.said} with {of.service.memory_mb} MB" for of in each)
+
+    @property
+    def memory_mb(self) -> int:
+        """Of the function."""
+        return self.service.memory_mb
+
+    @property
+    def runs_on(self) -> str:
+        """Memory, and how many environments are kept warm."""
+        sizes = ", ".join(map(str, self.memory_sizes))
+        return f"{sizes} MB" + (f", {self.provisioned} warm" if self.provisioned else "")
+
+    @property
+    def leaves(self) -> str:
+        """With how many requests, or after how long, a batch leaves."""
+        return leaves(self.policy)
+
+    @property
+    def named(self) -> str:
+        """The applications, in words: ``web``, ``web and report``, ``web, report and nightly``."""
+        *others, last = [of.name for of in self.applications]
+        return f"{', '.join(others)} and {last}" if others else last
+
+    @cached_property
+    def latencies(self) -> tuple[LatencyPrediction, ...]:
+        """Of a request of each application, cold starts among them."""
+        queue = self.queue
+        law = shared_holds_law([of.arrivals for of in queue.applications], queue.slacks, np.array(queue.policy.hold[1:-1]))
+        each = (law.latency(k, self.service) for k in range(len(queue.applications)))
+        return tuple(with_cold_starts(of, self.cold_starts, self.init) for of in each)
+
+    def keeps(self, k: int) -> bool:
+        """Whether the promise of an application is kept, cold starts included: by the table where these are few enough."""
+        slo = self.applications[k].slo
+        return self.latencies[k].surely_within(slo.latency) >= slo.quantile - 2 * ROUNDING
+
+    @property
+    def missed(self) -> int:
+        """Applications whose promise is not kept."""
+        return sum(not self.keeps(k) for k in range(len(self.applications)))
+
+
+def cost_of_queues(queues: Sequence[ServedQueue]) -> BatchCost:
+    """Of a request of any of the queues; what the buffer costs per month is paid once."""
+    rate = sum(of.queue.arrival_rate for of in queues)
+    return cost_of_parts([(of.queue.arrival_rate / rate, of.memory_mb, of.cost) for of in queues])
