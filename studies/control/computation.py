@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
-from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.baselines.functions import past_windows, reoptimised
 from sluice.optimizer.recommend import Question, recommend
 from sluice.optimizer.recommend.candidate import plan_of
@@ -144,15 +144,15 @@ def tried(setup: TuningSetup, times: Array, drifts: bool) -> list[Plan]:
     return list({plan.digest: plan for plan in found}.values())
 
 
-def by_window(runs: Sequence[ControlledRun], window: Array) -> tuple[Array, Array, Array]:
+def by_window(runs: Sequence[ControlledRun], window: Indices) -> tuple[Array, Array, Array]:
     """Requests by window, (n_windows,), and by run and window USD and requests that were late."""
     _, places = np.unique(window, return_inverse=True)
     usd = np.array([np.bincount(places, weights=run.usd) for run in runs])
     late = np.array([np.bincount(places, weights=~(run.latency <= SLO.latency)) for run in runs])
-    return np.bincount(places), usd, late
+    return np.bincount(places).astype(np.float64), usd, late
 
 
-def nearness(run: ControlledRun, window: Array) -> tuple[float, float]:
+def nearness(run: ControlledRun, window: Indices) -> tuple[float, float]:
     """Share of the windows in which percentile and cost were as near to what was rehearsed as is asked."""
     start = float(run.arrival_times[0])
     near = []
