@@ -13,6 +13,7 @@ BENCHMARKS = (
     "simulator",
     "smdp",
     "smdp_live",
+    "smdp_rates",
     "fleet_milp",
     "split_queue",
     "worker",

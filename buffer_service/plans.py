@@ -45,6 +45,8 @@ from sluice.buffer_service.settings import Settings
 MAX_PLAN_BYTES = 16 * 1024 * 1024
 """Of a document; a table of ``policy.MAX_ROWS`` rows has 2 MB at most."""
 
+AWAY = 0.5
+"""Seconds after which a Redis that was away is asked for its plans again."""
 TOLD_504 = "after which callers get 504 (SLUICE_REQUEST_TIMEOUT)"
 
 _log = logging.getLogger(__name__)
@@ -248,11 +250,14 @@ class PlanFollower:
         return await asyncio.to_thread(self._source.documents)
 
     async def _wait(self) -> None:
-        if isinstance(self._source, RedisPlans) and not self._unreadable:
+        if not isinstance(self._source, RedisPlans):
+            await asyncio.sleep(self._interval)
+            return
+        if not self._unreadable:
             with contextlib.suppress(StoreUnavailable):  # the look says so
                 await self._source.changed(self._interval)
                 return
-        await asyncio.sleep(self._interval)
+        await asyncio.sleep(min(self._interval, AWAY))
 
     def _check_unique(self, place: str, model: str, taken: list[tuple[str, bytes, Plan]]) -> None:
         """Of two plans for one model, which is in force must not hang on which was written last."""

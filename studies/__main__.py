@@ -10,6 +10,7 @@ from . import reference
 
 STUDIES = (
     "batch_figures",
+    "control",
     "cpu_or_gpu",
     "every_load",
     "harmonybatch",

@@ -17,10 +17,11 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.break_even import HIGHEST, LOWEST, solve_break_even
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.function.batching_law import SEARCH, basis_of, falling_holds_law
+from sluice.optimizer.recommend.confidence import ROUNDS, Confidence
 from sluice.optimizer.recommend.every_load import EveryLoad
 from sluice.optimizer.recommend.function_choice import first_percentile
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
-from sluice.optimizer.recommend.last_moment import cheapest_last_moments
+from sluice.optimizer.recommend.last_moment import LastMoment, cheapest_last_moments
 from sluice.optimizer.recommend.question import N_TIMEOUTS
 from sluice.optimizer.recommend.search import SAME, Choice
 
@@ -76,18 +77,41 @@ def frontier(
     levels = np.union1d(np.geomspace(max(quickest, latest / 1000), latest, N_FRONTIER), unbatched)
     for k, level in enumerate(levels * (1 + 1e-9)):
         at = Slo(float(level), slo.percentile)
-        land, _ = settings.search.landscape([at], timeouts, refine=settings.search.exact, tolerance=FRONTIER_TOLERANCE)
-        points += _cheaper(settings, points, at, land.ranked()[:1])
+        tables = cheapest_last_moments(settings.search, [at])[0][:1] if settings.question.considers_tables else []
+        points += _cheaper(settings, points, at, _surely(settings, at, timeouts, tables), tables)
         on_progress((k + 1) / len(levels))
     return tuple(points)
 
 
+def _surely(settings: FunctionSettings, slo: Slo, timeouts: Array, tables: Sequence[LastMoment]) -> Sequence[Choice]:
+    """The cheapest size-or-timeout that keeps an SLO whatever the fit may be wrong by (3.3), unless a table is cheaper."""
+    confidence = Confidence(settings, [slo])
+    doubt = confidence.none
+    for turn in range(ROUNDS):
+        land, _ = settings.search.landscape(
+            [slo], timeouts, refine=settings.search.exact, tolerance=FRONTIER_TOLERANCE, kept_free=doubt.at
+        )
+        choices = land.ranked()[:1]
+        if not choices or (tables and tables[0].cost < choices[0].cost * (1 - SAME)):
+            return choices
+        (choice,) = choices
+        setting = settings.size_or_timeout(choice.service, choice.batch_size, choice.timeout)
+        in_doubt = confidence.share_in_doubt(setting)
+        if not in_doubt.any() or confidence.keeps(setting, in_doubt):
+            return choices
+        doubt = doubt.of(in_doubt) if turn < ROUNDS - 2 else confidence.whole
+    return choices
+
+
 def _cheaper(
-    settings: FunctionSettings, points: Sequence[FrontierPoint], slo: Slo, choices: Sequence[Choice]
+    settings: FunctionSettings,
+    points: Sequence[FrontierPoint],
+    slo: Slo,
+    choices: Sequence[Choice],
+    tables: Sequence[LastMoment],
 ) -> list[FrontierPoint]:
     """The point of the frontier at an SLO, from the cheapest choice and the tables; none where the last one is as cheap."""
     found = [FrontierPoint(slo.latency, c.cost, settings.services[c.service].memory_mb, c.batch_size, c.timeout) for c in choices]
-    tables = cheapest_last_moments(settings.search, [slo])[0][:1] if settings.question.considers_tables else []
     for table in tables:
         size, hold = table.policy.max_batch_size, table.policy.hold[1]
         memory_mb = settings.services[table.service].memory_mb

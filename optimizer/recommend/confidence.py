@@ -55,6 +55,13 @@ class Doubt:
         return Doubt(np.maximum(self.shares, share), self.safe)
 
 
+def jackknife_doubt(shares: Array, confidence: float) -> Array:
+    """(3.3) of the shares in time without each block, (n_blocks, n_slos): (n_slos,)."""
+    k = len(shares)
+    error = np.sqrt(2 * (k - 1) / k * ((shares - shares.mean(axis=0)) ** 2).sum(axis=0))
+    return np.asarray(student_t.ppf(confidence, k - 1) * error)
+
+
 class Confidence:
     """How surely settings keep SLOs, given the uncertainty of the fit that a question has."""
 
@@ -90,9 +97,7 @@ class Confidence:
         except InvalidInput:  # without a block the arrivals are beyond prediction
             return np.ones(len(self.slos))
         shares = np.array([[law.probability_within(slo.latency) for slo in self.slos] for law in others])
-        k = len(shares)
-        error = np.sqrt(2 * (k - 1) / k * ((shares - shares.mean(axis=0)) ** 2).sum(axis=0))
-        return np.asarray(student_t.ppf(question.goal.confidence, k - 1) * error)
+        return jackknife_doubt(shares, question.goal.confidence)
 
     def keeps(self, setting: FunctionSetting, doubt: Array) -> bool:
         """Whether it keeps every SLO with so much in doubt."""

@@ -15,19 +15,22 @@ cheapest there that keeps the SLOs is the answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from sluice.batching.errors import Infeasible
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, UNSEEN, Horizon
 from sluice.optimizer.recommend.last_moment import last_moment_beside, seconds_to_spare
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost, simulate_overflow
 from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.simulated_doubt import with_doubt
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Beside
@@ -87,8 +90,13 @@ def choose_overflow(
         for trial in search.best(sides, cheaper_than)[:CONFIRMED]
     ]
     kept = [setting for setting in settings if setting.keeps_slos and setting.cost.in_all(search.rate) < cheaper_than]
+    for setting in sorted(kept, key=lambda setting: setting.cost.in_all(search.rate)):
+        surely = with_doubt(setting, question, partial(_under, question, setting))
+        if surely.keeps_slos:
+            return surely
     if kept:
-        return min(kept, key=lambda setting: setting.cost.in_all(search.rate))
+        sure = f"{100 * question.goal.confidence:g} % confidence"
+        raise Infeasible(f"with {sure} none of the cheapest keeps the SLOs, whatever the fit is wrong by")
     if settings and not any(setting.settled for setting in settings):
         raise Infeasible(f"no run of {MOST_REQUESTS} requests shows what they do: {UNSEEN}")
     least = min(side.least for side in sides)
@@ -97,6 +105,12 @@ def choose_overflow(
         "in all",
         {"cost_per_request": least},
     )
+
+
+def _under(question: Question, setting: OverflowSetting, arrivals: ArrivalProcess) -> OverflowSetting:
+    asked = replace(question, arrivals=arrivals, without=())
+    of = setting.offer, setting.policy, setting.overflow
+    return simulate_overflow(asked, *of, confidence=setting.confidence, seed=setting.seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,9 +88,10 @@ def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, s
     """The cheapest workers of every offer that keep SLOs and budget, cheapest first; and why the others do not."""
     found: list[WorkerSetting] = []
     refused = {}
+    doubted = question if question.without else None
     for offer in question.offers:
         try:
-            setting = choose_workers(question.arrivals, offer, question.promised, billing=question.billing)
+            setting = choose_workers(question.arrivals, offer, question.promised, billing=question.billing, question=doubted)
         except Infeasible as error:
             refused[offer.name] = str(error)
             continue

@@ -46,6 +46,9 @@ class SimulatedSetting:
         USD per request of all that serves it; of what stands before it where its prices were told.
     arrival_rate : float
         Requests per second.
+    in_doubt : tuple of float
+        What the fit may be wrong by, as a part of the requests for each SLO, which is in the ends of ``violations``; empty where
+        that is not known.
     n_requests, confidence, seed
         What the estimates rest on: requests simulated; confidence of the two-sided intervals.
     """
@@ -63,6 +66,7 @@ class SimulatedSetting:
     n_requests: int
     confidence: float
     seed: int
+    in_doubt: tuple[float, ...] = ()
 
     @property
     def function(self) -> str:

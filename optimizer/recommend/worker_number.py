@@ -7,6 +7,7 @@ its own that the search did not see, and must keep the SLOs there as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import floor
 
 from sluice.batching.documents import Slo
@@ -17,8 +18,13 @@ from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, UNSEEN
 from sluice.optimizer.recommend.offers import WorkerOffer
+from sluice.optimizer.recommend.question import Question
+from sluice.optimizer.recommend.simulated_doubt import with_doubt
 from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
+
+DOUBTED = 2  # candidates of a number of workers
+TWENTIETH = 20
 
 
 def choose_workers(
@@ -27,6 +33,7 @@ def choose_workers(
     slos: Slo | Sequence[Slo],
     *,
     billing: Billing | None = None,
+    question: Question | None = None,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> WorkerSetting:
@@ -38,6 +45,9 @@ def choose_workers(
     ----------
     billing : Billing, optional
         As in ``simulate_workers``.
+    question : Question, optional
+        Whose arrivals these are: what their fit may be wrong by is kept free (``with_doubt``), and then the workers are the fewest
+        but for a twentieth.
     confidence : float
         Of the two-sided intervals; the SLOs must hold at the upper end.
     seed : int
@@ -54,13 +64,13 @@ def choose_workers(
     workers = _fewest(trials)
     best: WorkerSetting | None = None
     while workers <= offer.max_workers and (best is None or _least_cost(trials, workers) < best.cost.per_request):
-        setting = _confirmed(trials, workers, billing)
+        setting = _confirmed(trials, workers, billing, question)
         if best is not None and (setting is None or setting.cost.per_request >= best.cost.per_request):
             break
         best = setting
-        workers += 1
+        workers += 1 if question is None or best is not None else 1 + workers // TWENTIETH
     if best is None:
-        raise _too_few(trials)
+        raise _too_few(trials, question)
     return best
 
 
@@ -81,13 +91,26 @@ def _fewest(trials: WorkerTrials) -> int:
     return high
 
 
-def _confirmed(trials: WorkerTrials, workers: int, billing: Billing | None) -> WorkerSetting | None:
-    """The cheapest candidate that keeps the SLOs, in the search and in a run of its own."""
+def _confirmed(trials: WorkerTrials, workers: int, billing: Billing | None, question: Question | None) -> WorkerSetting | None:
+    """The cheapest candidate that keeps the SLOs, in the search, in a run of its own, and whatever the fit may be wrong by.
+
+    The last is asked of the first ``DOUBTED`` that keep them otherwise.
+    """
+    doubted = 0
     for policy in _ranked(trials, workers):
         setting = _simulated(trials, policy, billing)
+        if setting.keeps_slos and question is not None:
+            setting, doubted = with_doubt(setting, question, partial(_under, trials, policy)), doubted + 1
         if setting.keeps_slos:
             return setting
+        if doubted == DOUBTED:
+            break
     return None
+
+
+def _under(trials: WorkerTrials, policy: Policy, arrivals: ArrivalProcess) -> WorkerSetting:
+    t = trials
+    return simulate_workers(arrivals, t.offer, policy, t.slos, confidence=t.confidence, seed=t.seed)
 
 
 def _ranked(trials: WorkerTrials, workers: int) -> list[Policy]:
@@ -113,9 +136,12 @@ def _least_cost(trials: WorkerTrials, workers: int) -> float:
     return offer.hours(workers, trials.arrivals.arrival_rate) + float(usage)
 
 
-def _too_few(trials: WorkerTrials) -> Infeasible:
+def _too_few(trials: WorkerTrials, question: Question | None = None) -> Infeasible:
     """Why all the workers that can be had do not do, with the best they reach."""
     offer, limit = trials.offer, trials.offer.max_workers
+    if question is not None and trials.some_keeps(limit):
+        sure = f"{100 * question.goal.confidence:g} % confidence"
+        return Infeasible(f"with {sure} {limit} workers ({offer.name}) do not keep the SLOs, whatever the fit is wrong by")
     tried = trials.tried(limit)
     if not tried and trials.unseen(limit):
         return Infeasible(

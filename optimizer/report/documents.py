@@ -141,6 +141,7 @@ def _simulated(setting: WorkerSetting | OverflowSetting) -> Document:
         "policy": PolicyDocument.of(setting.policy),
         "latency": {name: estimate_document(estimate) for name, estimate in setting.latency.items()},
         "violations": [estimate_document(share) for share in setting.violations],
+        "in_doubt": list(setting.in_doubt),
         "keeps_slos": setting.keeps_slos,
         "utilisation": setting.utilisation,
         "mean_batch_size": setting.mean_batch_size,

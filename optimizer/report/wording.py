@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
+from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import milliseconds, promised
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.statistics import RunStatistics
@@ -115,9 +116,11 @@ def kept_warm(answer: Answer) -> list[str]:
 
 def _surely(answer: Answer) -> str:
     """How surely, where the promise of a timeout rests on a fit whose uncertainty is known."""
-    if answer.winner is not answer.best or not any(answer.in_doubt):
+    winner = answer.winner
+    in_doubt = winner.in_doubt if isinstance(winner, SimulatedSetting) else answer.in_doubt if winner is answer.best else ()
+    if not any(in_doubt):
         return ""
-    free = " and ".join(f"{100 * share:.2g} %" for share in answer.in_doubt)
+    free = " and ".join(f"{100 * share:.2g} %" for share in in_doubt)
     confidence = f"{100 * answer.question.goal.confidence:g} % confidence"
     return f"; with {confidence}, as {free} of the requests may be late that the fit has in time"
 

@@ -91,7 +91,7 @@ def _see(values: Array, power: int, winsor: float, held: Dispersion) -> None:
 
 @compiled
 def estimate(held: Dispersion) -> None:
-    """``phi`` and ``known`` of every scale: (10.2), (10.3)."""
+    """``phi`` and ``known`` of every scale: (10.1) to (10.3)."""
     last = -1
     for s in range(len(held.phi)):
         near = max(held.squares[s] / held.expected[s], LEAST_DISPERSION) if held.expected[s] > 0 else 1.0

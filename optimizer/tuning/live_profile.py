@@ -2,7 +2,7 @@
 
 Of each memory size and batch size the last ``KEPT`` warm batches are kept: the function's own time, what was billed, and the rest
 of the invocation. The logarithm of the mean at a size that was seen, over the profile's, is drawn towards that of all sizes
-together as far as its error lets it (10.8); sizes that were not seen keep the profile's curve, times the ratio of their neighbours
+together as far as its error lets it (10.7); sizes that were not seen keep the profile's curve, times the ratio of their neighbours
 that were. Means that fall with the size are pooled. Quantiles are the sample's where it has ``SAMPLE`` batches, and else the
 profile's, stretched. Without a profile a size counts from ``FEWEST`` batches on.
 """
@@ -365,7 +365,7 @@ class _Setting:
 
 
 class _Ratios:
-    """Logarithms of the ratios to the profile, drawn towards that of the memory size, and this towards that of all (10.8)."""
+    """Logarithms of the ratios to the profile, drawn towards that of the memory size, and this towards that of all (10.7)."""
 
     def __init__(self, seen: dict[int, list[tuple[int, float, float]]]) -> None:
         self.together = 0.0

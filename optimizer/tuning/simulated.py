@@ -157,10 +157,46 @@ def simulate_control(
     return queue.result(times, tuple(decisions), tuple(plans), now)
 
 
+def simulate_plans(
+    setup: TuningSetup,
+    arrival_times: Array,
+    plans: Sequence[tuple[float, Plan]],
+    *,
+    truth: ServiceProfile | None = None,
+    changes: Sequence[ServiceChange] = (),
+    seed: int = 0,
+) -> ControlledRun:
+    """The same queue under plans that nobody tunes: each from its time (s) on, the first from the beginning.
+
+    Raises
+    ------
+    InvalidInput
+        Times that do not ascend; no profile at all; no plan.
+    """
+    times = checked_times(arrival_times)
+    profile = truth or setup.profile
+    require(profile is not None, "truth", None, "the profile of the function, as the setup has none")
+    require(bool(plans), "plans", len(plans), "at least one")
+    assert profile is not None
+    queue = _Queue(setup, profile, sorted(changes, key=lambda change: change.at), seed, watched=False)
+    ends = [at for at, _ in plans[1:]] + [INF]
+    fed = 0
+    for (at, plan), end in zip(plans, ends, strict=True):
+        queue.follow(plan, max(at, float(times[0])))
+        until = int(np.searchsorted(times, end))
+        if until > fed:
+            queue.feed(times[fed:until], until == len(times))
+        fed = until
+    return queue.result(times, (), tuple(plans), float(times[-1]))
+
+
 class _Queue:
     """The simulated queues of the plan in force: one, or two where another plan is tried with a share."""
 
-    def __init__(self, setup: TuningSetup, profile: ServiceProfile, changes: Sequence[ServiceChange], seed: int) -> None:
+    def __init__(
+        self, setup: TuningSetup, profile: ServiceProfile, changes: Sequence[ServiceChange], seed: int, watched: bool = True
+    ) -> None:
+        self._watched = watched
         self._setup, self._profile, self._changes = setup, profile, list(changes)
         self._factor, self._now = 1.0, 0.0
         self._plan: Plan | None = None
@@ -222,6 +258,13 @@ class _Queue:
         self._found.append((came, latency, usd[batch] / batches.sizes[batch]))
         self._batches += len(ends)
         self._cold += int(cold.sum())
+        if self._watched:
+            self._measure(route, progress, ends, latency)
+
+    def _measure(self, route: _Route, progress: Progress, ends: Array, latency: Array) -> None:
+        """The batches as a buffer measures them, to be told when they have ended."""
+        batches = progress.batches
+        tables, cold = batches.marks // 2, batches.marks % 2
         digest = self._plan.digest if self._plan is not None else ""
         edges = np.concatenate([[0], np.cumsum(batches.sizes)]).tolist()
         seconds = latency.tolist()

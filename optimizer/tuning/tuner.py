@@ -226,8 +226,11 @@ class Tuner:
 
     def _find_bias(self, rehearsal: _Rehearsal, times: Array) -> None:
         """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all."""
-        seen = np.array([latency for at, latency in self._latencies if at >= max(self._since, times[0])])
-        if self._plan is None or self._plan.routes or len(seen) < self.settings.fewest or times[0] < self._since:
+        times = times[times >= self._since]
+        if self._plan is None or self._plan.routes or len(times) < self.settings.fewest:
+            return
+        seen = np.array([latency for at, latency in self._latencies if at >= times[0]])
+        if len(seen) < self.settings.fewest:
             return
         quantile = self.setup.slos[0].quantile
         measured = estimate_quantile(seen, quantile)
@@ -238,6 +241,7 @@ class Tuner:
         apart = measured.low > expected.percentile.high or measured.high < expected.percentile.low
         beyond = measured.value - expected.percentile.value if apart else 0.0
         self._bias = min(max((self._bias + beyond) / 2, 0.0), self.setup.slos[0].latency / 2)
+        rehearsal.bias = self._bias
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
         """The first plan, before there is anything to rehearse."""
@@ -263,6 +267,8 @@ class Tuner:
         if serving is not None:
             tried = [one for one in tried if one.proposal.plan.digest != serving.proposal.plan.digest]
             tried.append(serving)
+        if not tried:
+            return self._stays(now, trigger, "of no plan it is known what its batches take")
         kept = [one for one in tried if one.keeps(of.warm)]
         cost = {id(one): one.usd * (1 + settings.premium * one.proposal.rests_on_fit) for one in tried}
         alarm = ""

@@ -99,9 +99,9 @@ async def test_a_redis_that_has_lost_its_data_leaves_the_plan_in_force_and_the_n
                 assert await process.next() == plan(batch=2).digest
 
 
-async def test_a_redis_that_was_away_is_followed_again() -> None:
+async def test_a_redis_that_was_away_is_followed_again_long_before_the_next_look_is_due() -> None:
     with RedisServer() as server:
-        async with opened(server, "away") as plans, following(server, "away", interval=0.1) as [process]:
+        async with opened(server, "away") as plans, following(server, "away", interval=3600.0) as [process]:
             await plans.write(plan(), "test")
             await process.next()
             server.kill()

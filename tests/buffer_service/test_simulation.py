@@ -484,7 +484,7 @@ SCRIPT_DEFECTS = {
     "forgets nobody": ("redis.call('ZREMRANGEBYSCORE'", "local _ = (function() end)('ZREMRANGEBYSCORE'"),
     "keeps a completed batch": ("end_batch(ARGV[argument])", ""),
     "takes one more": ("local times, members = pop(take)", "take = take + 1 local times, members = pop(take)"),
-    "puts the youngest first": ("return x > y", "return x < y"),
+    "puts the youngest first": ("return x < y", "return x > y"),
     "makes young again what it takes back": ("redis.call('LPUSH', KEYS[2], entry[1])", "redis.call('LPUSH', KEYS[2], stamp)"),
     "counts no servers": ("in_flight[by] = in_flight[by] + 1", ""),
     "counts no batch of a table beside": ("redis.call('HINCRBY', KEYS[11], by - 1, 1)", ""),

@@ -2,18 +2,23 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import Infeasible, InvalidInput
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
-from sluice.optimizer.recommend import Answer, Goal, Limits, Question, recommend
-from sluice.optimizer.recommend.confidence import Confidence
+from sluice.optimizer.recommend import Answer, Goal, Limits, Question, machine_offer, recommend
+from sluice.optimizer.recommend.comparisons import frontier
+from sluice.optimizer.recommend.confidence import Confidence, jackknife_doubt
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.last_moment import seconds_left
+from sluice.optimizer.recommend.overflow_choice import choose_overflow
+from sluice.optimizer.recommend.worker_number import choose_workers
+from sluice.optimizer.recommend.worker_setting import simulate_workers
 from sluice.optimizer.report import wording
 
 SLO = Slo(0.1, 95)
@@ -118,3 +123,57 @@ def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
 def test_one_block_alone_is_no_uncertainty() -> None:
     with pytest.raises(InvalidInput, match="without: 1 is not allowed"):
         asked([poisson(50)])
+
+
+# --- what is simulated, and the frontier
+
+
+def offered(without: Sequence[ArrivalProcess], slo: Slo = SLO, policies: str = "all", **goal: object) -> Question:
+    service = LinearServiceTime(0.03, 0.003)
+    machine = machine_offer("core", ServiceProfile(function="http://core", service_time=service, max_batch_size=8), 0.02, 8)
+    goals = Goal(**goal)  # type: ignore[arg-type]
+    return Question(FIT, PROFILE, slo, offers=(machine,), goal=goals, limits=Limits(policies=policies), without=tuple(without))
+
+
+def test_workers_keep_free_what_the_fit_may_be_wrong_by() -> None:
+    rates = range(40, 80, 10)
+    both = offered(()), offered([poisson(rate) for rate in rates])
+    plain, sure = (choose_workers(FIT, of.offers[0], of.promised, question=of) for of in both)
+    assert plain.in_doubt == () and len(sure.in_doubt) == 1 and sure.in_doubt[0] > 0 and sure.keeps_slos
+    assert sure.violations[0].high >= sure.in_doubt[0] and sure.workers >= plain.workers
+    shares = [1 - simulate_workers(poisson(r), sure.offer, sure.policy, SLO).violations[0].value for r in rates]
+    assert sure.in_doubt[0] == pytest.approx(float(jackknife_doubt(np.array(shares)[:, None], 0.95)[0]))
+
+
+def test_workers_that_no_number_makes_sure_of_are_refused() -> None:
+    few = replace(offered([]).offers[0], max_workers=2)
+    of = replace(offered([poisson(r) for r in (5, 30, 60, 300)]), offers=(few,))
+    assert choose_workers(FIT, few, of.promised).keeps_slos
+    with pytest.raises(Infeasible, match="whatever the fit is wrong by"):
+        choose_workers(FIT, few, of.promised, question=of)
+
+
+def test_workers_with_the_function_beside_them_keep_free_what_the_fit_may_be_wrong_by() -> None:
+    sure = choose_overflow(offered(WITHOUT, Slo(0.15, 95)))
+    assert len(sure.in_doubt) == 1 and sure.keeps_slos and sure.keeps([Slo(0.15, 95)])
+    assert sure.in_doubt[0] < 0.05  # the function takes over in time whatever arrives
+
+
+def test_every_point_of_the_frontier_keeps_free_what_the_fit_may_be_wrong_by() -> None:
+    plain, sure = (FunctionSettings(asked(without)) for without in ((), WITHOUT))
+    points = {}
+    for settings in (plain, sure):
+        best = settings.size_or_timeout(0, 8, 0.05)
+        points[settings] = frontier(settings, best, settings.unbatched()[0], lambda done: None)
+    for point in points[sure]:
+        slo = Slo(point.latency, SLO.percentile)
+        setting = sure.size_or_timeout(0, point.batch_size, point.timeout)
+        confidence = Confidence(sure, [slo])
+        assert confidence.keeps(setting, confidence.share_in_doubt(setting))
+    doubtful = [
+        not confidence.keeps(setting, confidence.share_in_doubt(setting))
+        for point in points[plain]
+        for confidence in [Confidence(sure, [Slo(point.latency, SLO.percentile)])]
+        for setting in [sure.size_or_timeout(0, point.batch_size, point.timeout)]
+    ]
+    assert any(doubtful)

@@ -8,6 +8,7 @@ import pytest
 
 from sluice.batching.documents import Beside, Plan, PolicyDocument, ProfilePoint, RequestClass, ServiceProfile, ServiceTime, Slo
 from sluice.batching.errors import InvalidInput
+from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import no_batching
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.simulation import Beside as BesideOf
@@ -19,7 +20,7 @@ from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_rout
 from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
-from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, stretched
+from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
 from sluice.optimizer.tuning.tuner import Tuner
 
 SLO = Slo(0.1, 95)
@@ -95,6 +96,19 @@ def test_environments_of_a_function_that_comes_back_are_still_warm() -> None:
     assert (first.batches.marks % 2).tolist() == [1, 0]
     assert (between.batches.marks % 2).tolist() == [1, 0]  # the first is of 2 s, whose moment was not over
     assert (again.batches.marks % 2).tolist() == [0, 0]
+
+
+def test_plans_that_nobody_tunes_are_followed_as_the_simulator_follows_them() -> None:
+    times = poisson_times(40, 1000)
+    whole = simulate_deployment(
+        deployment_of(single_route(plan_without_batching()), SETUP, PROFILE), times, np.random.default_rng(0)
+    )
+    again = plan_without_batching()
+    run = simulate_plans(SETUP, times, [(float(times[0]), again), (float(times[400]), again), (float(times[700]), again)])
+    np.testing.assert_allclose(run.latency, whole.latency)
+    assert (run.batches, run.cold) == (1000, int(whole.cold.sum()))
+    slow = simulate_plans(SETUP, times, [(float(times[0]), again)], changes=[ServiceChange(float(times[500]), 2.0)])
+    np.testing.assert_allclose(slow.latency[501:], 2 * run.latency[501:])
 
 
 # --- rehearsal
@@ -198,6 +212,20 @@ def test_a_hole_in_the_record_is_no_pause_of_the_arrivals() -> None:
     tuner.arrived(poisson_times(50, 1000) + 300)
     decision = tuner.decide(1.7e9 + 321, tuner.due(1.7e9 + 321))  # type: ignore[arg-type]
     assert decision.arrival_rate == pytest.approx(50, rel=0.1)
+
+
+def test_latencies_that_no_rehearsal_explains_are_added_to_every_rehearsal() -> None:
+    tuner = Tuner(SETUP)
+    plan = plan_without_batching()
+    tuner.in_force(plan, 1.7e9)
+    times = poisson_times(50, 4000)
+    tuner.arrived(times)
+    measured = [MeasuredBatch(t + 0.037, "", 0, "f-1769", plan.digest, 1, 0.007, 0.007, 0.007, False, 0, (0.037,)) for t in times]
+    tuner.batches(measured)
+    decision = tuner.decide(1.7e9 + 81, tuner.due(1.7e9 + 81))  # type: ignore[arg-type]
+    assert decision.bias == tuner.bias == pytest.approx(0.015, rel=0.01)  # half of the 30 ms
+    alone = next(one for one in decision.considered if one.digest == plan.digest)
+    assert alone.percentile.value == pytest.approx(0.022, rel=0.01)
 
 
 def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_the_best() -> None:

@@ -1,0 +1,176 @@
+"""A day of each load under every policy, window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+
+import numpy as np
+from msgspec.structs import replace
+
+from sluice.batching import policy as policies
+from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.baselines.functions import past_windows, reoptimised
+from sluice.optimizer.recommend import Question, recommend
+from sluice.optimizer.recommend.candidate import plan_of
+from sluice.optimizer.recommend.last_moment import last_moment
+from sluice.optimizer.service.times import service_times
+from sluice.optimizer.simulation.deployment import LAMBDA
+from sluice.optimizer.simulation.function import Function
+from sluice.optimizer.traces.trace import read_trace
+from sluice.optimizer.tuning.candidates import every_load, fitted, propose, unbatched
+from sluice.optimizer.tuning.setup import TuningSetup
+from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans, stretched
+
+from ..publishing import EXCERPT
+from ..rows import read_rows
+from .results import BATCH, CONTROL, EVERY_LOAD, LOADS, RECOMMENDED, Counted, Row
+
+SLO = Slo(0.1, 95)
+WINDOW = 300.0  # s
+RATE = 1.0  # requests/s in the mean
+SEEN = 12  # windows that the static plans are made from
+CORE = 1769  # MB of memory that have one core
+MEMORY_SIZES = (885, CORE)
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+LARGEST = BATCH_SIZES[-1]
+INTERCEPT, SLOPE = 0.0056, 0.00074  # s of a batch on one core
+INIT = 0.5  # s
+STEP = 15.0  # s between two looks
+FACTOR = 1.5  # of the service times, from the middle on
+PERCENTILE_NEAR, COST_NEAR = 0.05, 0.03
+DRIFT = "tweets, service times × 1.5 from the middle on"
+CASES = (("load balancer", "load balancer", False), ("tweets", "tweets", False), (DRIFT, "tweets", True))
+TRIED_SIZES, TRIED_TIMEOUTS = (2, 4, 8), (0.03, 0.06, 0.085)
+
+
+def profile() -> ServiceProfile:
+    """The perceptron of the policy zoo, in proportion to the share of a core."""
+    points = []
+    for memory_mb, n in product(MEMORY_SIZES, BATCH_SIZES):
+        seconds = (INTERCEPT + SLOPE * n) * CORE / memory_mb
+        points.append(ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds))
+    init = {memory_mb: ServiceTime(INIT) for memory_mb in MEMORY_SIZES}
+    return ServiceProfile(function="perceptron-{memory_mb}", points=points, init=init)
+
+
+def compute() -> list[Row]:
+    """Everything."""
+    return [row for case, load, drifts in CASES for row in of_load(case, load, drifts)]
+
+
+def arrivals_of(load: str) -> Array:
+    """The counts laid out, s: of the load balancer with the gaps of the Azure excerpt, of the tweets as Poisson arrivals."""
+    counts = np.array([counted.requests for counted in read_rows(LOADS, Counted) if counted.load == load], dtype=np.float64)
+    rng = np.random.default_rng(1)
+    drawn = rng.poisson(counts * RATE * WINDOW / counts.mean())
+    if load == "tweets":
+        return np.concatenate([WINDOW * k + np.sort(rng.uniform(0, WINDOW, n)) for k, n in enumerate(drawn)])
+    gaps = read_trace(str(EXCERPT)).interarrivals
+    found, at = [], 0
+    for k, n in enumerate(drawn):
+        some = np.cumsum(gaps[(at + np.arange(n + 1)) % len(gaps)])
+        at += n + 1
+        found.append(WINDOW * k + some[:n] * (WINDOW / some[-1]))
+    return np.concatenate(found)
+
+
+def of_load(case: str, load: str, drifts: bool) -> Iterator[Row]:
+    """A row for each policy."""
+    setup = TuningSetup("perceptron", (SLO,), profile(), max_batch_size=LARGEST)
+    all_times = arrivals_of(load)
+    cut = int(np.searchsorted(all_times, SEEN * WINDOW))
+    seen, times = all_times[:cut], all_times[cut:]
+    middle = float((times[0] + times[-1]) / 2)
+    changes = [ServiceChange(middle, FACTOR)] if drifts else []
+    static = {name: [(times[0], plan)] for name, plan in static_plans(setup, seen).items()}
+    runs = {
+        **{name: simulate_plans(setup, times, plans, changes=changes) for name, plans in static.items()},
+        BATCH: simulate_plans(setup, times, batch_plans(setup, all_times, float(times[0])), changes=changes),
+        CONTROL: simulate_control(setup, times, changes=changes, step=STEP, first=static[EVERY_LOAD][0][1]),
+    }
+    others = [simulate_plans(setup, times, [(times[0], plan)], changes=changes) for plan in tried(setup, all_times, drifts)]
+    window = runs[CONTROL].windows(WINDOW)
+    n, usd, late = by_window([*runs.values(), *others], window)
+    keeps = late <= SLO.error_budget * n
+    feasible = keeps.any(axis=0)
+    least = np.where(keeps, usd, np.inf).min(axis=0)
+    best = float(np.where(feasible, least, usd.min(axis=0)).sum()) / len(times)
+    for k, (name, run) in enumerate(runs.items()):
+        near = nearness(run, window) if name == CONTROL else (None, None)
+        kept = int((keeps[k] & feasible).sum())
+        shares = len(times), len(n), int(feasible.sum()), kept, float(run.cost_per_request), best, float(late[k].sum()) / len(times)
+        yield Row(case, name, *shares, max(1, len(run.plans)), *near)
+
+
+def static_plans(setup: TuningSetup, seen: Array) -> dict[str, Plan]:
+    """What is recommended for the first windows once and for all, and the plan for every load."""
+    best = recommend(Question(fitted(seen), profile(), (SLO,), environments=LAMBDA)).winner
+    rate = (len(seen) - 1) / float(seen[-1] - seen[0])
+    plan = every_load(setup, profile(), rate)
+    assert plan is not None
+    return {RECOMMENDED: plan_of(best, [SLO], setup.model), EVERY_LOAD: plan.plan}
+
+
+def batch_plans(setup: TuningSetup, times: Array, start: float) -> list[tuple[float, Plan]]:
+    """BATCH: size-or-timeout for the last hour, each half hour, at the memory size of one core."""
+    function = Function(profile(), setup.memory_sizes[-1], setup.billing, setup.environments, LARGEST)
+    schedule = reoptimised(function, [SLO], past_windows(times, SEEN * WINDOW, start=start)).schedule
+    tables = [PolicyDocument.of(schedule.tables[i]) for i in (schedule.first, *schedule.swap_to)]
+    plan = unbatched(setup)[0].plan
+    return [
+        (at, replace(plan, policy=table, digest=""))
+        for at, table in zip([start, *schedule.swap_times.tolist()], tables, strict=True)
+    ]
+
+
+def tried(setup: TuningSetup, times: Array, drifts: bool) -> list[Plan]:
+    """What the clairvoyant has besides: settings and tables of every memory size, and proposals for each four hours."""
+    found = []
+    for factor in (1.0, FACTOR) if drifts else (1.0,):
+        truth = stretched(profile(), factor)
+        proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, RATE)])]
+        edges = np.searchsorted(times, np.arange(0, times[-1], 48 * WINDOW))
+        for first, last in pairwise(edges.tolist()):
+            proposals += propose(setup, truth, fitted(times[first:last]))
+        found += [proposal.plan for proposal in proposals if proposal is not None]
+        for memory_mb in setup.memory_sizes:
+            alone = replace(found[0], function=setup.function_at(memory_mb), memory_mb=memory_mb, digest="")
+            table = last_moment(service_times(truth, memory_mb), [SLO])
+            tables = [] if table is None else [table]
+            tables += [policies.size_or_timeout(size, timeout) for size in TRIED_SIZES for timeout in TRIED_TIMEOUTS]
+            found += [replace(alone, policy=PolicyDocument.of(of), digest="") for of in tables]
+    return list({plan.digest: plan for plan in found}.values())
+
+
+def by_window(runs: Sequence[ControlledRun], window: Array) -> tuple[Array, Array, Array]:
+    """Requests by window, (n_windows,), and by run and window USD and requests that were late."""
+    _, places = np.unique(window, return_inverse=True)
+    usd = np.array([np.bincount(places, weights=run.usd) for run in runs])
+    late = np.array([np.bincount(places, weights=~(run.latency <= SLO.latency)) for run in runs])
+    return np.bincount(places), usd, late
+
+
+def nearness(run: ControlledRun, window: Array) -> tuple[float, float]:
+    """Share of the windows in which percentile and cost were as near to what was rehearsed as is asked."""
+    start = float(run.arrival_times[0])
+    near = []
+    for k in np.unique(window):
+        at = start + WINDOW * int(k)
+        plan = [plan for since, plan in run.plans if since <= at][-1]
+        told = [
+            each for decision in run.decisions if decision.at <= at for each in decision.considered if each.digest == plan.digest
+        ]
+        if told:
+            here = window == k
+            percentile = float(np.quantile(run.latency[here], SLO.quantile, method="inverted_cdf"))
+            cost = float(run.usd[here].mean())
+            near.append(
+                (
+                    abs(percentile / told[-1].percentile.value - 1) <= PERCENTILE_NEAR,
+                    abs(cost / told[-1].usd.value - 1) <= COST_NEAR,
+                )
+            )
+    shares = np.array(near).mean(axis=0)
+    return float(shares[0]), float(shares[1])

@@ -1,0 +1,70 @@
+"""What was found, as data/control.csv keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..publishing import DATA
+from ..rows import read_rows, write_rows
+
+FILE = DATA / "control.csv"
+LOADS = DATA / "control-loads.csv"
+CONTROL, EVERY_LOAD, RECOMMENDED, BATCH = "control", "every load, static", "recommended, static", "BATCH, each half hour"
+POLICIES = (RECOMMENDED, EVERY_LOAD, BATCH, CONTROL)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Requests in five minutes of a load."""
+
+    load: str
+    at: str
+    requests: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a policy did with a load.
+
+    Parameters
+    ----------
+    windows, feasible, kept : int
+        Windows with requests; those in which any of the plans that were tried kept the promise; those of them in which this did.
+    cost, clairvoyant : float
+        USD per request, of this, and of the cheapest plan of each window that kept the promise there.
+    late : float
+        Share of the requests.
+    plans : int
+        That were in force.
+    percentile_near, cost_near : float or None
+        Share of the windows in which the percentile was within 5 %, and the cost within 3 %, of what was rehearsed.
+    """
+
+    load: str
+    policy: str
+    requests: int
+    windows: int
+    feasible: int
+    kept: int
+    cost: float
+    clairvoyant: float
+    late: float
+    plans: int
+    percentile_near: float | None
+    cost_near: float | None
+
+    @property
+    def ratio(self) -> float:
+        """Cost over the clairvoyant's."""
+        return self.cost / self.clairvoyant
+
+
+def read() -> list[Row]:
+    """What the last run left."""
+    return read_rows(FILE, Row)
+
+
+def write(rows: Iterable[Row]) -> None:
+    """Leave it in the file."""
+    write_rows(FILE, Row, rows, 8)

@@ -1,0 +1,41 @@
+"""What the demo does where a busy machine makes larger batches seem quicker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
+from sluice.batching.errors import InvalidInput
+from sluice.local.demo import usable_profile
+
+
+def measured(*seconds: float, init: float) -> ServiceProfile:
+    points = [ProfilePoint(1769, n, ServiceTime(of), of) for n, of in zip((1, 2, 4), seconds, strict=True)]
+    return ServiceProfile(function="f-{memory_mb}", points=points, init={1769: ServiceTime(init)})
+
+
+NOISY, QUIET = measured(0.010, 0.050, 0.020, init=0.4), measured(0.010, 0.012, 0.016, init=0.0)
+
+
+def one_after_another(*profiles: ServiceProfile) -> Callable[[], ServiceProfile]:
+    return iter(profiles).__next__
+
+
+def test_a_quiet_machine_is_measured_once() -> None:
+    said: list[str] = []
+    assert usable_profile(one_after_another(QUIET), said.append) == QUIET and said == []
+
+
+def test_a_noisy_machine_is_measured_again_and_that_is_said() -> None:
+    said: list[str] = []
+    found = usable_profile(one_after_another(NOISY, NOISY, QUIET), said.append)
+    assert found.points == QUIET.points and found.init == NOISY.init  # who started cold did so the first time
+    assert [line.endswith("measuring again, and 1 more at most.") for line in said] == [True, False]
+    assert said[1].endswith("measuring again, for the last time.") and "too noisy to measure on just now" in said[0]
+
+
+def test_a_machine_that_stays_noisy_is_given_up_with_what_is_out_of_order() -> None:
+    with pytest.raises(InvalidInput, match="batch_size 4: 0.02 is not allowed"):
+        usable_profile(one_after_another(NOISY, NOISY, NOISY), lambda line: None)

@@ -1,0 +1,70 @@
+"""The table of a server at the rate that is seen is the optimal one of its band."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import Policy
+from sluice.optimizer.arrivals.mmpp import mmpp2
+from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.service.law import deterministic
+from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
+from sluice.optimizer.tuning import rate_tables
+from sluice.optimizer.tuning.rate_tables import RateTables
+
+MEAN = affine(1.0524e-3, 0.3051e-3, 8)
+CAPACITY = 8 / float(MEAN[-1])
+PROBLEM = SmdpProblem(poisson(0.5 * CAPACITY), deterministic(MEAN), affine(19.603e-3, 19.899e-3, 8), 1, 1e3, 1.0)
+
+
+def cost(policy: Policy, rate: float) -> float:
+    problem = replace(PROBLEM, arrivals=poisson(rate))
+    actions = [take if hold == 0 else 0 for hold, take in zip(policy.hold, policy.take, strict=True)]
+    performance = evaluate(problem, np.array(actions, dtype=np.int64))
+    return problem.cost(performance.mean_latency, performance.power)
+
+
+@pytest.mark.parametrize("load", [0.1, 0.5, 0.9])
+def test_no_table_of_another_rate_costs_less_beyond_the_width_of_a_band(load: float) -> None:
+    tables, rate = RateTables(PROBLEM), load * CAPACITY
+    best = solve(replace(PROBLEM, arrivals=poisson(rate))).gain
+    assert cost(tables.at(rate), rate) < 1.003 * best
+
+
+def test_a_rate_within_its_band_changes_no_table() -> None:
+    tables = RateTables(PROBLEM)
+    middle = tables.middle(0.5 * CAPACITY)
+    assert tables.at(middle * 1.04) is tables.at(middle) is tables.at(middle / 1.04)
+    assert tables.middle(middle * 1.06) == pytest.approx(1.1 * middle)
+
+
+def test_beyond_the_capacity_the_server_takes_all_it_can() -> None:
+    policy = RateTables(PROBLEM).at(3 * CAPACITY)
+    assert policy.take[-1] == 8
+    assert policy.hold[-1] == 0
+
+
+def test_tables_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_tables, "MOST_KEPT", 3)
+    tables = RateTables(PROBLEM)
+    first = tables.at(0.1 * CAPACITY)
+    assert tables.at(0.1 * CAPACITY) is first
+    for load in (0.2, 0.3, 0.4):
+        tables.at(load * CAPACITY)
+    assert tables.at(0.1 * CAPACITY) is not first
+    assert len(pickle.dumps(tables)) < 20_000
+
+
+def test_what_is_no_rate_and_arrivals_with_phases_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="arrival_rate: 0 is not allowed"):
+        RateTables(PROBLEM).at(0)
+    with pytest.raises(InvalidInput, match="band: 1 is not allowed"):
+        RateTables(PROBLEM, 1)
+    phased = replace(PROBLEM, arrivals=mmpp2(0.7 * CAPACITY, 0.1 * CAPACITY, 1.0, 1.0))
+    with pytest.raises(InvalidInput, match="a table of its own"):
+        RateTables(phased)
