@@ -158,12 +158,13 @@ class Counted(NamedTuple):
 
 
 class Invoked(NamedTuple):
-    """What functions told of invocations that came back.
+    """What functions told of invocations that came back, under plans of one memory size and the same functions (``setting``).
 
     Those in a new environment were ``cold``; ``timed`` told their ``seconds``: what is billed where they know it, else their own
     time. ``requests`` are those in these, of which ``alone`` had an invocation each, of ``seconds_alone``.
     """
 
+    setting: tuple[int | None, tuple[str, ...]] = (None, ())
     invocations: int = 0
     cold: int = 0
     timed: int = 0
@@ -179,6 +180,7 @@ class Invoked(NamedTuple):
             return self._replace(invocations=self.invocations + 1, cold=self.cold + told.cold)
         alone = requests == 1
         return Invoked(
+            self.setting,
             self.invocations + 1,
             self.cold + told.cold,
             self.timed + 1,
@@ -189,8 +191,11 @@ class Invoked(NamedTuple):
         )
 
     def since(self, before: Invoked) -> Invoked:
-        """Without those of ``before``, which were counted earlier."""
+        """Without those of ``before``, which were counted earlier; with another setting counting began anew."""
+        if before.setting != self.setting:
+            return self
         return Invoked(
+            self.setting,
             self.invocations - before.invocations,
             self.cold - before.cold,
             self.timed - before.timed,
@@ -280,6 +285,9 @@ class ModelTelemetry:
             self._telemetry._plan.labels(*here).set(1)
         self._plan_labels = labels
         self._count_functions({function for function, _ in tables})
+        setting = plan.memory_mb, tuple(function for function, _ in tables)
+        if setting != self._invoked.setting:
+            self._invoked = Invoked(setting)
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
         self._follow_classes({each.name for each in plan.classes})
         in_force = {route.name: route for route in plan.routes}

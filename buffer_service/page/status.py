@@ -258,29 +258,30 @@ def _tell_invoked(invoked: Invoked) -> dict[str, Any]:
 
 
 def _tell_used(plan: Plan, window: Window, prices: Prices) -> dict[str, Any] | None:
-    """What the invocations that told their time come to by the prices that are set, and what they would have come to without
-    batching, if all had been as those of one request were. Of one function of a platform, whose memory size the plan has.
+    """What invocations come to by the prices that are set and the time that they told, at the rate at which requests come; and what
+    they would without batching, if all took what those of one request did. Of one Lambda function, whose memory the plan has.
     """
-    invoked, hours = window.invoked, window.seconds / 3600
+    invoked, rate = window.invoked, window.arrival_rate
     functions = [function for route in plan.all_routes for function in route.functions]
-    if not invoked.timed or not hours or plan.memory_mb is None or len(functions) != 1 or "://" in functions[0]:
+    if not invoked.timed or rate is None or plan.memory_mb is None or len(functions) != 1 or "://" in functions[0]:
         return None
     gb = plan.memory_mb / 1024
 
     def usd(seconds: float, invocations: int) -> float:
         return seconds * gb * prices.gb_second + invocations * prices.invocation
 
-    used = usd(invoked.seconds, invoked.timed) if prices.gb_second else None
+    hourly = 3600 * rate  # requests
+    used = usd(invoked.seconds, invoked.timed) / invoked.requests if prices.gb_second else None
     alone = usd(invoked.seconds_alone, invoked.alone) / invoked.alone if prices.gb_second and invoked.alone else None
     return {
         "invocations": invoked.timed,
         "requests": invoked.requests,
-        "gb_seconds_per_hour": invoked.seconds * gb / hours,
-        "usd_per_million": 1e6 * used / invoked.requests if used is not None else None,
-        "usd_per_hour": used / hours if used is not None else None,
+        "gb_seconds_per_hour": invoked.seconds * gb / invoked.requests * hourly,
+        "usd_per_million": 1e6 * used if used is not None else None,
+        "usd_per_hour": used * hourly if used is not None else None,
         "alone": invoked.alone,
         "usd_per_million_alone": 1e6 * alone if alone is not None else None,
-        "usd_per_hour_alone": alone * invoked.requests / hours if alone is not None else None,
+        "usd_per_hour_alone": alone * hourly if alone is not None else None,
     }
 
 

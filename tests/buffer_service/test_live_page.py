@@ -120,6 +120,7 @@ async def measured(function, invocations, **settings):
     async with serving(function, None, plans=plans, **settings) as buffer:
         telemetry = buffer.service.model("m").telemetry
         await asyncio.sleep(0)
+        telemetry.came = 18
         for requests, told_of in invocations:
             telemetry.invoked(0.1, requests, told_of)
         await asyncio.sleep(1.0)
@@ -134,17 +135,20 @@ async def test_what_functions_tell_of_their_time_is_told_as_what_it_comes_to_by_
     used = model["cost"]["used"]
     usd = 1.75 * 2 * 1e-5 + 3 * 2e-7
     assert (used["invocations"], used["requests"], used["alone"]) == (3, 9, 1)
-    assert used["gb_seconds_per_hour"] == pytest.approx(1.75 * 2 * 3600)
-    assert used["usd_per_hour"] == pytest.approx(usd * 3600)
+    assert used["gb_seconds_per_hour"] == pytest.approx(1.75 * 2 / 9 * 18 * 3600)
+    assert used["usd_per_hour"] == pytest.approx(usd / 9 * 18 * 3600)
     assert used["usd_per_million"] == pytest.approx(usd / 9 * 1e6)
     assert used["usd_per_million_alone"] == pytest.approx((0.25 * 2 * 1e-5 + 2e-7) * 1e6)
-    assert used["usd_per_hour_alone"] == pytest.approx((0.25 * 2 * 1e-5 + 2e-7) * 9 * 3600)
+    assert used["usd_per_hour_alone"] == pytest.approx((0.25 * 2 * 1e-5 + 2e-7) * 18 * 3600)
 
 
 @in_virtual_time
 async def test_without_prices_there_is_no_cost_but_what_was_used_and_without_times_nothing(function):
     model = await measured(function, [(2, Measured(service=0.5))])
-    assert (model["cost"]["used"]["usd_per_hour"], model["cost"]["used"]["gb_seconds_per_hour"]) == (None, pytest.approx(3600.0))
+    assert (model["cost"]["used"]["usd_per_hour"], model["cost"]["used"]["gb_seconds_per_hour"]) == (
+        None,
+        pytest.approx(9 * 3600.0),
+    )
     model = await measured(function, [(2, Measured(service=0.5))], gb_second_usd=1e-5)
     assert (model["cost"]["used"]["alone"], model["cost"]["used"]["usd_per_hour_alone"]) == (0, None)
     model = await measured(function, [(2, Measured())], gb_second_usd=1e-5)

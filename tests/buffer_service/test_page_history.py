@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from msgspec import structs
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, Slo
@@ -10,6 +11,7 @@ from sluice.batching.errors import QueueFull
 from sluice.buffer_service.page.history import KEPT, MOST_PARTS, SAMPLE_EVERY, History, quantile_bounds
 from sluice.buffer_service.telemetry import SECONDS, Telemetry
 from sluice.buffer_service.told import Told
+from sluice.lambda_fn.contract import Measured
 
 POLICY = PolicyDocument.of(constructors.size_or_timeout(4, 0.1))
 
@@ -45,6 +47,20 @@ def test_a_window_counts_what_happened_since_its_oldest_sample_and_nothing_befor
     assert (sum(window.sizes.counts), window.sizes.sum) == (2, 4)
     assert (window.classes["web"].ended, window.classes["web"].late) == (1, 1)
     assert quantile_bounds(window.latency.counts, SECONDS, 0.5) == (0.075, 0.1)
+
+
+def test_what_functions_told_is_counted_anew_when_the_memory_size_changes(model):
+    model.invoked(0.1, 2, Measured(service=0.5))
+    history = History()
+    history.take(0.0, model.totals())
+    model.invoked(0.1, 1, Measured(service=0.25))
+    invoked = history.window(5.0, model.totals()).invoked
+    assert (invoked.invocations, invoked.seconds, invoked.requests, invoked.alone) == (1, 0.25, 1, 1)
+    model.follow(structs.replace(plan(), memory_mb=512, digest=""))
+    for _ in range(3):
+        model.invoked(0.1, 4, Measured(service=1.0))
+    invoked = history.window(5.0, model.totals()).invoked
+    assert (invoked.invocations, invoked.seconds, invoked.requests, invoked.alone) == (3, 3.0, 12, 0)
 
 
 def test_before_any_sample_nothing_happened(model):
