@@ -26,7 +26,9 @@ def test_a_change_of_service_times_is_noticed_and_the_promise_kept(document_of: 
 def test_control_stands_beside_other_policies(exit_of: Run, asked: tuple[str, ...]) -> None:
     code, out, _ = exit_of(*asked, "--policy", "no-batching", "--policy", "control", "--memory", "1769")
     assert code == 0
-    assert "no-batching" in out and "it begins with every load, 1769 MB" in out.replace("\n", " ") and "windows of 300 s kept" in out
+    assert (
+        "no-batching" in out and "it begins with every load, 1769 MB" in out.replace("\n", " ") and "windows of 300 s kept" in out
+    )
 
 
 @pytest.mark.parametrize(
