@@ -1,6 +1,6 @@
 """The server under test, in a process of its own: the buffer with a no-op function in-process, or bare uvicorn without a buffer.
 
-``python -m benchmarks.buffer_server bare|memory|redis PORT [REDIS_URL]``
+``python -m benchmarks.buffer_server bare|memory|unmeasured|redis PORT [REDIS_URL]``; ``unmeasured`` keeps no record of batches.
 """
 
 from __future__ import annotations
@@ -54,5 +54,6 @@ if __name__ == "__main__":
         uvicorn.run(bare, port=port, http="httptools", loop="uvloop", access_log=False, lifespan="off", log_level="warning")
     else:
         url = "memory://" if kind == "memory" else sys.argv[3]
-        settings = Settings(redis_url=url, port=port, leave_delay=0.0, log_level="warning")
+        kept = 0 if kind == "unmeasured" else Settings().batches_kept
+        settings = Settings(redis_url=url, port=port, leave_delay=0.0, log_level="warning", batches_kept=kept)
         uvloop.run(server(BufferService(settings, invoker=LocalInvoker({"noop": noop}), plans=OnePlan())).serve())

@@ -28,14 +28,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def main() -> None:
     """Measure every server ``ROUNDS`` times, interleaved, and print medians."""
-    rows: dict[str, list[dict[str, float]]] = {"bare": [], "memory": [], "redis": []}
+    rows: dict[str, list[dict[str, float]]] = {"bare": [], "memory": [], "unmeasured": [], "redis": []}
     for _ in range(ROUNDS):
         for kind, results in rows.items():
             results.append(measure(kind))
     medians = {kind: {key: statistics.median(r[key] for r in results) for key in results[0]} for kind, results in rows.items()}
     floor = medians["bare"]["requests_per_second"]
     table = Table(title=f"No-op function, batch size 32, timeout 5 ms, {CONNECTIONS} connections, median of {ROUNDS}")
-    for name in ("", "bare uvicorn", "queue in memory", "queue in Redis"):
+    for name in ("", "bare uvicorn", "queue in memory", "in Redis, batches not recorded", "in Redis"):
         table.add_column(name, justify="right" if name else "left")
     for name, show in LINES:
         table.add_row(name, *(show(middle) for middle in medians.values()))

@@ -41,7 +41,11 @@ def main(arguments: list[str]) -> None:
     executable = find_browser()
     if executable is None:
         sys.exit("no browser: a headless Chromium is needed, as Debian's chromium-headless-shell, or BROWSER=EXECUTABLE")
-    for path in asyncio.run(take(arguments[0], executable, FIGURES)):
+    try:
+        written = asyncio.run(take(arguments[0], executable, FIGURES))
+    except TimeoutError:
+        sys.exit(f"{arguments[0]}: no buffer shows a model there")
+    for path in written:
         print(f"wrote docs/figures/{path.name}")
 
 

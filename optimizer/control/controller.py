@@ -20,8 +20,9 @@ headroom (1.05 in its published code), and whose shares are those of the last pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -189,9 +190,15 @@ class FleetController:
 
     def decide(self) -> Choice:
         """The plan that is best for what was seen up to now."""
-        problem = self.problem
+        return self.deciding()()
+
+    def deciding(self) -> Callable[[], Choice]:
+        """The same, to be called elsewhere: what becomes known meanwhile does not touch it."""
+        return partial(self._decide, self.problem, self._forecast.snapshot())
+
+    def _decide(self, problem: FleetProblem, forecast: DemandForecast) -> Choice:
         chosen = self._chooser.keep_to_one(problem)
-        return chosen or self._chooser.choose(problem, Rehearsal(self._fleet, self._forecast, problem.demand, self.n_parts))
+        return chosen or self._chooser.choose(problem, Rehearsal(self._fleet, forecast, problem.demand, self.n_parts))
 
     def adopt(self, now: float, choice: Choice) -> Instructions:
         """A plan that ``decide`` found comes into force; of devices that came or went meanwhile it knows nothing yet."""

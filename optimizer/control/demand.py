@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
@@ -119,6 +120,12 @@ class DemandForecast:
     def _gain(self, constant: float) -> float:
         """The first steps are plain means: a constant longer than what was seen would keep the expected demand alive."""
         return max(-float(np.expm1(-self._step / constant)), 1 / self._n_seen)
+
+    def snapshot(self) -> DemandForecast:
+        """What it knows now, which what it sees later does not change."""
+        taken = copy(self)
+        taken._made, taken._seen = self._made.copy(), self._seen.copy()
+        return taken
 
     @property
     def n_seen(self) -> int:

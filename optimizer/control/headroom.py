@@ -171,7 +171,7 @@ class HeadroomChoice:
 
     def _worth(self, outcome: Outcome) -> float:
         """Percent."""
-        answered = (1 - outcome.late) * outcome.accuracy if outcome.late < 1 else 0.0
+        answered = 0.0 if np.isnan(outcome.accuracy) else (1 - outcome.late) * outcome.accuracy
         return answered - 100 * MISSED * max(0.0, outcome.late - self._violations)
 
 

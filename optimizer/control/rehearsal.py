@@ -21,7 +21,7 @@ MOST_REQUESTS = 20_000  # of a family, the last ones
 
 
 class Outcome(NamedTuple):
-    """Of a family's requests: the share that was late, given up or routed nowhere, and the mean accuracy of the others, percent."""
+    """Of a family's: the share that was late, given up or routed nowhere, and the mean accuracy of others, %; nan of none."""
 
     late: float
     accuracy: float

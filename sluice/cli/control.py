@@ -30,6 +30,8 @@ from sluice.optimizer.fleet import read_fleet, solve_fleet
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.setup import TuningSettings
 
+FLEET_LOOK = 0.5  # s; a plan is written as often at most
+
 
 @click.command("control")
 @click.option("--fleet", "fleet_path", metavar="FLEET.yaml", help="The fleet whose workers register (`sluice worker --register`).")
@@ -96,7 +98,9 @@ def command(
     if fleet_path is not None:
         require(not profile_paths, "--profile", list(profile_paths), "none beside --fleet, whose file names its profiles")
         fleet = read_fleet(fleet_path)
-        of_fleet = ControlSettings(period=10.0 if period is None else period, load_time=load_time, decision_time=None)
+        of_fleet = ControlSettings(
+            look=FLEET_LOOK, period=10.0 if period is None else period, load_time=load_time, decision_time=None
+        )
 
         def work() -> Awaitable[None]:
             return FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *place).run()

@@ -1,7 +1,7 @@
 """The shell of a live fleet: reads the record of arrivals and the registry, has plans made, writes them, and has workers load.
 
-    every part of a second   how many requests came; a part is as long as the strictest SLO, as bursts that short are what counts
-    every second             the fleet is told of them
+    ten times a second       how many requests came, or less often where the SLOs are long
+    twice a second           the fleet is told of them (``ControlSettings.look``)
     every ``LOOK`` s         the registry is read
     when a plan is asked for it is worked out in a thread; what comes meanwhile waits for nobody
     when there are orders    plans are written; ``SETTLE`` s later, when every buffer has them, workers unload and load
@@ -34,7 +34,7 @@ from sluice.optimizer.fleet.specification import Fleet
 
 LOOK = 0.25
 SETTLE = 0.3
-MOST_PARTS = 10
+MOST_PARTS = 10  # of a second
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ class FleetProcess:
         self._arrivals = ArrivalCounts(url, list(fleet.family_names), namespace)
         self._plans, self._name = plans, name
         self._journal = journal
-        slo = min(family.slo.latency for family in fleet.families)
-        self._parts = min(MOST_PARTS, max(1, round(1 / slo)))
+        self._looks = settings.look
+        self._parts = min(max(1, round(MOST_PARTS * settings.look)), self._controller.n_parts)
         self._unwritten: dict[str, Plan] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._trouble = ""
@@ -98,7 +98,7 @@ class FleetProcess:
         await self._arrivals_until_they_are_told()
         due, within = self._clock(), []
         while True:
-            due += 1 / self._parts
+            due += self._looks / self._parts
             await asyncio.sleep(due - self._clock())
             try:
                 within.append(await self._arrivals.since_last_look())
@@ -178,7 +178,7 @@ class FleetProcess:
             _log.error("a defect of the controller: %r", error, exc_info=error)
 
     async def _plan(self) -> None:
-        choice = await asyncio.to_thread(self._controller.decide)
+        choice = await asyncio.to_thread(self._controller.deciding())
         self._do(self._live.planned(self._clock(), choice))
 
     async def _write(self) -> None:

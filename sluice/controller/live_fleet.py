@@ -1,6 +1,6 @@
 """A fleet of workers that runs: what becomes known of them is told to the fleet's control loop, and what that says becomes orders.
 
-    seen         how many requests of each family came in the second that has passed
+    seen         how many requests of each family came since the last look
     registered   who is there, alive, and has what loaded
     planned      the plan that was asked for
     load_failed  a worker did not load what it was ordered to
@@ -117,7 +117,7 @@ class LiveFleet:
         return sum(worker is not None for worker in self._places)
 
     def seen(self, now: float, counts: Array) -> Orders:
-        """Requests of each family in the second that has passed, or in equal parts of it, (n_parts, n_families)."""
+        """Requests of each family since the last look, (n_families,), or in equal parts of that time, (n_parts, n_families)."""
         return self._alone(now, self._controller.see(now, counts))
 
     def planned(self, now: float, choice: Choice) -> Orders:

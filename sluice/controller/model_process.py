@@ -12,13 +12,9 @@ old to follow. Where Redis does not answer, nothing is decided, and the buffers 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from sluice.batching.documents import Plan
@@ -28,6 +24,7 @@ from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.controller.journal import Journal
 from sluice.controller.model_control import ModelControl, ModelTuner
+from sluice.controller.one_thread import OneThread
 from sluice.optimizer.tuning.decision import Decision
 
 LOOK = 1.0
@@ -35,7 +32,6 @@ PAGES = 20
 DECIDE_WITHIN = 60.0
 ROUTES_EVERY = 60.0
 """Seconds between two looks for routes that have a record of their own."""
-NICENESS = 10
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +77,7 @@ class ModelProcess:
         self._watched: dict[str, _Watched] = {}
         self._left_alone: dict[str, str] = {}  # digest of the plan, by model
         self._trouble: dict[str, str] = {}  # by model, what was told last
-        self._thread = ThreadPoolExecutor(1, "tuner", _lower_priority)
+        self._thread = OneThread()
         self._routes_at = 0.0
 
     async def run(self) -> None:
@@ -103,14 +99,14 @@ class ModelProcess:
                         self._routes_at = begun + ROUTES_EVERY
                 await asyncio.sleep(max(0.0, self._look - (clock() - begun)))
         finally:
-            self._thread.submit(self._close)  # behind what is being decided, whose outcome nobody follows
-            self._thread.shutdown(wait=False)
+            self._thread.do(self._close)  # behind what is being decided, whose outcome nobody follows
+            self._thread.end()
 
     async def _follow_plans(self) -> None:
         """Tell the tuners which plans are in force; begin with models that are new, and end with those that have none."""
         plans = {plan.model: plan for plan in await self._plans.plans()}
         for gone in self._watched.keys() - plans.keys():
-            self._thread.submit(self._watched.pop(gone).reader.close)
+            self._thread.do(self._watched.pop(gone).reader.close)
         since: dict[str, float] | None = None
         for model, plan in plans.items():
             if model not in self._watched and self._left_alone.get(model) != plan.digest:
@@ -133,7 +129,7 @@ class ModelProcess:
         watched = self._watched[model]
         begun = time.monotonic()
         try:
-            decision = await asyncio.get_running_loop().run_in_executor(self._thread, _look, watched, look_for_routes)
+            decision = await self._thread.call(_look, watched, look_for_routes)
         except SluiceError as error:
             await self._tell_once(model, str(error))
             return
@@ -187,9 +183,3 @@ def _look(watched: _Watched, look_for_routes: bool) -> Decision | None:
         if not (arrivals.more or batches.more):
             break
     return control.decide(reader.now)
-
-
-def _lower_priority() -> None:
-    """Of this thread alone, where the system can."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

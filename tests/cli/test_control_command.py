@@ -17,8 +17,14 @@ def test_explain_reads_a_journal_as_sentences_and_leaves_out_what_is_none(tmp_pa
 
 
 def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -> None:
-    code, _, said = exit_of("control")
-    assert (code, "--fleet" in said) == (2, True)
+    for arguments, named in (
+        (["--profile", str(tmp_path / "none.json")], "--profile"),
+        (["--fleet", "fleet.yaml", "--profile", "profile.json"], "--profile"),
+        (["--period", "0"], "period"),
+        (["--slo", "fast"], "slo"),
+    ):
+        code, _, said = exit_of("control", *arguments)
+        assert (code, named in said) == (2, True)
     for arguments, named in ((["--redis-url", "memory://"], "--redis-url"), (["--lease", "0.1"], "--lease")):
         code, _, said = exit_of("control", "--fleet", str(tmp_path / "fleet.yaml"), *arguments)
         assert (code, named in said) == (2, True)

@@ -31,7 +31,9 @@ class Live:
 
     def __init__(self, of: Fleet | None = None) -> None:
         self.fleet = of or small()
-        self.controller = FleetController(ControlledFleet.of(self.fleet), solve_fleet, ControlSettings(period=5, load_time=0.5))
+        self.controller = FleetController(
+            ControlledFleet.of(self.fleet), solve_fleet, ControlSettings(look=1.0, period=5, load_time=0.5)
+        )
         self.live = LiveFleet(self.fleet, self.controller, 0.0)
         self.workers: dict[str, Registered] = {}
         self.plans: dict[str, Plan] = {}

@@ -192,9 +192,7 @@ async def test_what_a_tuner_decides_from_what_was_recorded_comes_into_force_and_
     assert len(tuner.times) == 3
 
 
-async def test_a_model_that_cannot_be_controlled_and_a_tuner_that_fails_keep_nobody_else_from_being_controlled(
-    bench: Bench,
-) -> None:
+async def test_a_model_that_cannot_be_controlled_and_a_tuner_that_fails_keep_no_other_from_it(bench: Bench) -> None:
     class Broken(FakeTuner):
         def due(self, now: float) -> Trigger | None:
             raise ZeroDivisionError("a defect")

@@ -176,6 +176,20 @@ def test_the_plan_taken_is_the_most_accurate_of_those_that_keep_what_may_be_late
     assert ours[0].accuracy >= outcomes(cautious, (1.0, 1.0))[0].accuracy
 
 
+def test_a_family_that_nobody_asks_for_keeps_the_others_from_nothing():
+    rehearsal, rate = seen(60.0, 0.0, seconds=130)
+    choice = HeadroomChoice(solve_fleet).choose(fleet().problem.with_demand(rate), rehearsal)
+    assert rehearsal.of_family(0, choice.plan.counts, choice.of_shares[0]).late <= 0.005
+
+
+def test_what_is_decided_is_what_was_known_when_it_was_asked_for():
+    made, _ = begun(solve_fleet, headrooms=(1.0, 2.0))
+    decide = made.deciding()
+    for second in range(1, 30):
+        made.see(float(second), np.array([200.0, 1.0]))
+    assert decide().plan.problem.demand == pytest.approx(controller(solve_fleet, headrooms=(1.0, 2.0)).decide().plan.problem.demand)
+
+
 def test_devices_that_a_plan_leaves_over_are_used():
     rehearsal, rate = seen(5.0, 5.0)
     choice = HeadroomChoice(solve_fleet).choose(fleet().problem.with_demand(rate), rehearsal)

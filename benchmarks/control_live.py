@@ -1,0 +1,223 @@
+"""Live control at work: a buffer process, a controller process and Redis, and two things that happen to them unannounced.
+
+The function is a sleeper over HTTP in this process, elastic, that tells its own time; it takes ``BASE + EACH * size`` seconds. The
+controller knows its profile. Requests come at random (Poisson) at ``--rate``; then three times as many within a second; then at the
+first rate again, while every batch takes half as long again. Printed are, for both changes, the seconds until another plan was in
+force, and until the percentile of the requests of the last two seconds was within the SLO for good; who was late in each phase;
+what the buffer and the controller used of a core, and the memory of the controller; whether every request was answered.
+
+``python -m benchmarks.control_live [--rate 40] [--slo 0.15] [--phase 60]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+from aiohttp import web
+
+from benchmarks.buffer_throughput import cpu, peak_memory
+from sluice.batching import policy as policies
+from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
+from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.lambda_fn.contract import Answer, Measured, decode_batch, encode_answers, encode_metadata
+from sluice.local.redis_server import RedisServer
+
+MODEL, MEMORY = "sleeper", 1769
+BASE, EACH = 0.03, 0.002  # s
+SLOWER, MORE = 1.5, 3.0
+WINDOW = 2.0  # s, of which the percentile is looked at
+STARTED = 30.0  # s that a process may take to start
+
+
+class Sleeper:
+    """A function over HTTP that takes ``factor`` times as long as its profile says."""
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        """Sleep, and tell for how long."""
+        batch = decode_batch(await request.read())
+        if batch.describe:
+            return web.Response(body=encode_metadata({"name": MODEL}))
+        begun = time.perf_counter()
+        await asyncio.sleep(self.factor * (BASE + EACH * len(batch.items)))
+        answers = [Answer(item.id, 200, item.content_type, item.body) for item in batch.items]
+        return web.Response(body=encode_answers(answers, Measured(service=time.perf_counter() - begun)))
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """The URL that it listens at."""
+        runner = web.ServerRunner(web.Server(self.answer))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        listener = site._server.sockets[0]  # type: ignore[union-attr]
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        await runner.cleanup()
+
+
+class Clients:
+    """Requests, when each came and how long it took; ``nan`` of those that were not answered with 200."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, rng: np.random.Generator) -> None:
+        self._url, self._http, self._rng = url, http, rng
+        self.answered: list[tuple[float, float]] = []
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def come(self, rate: float, seconds: float) -> None:
+        """Poisson arrivals for so long."""
+        clock = time.perf_counter
+        until, due = clock() + seconds, clock()
+        while (due := due + self._rng.exponential(1 / rate)) < until:
+            await asyncio.sleep(due - clock())
+            task = asyncio.create_task(self._ask())
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _ask(self) -> None:
+        came, status = time.perf_counter(), 0
+        with suppress(aiohttp.ClientError):
+            async with self._http.post(self._url, json=1) as response:
+                await response.read()
+                status = response.status
+        self.answered.append((came, time.perf_counter() - came if status == 200 else math.nan))
+
+    async def all_answered(self) -> None:
+        """Wait for who still waits."""
+        while self._asking:
+            await asyncio.wait(self._asking)
+
+    def late(self, since: float, until: float, slo: float) -> float:
+        """Share of those who came in between that waited for longer, or had no answer."""
+        latencies = np.array([latency for came, latency in self.answered if since <= came < until])
+        return float(np.mean(~(latencies <= slo)))
+
+    def within_again(self, since: float, until: float, slo: Slo) -> float:
+        """Seconds from ``since`` until the percentile of a window was within the SLO, and stayed so in all later ones."""
+        ends = np.arange(since + WINDOW, until, WINDOW / 4)
+        broken = [end for end in ends if self.late(end - WINDOW, end, slo.latency) > 1 - slo.quantile]
+        return max(broken) - since if broken else 0.0
+
+
+class Followed:
+    """When which plan came into force."""
+
+    def __init__(self, plans: RedisPlans) -> None:
+        self._plans = plans
+        self.changes: list[tuple[float, str]] = []
+
+    async def follow(self) -> None:
+        """Note every change, until cancelled."""
+        while True:
+            for plan in await self._plans.plans():
+                if not self.changes or self.changes[-1][1] != plan.digest:
+                    self.changes.append((time.perf_counter(), plan.digest))
+            await asyncio.sleep(0.05)
+
+    def first_after(self, since: float, until: float) -> float | None:
+        """Seconds from ``since`` to the first change."""
+        return next((at - since for at, _ in self.changes if since <= at < until), None)
+
+
+@asynccontextmanager
+async def sluice(*arguments: str, **environment: str) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """A command of Sluice as a process, which is told to end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sluice.cli.main", *arguments], env=os.environ | environment, stdout=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            await asyncio.to_thread(process.wait, STARTED)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+async def ready(http: aiohttp.ClientSession, url: str) -> None:
+    """Wait for a buffer."""
+    async with asyncio.timeout(STARTED):
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with http.get(f"{url}/v2/health/ready") as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(0.05)
+
+
+async def run(rate: float, slo: Slo, phase: float) -> None:
+    """Print what came of it."""
+    sleeper, rng = Sleeper(), np.random.default_rng(7)
+    async with AsyncExitStack() as stack:
+        redis = stack.enter_context(RedisServer())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        function = await stack.enter_async_context(sleeper.serving())
+        profile = ServiceProfile(function=function, model=MODEL, service_time=LinearServiceTime(BASE, EACH), max_batch_size=32)
+        (folder / "profile.json").write_bytes(write(profile))
+        plans = RedisPlans(redis.url)
+        stack.push_async_callback(plans.close)
+        first = Plan(model=MODEL, function=function, policy=PolicyDocument.of(policies.no_batching()), slo=slo, memory_mb=MEMORY)
+        await plans.write(first, "benchmark")
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        settings = {"SLUICE_REDIS_URL": redis.url, "SLUICE_PLANS": "redis:", "SLUICE_PORT": str(port), "SLUICE_LOG_LEVEL": "error"}
+        buffer = await stack.enter_async_context(sluice("serve", **settings))
+        command = ["control", "--profile", str(folder / "profile.json"), "--memory", str(MEMORY), "--max-batch-size", "32"]
+        controller = await stack.enter_async_context(sluice(*command, "--redis-url", redis.url))
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        followed = Followed(plans)
+        following = asyncio.create_task(followed.follow())
+        await ready(http, url)
+        clients = Clients(f"{url}/models/{MODEL}", http, rng)
+        await clients.come(rate, phase)
+        before, marks = (cpu(controller.pid), cpu(buffer.pid)), [time.perf_counter()]
+        await clients.come(MORE * rate, phase)
+        marks.append(time.perf_counter())
+        sleeper.factor = SLOWER
+        await clients.come(rate, phase)
+        marks.append(time.perf_counter())
+        await clients.all_answered()
+        used = cpu(controller.pid) - before[0], cpu(buffer.pid) - before[1]
+        memory = peak_memory(controller.pid)
+        following.cancel()
+    print(f"{len(clients.answered)} requests, {sum(math.isnan(latency) for _, latency in clients.answered)} without an answer")
+    print(f"before: {100 * clients.late(marks[0] - phase / 2, marks[0], slo.latency):.1f} % beyond {slo.latency:g} s")
+    for name, since, until in (("rate x 3", marks[0], marks[1]), ("service time x 1.5, rate / 3", marks[1], marks[2])):
+        changed, back = followed.first_after(since, until), clients.within_again(since, until, slo)
+        words = "the plan stayed" if changed is None else f"another plan after {changed:.1f} s"
+        print(f"{name}: {words}; {slo.name} within {slo.latency:g} s for good after {back:.1f} s; ", end="")
+        print(f"{100 * clients.late(since, until, slo.latency):.1f} % late")
+    seconds = marks[2] - marks[0]
+    print(
+        f"controller: {100 * used[0] / seconds:.1f} % of a core, {memory:.0f} MB at most; buffer: {100 * used[1] / seconds:.1f} %"
+    )
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=float, default=40.0)
+    parser.add_argument("--slo", type=float, default=0.15)
+    parser.add_argument("--phase", type=float, default=60.0)
+    options = parser.parse_args()
+    asyncio.run(run(options.rate, Slo(options.slo), options.phase))
+
+
+if __name__ == "__main__":
+    main()
