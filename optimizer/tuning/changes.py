@@ -16,7 +16,7 @@ from sluice.optimizer.tuning.dispersion import SCALES
 from sluice.optimizer.tuning.level_scan import LevelScan
 
 DAY = 86_400.0  # s
-WIDTHS = (-4, 0)  # doublings of a second: counts are of 1/16 s to 1 s
+WIDTHS = (-3, 0)  # doublings of a second: counts are of 1/8 s to 1 s
 PER_COUNT = 4.0  # arrivals that a count should hold, where its width lets it
 FIRST = 32  # arrivals from which the first width is taken
 LEAST_RATIO = 1.1

@@ -6,7 +6,7 @@ are those of ``phi_W``. Bursts that last for many values make ``phi_W`` large, s
 ``least`` is the ratio (or difference, of values that may be negative) up to which levels count as the same: what drifts by less
 than matters is no change.
 
-The windows are 4 to 16 values and 9 to 16 pairs, fours, eights and so on, each looked at when its last part is complete: 21 windows
+The windows are 8 to 16 values and 9 to 16 pairs, fours, eights and so on, each looked at when its last part is complete: 17 windows
 a value on average at most, in memory that does not grow.
 
 References: Lai, IEEE Trans. Inf. Theory 44 (1998) 2917, for windows of limited length; McCullagh and Nelder, Generalized Linear
@@ -27,9 +27,9 @@ from sluice.optimizer.compiled import compiled
 from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, SCALES, WINSOR, Dispersion, at_level, differ
 
 PARTS = 16  # of which the longest window of a doubling is made
-FEWEST_PARTS = 4  # of which the shortest is: one value alone is no level
+FEWEST_PARTS = 8  # of which the shortest is: a stall, or what comes after it, is no level
 DOUBLINGS = SCALES - 5  # of a value, at most, in a part
-TESTS = 21  # windows a value, at most
+TESTS = 17  # windows a value, at most
 MOST_DEGREES = 2048
 
 

@@ -96,7 +96,7 @@ def test_silence_is_noticed_without_an_arrival() -> None:
     test = learnt(poisson(RATE))
     test.see(np.empty(0), 610.0)
     assert test.alarm is not None
-    assert test.alarm.after == 0.0
+    assert test.alarm.after <= 10.0
     assert test.alarm.since == pytest.approx(600.0, abs=1.0)
     test.clear()
     test.see(np.empty(0), 5000)
