@@ -241,7 +241,6 @@ def _superposed(applications: tuple[Application, ...]) -> ArrivalProcess:
 
 def _check(question: Question) -> None:
     require(question.mix is None, "sizes", "given", ONE_SIZE)
-    require(not question.profile.sizes, "profile.sizes", list(question.profile.sizes), ONE_SIZE)
     names = [offer.name for offer in question.offers]
     require(not names, "offers", names, "none beside several applications: they share functions")
     goal = question.goal

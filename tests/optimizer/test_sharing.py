@@ -23,9 +23,6 @@ from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
 
 CORE = 1769
-SIZED = ServiceProfile(
-    function="m", points=[ProfilePoint(CORE, 1, ServiceTime(size / 100), size / 100, size=size) for size in (1.0, 2.0)]
-)
 
 
 def profile(
@@ -249,7 +246,6 @@ def test_a_promise_that_no_function_keeps_is_refused_by_the_name_of_its_class() 
         ([application("a", 1.0, 1.0)], {"goal": Goal(max_cost=1.0)}, "max_cost"),
         ([application("a", 1.0, 1.0)], {"goal": Goal("latency", 1.0)}, "objective"),
         ([application("a", 1.0, 1.0)], {"offers": "a machine"}, "offers"),
-        ([application("a", 1.0, 1.0)], {"of": SIZED}, "profile.sizes"),
     ],
 )
 def test_what_does_not_go_together_with_classes_is_refused(
