@@ -40,6 +40,10 @@ from sluice.optimizer.recommend.words import milliseconds
 MOST_PHASES = 16  # of the arrivals of a queue, for which its cold starts are estimated
 MOST_FOR_EVERY_LOAD = 8  # applications; it takes some tenths of a second a queue
 WORTH = 0.01  # of the cost: what sharing saves, or is told to be worth nothing
+ONE_SIZE = (
+    "a profile of requests of one size, and no sizes, for several applications: measure that of their largest requests, "
+    "whose times keep every promise, or ask for each application by itself with its sizes"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +240,7 @@ def _superposed(applications: tuple[Application, ...]) -> ArrivalProcess:
 
 
 def _check(question: Question) -> None:
-    require(question.mix is None, "sizes", "given", "none beside several applications")
+    require(question.mix is None, "sizes", "given", ONE_SIZE)
     names = [offer.name for offer in question.offers]
     require(not names, "offers", names, "none beside several applications: they share functions")
     goal = question.goal

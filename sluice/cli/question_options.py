@@ -23,6 +23,7 @@ from sluice.optimizer.arrivals import ArrivalProcess, poisson
 from sluice.optimizer.billing import Billing
 from sluice.optimizer.recommend import Application, Goal, Limits, Question, provisioned_offers
 from sluice.optimizer.recommend.question import CONFIDENCE, LOADS, MAX_BATCH_SIZE, OBJECTIVES, POLICIES, PREMIUM
+from sluice.optimizer.recommend.sharing import ONE_SIZE
 from sluice.optimizer.recommend.size_classes import WORKERS_BY_HAND
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.simulation.deployment import LAMBDA
@@ -71,7 +72,7 @@ def question_options(command: Command) -> Command:
     ) -> Any:
         if applications:
             arrivals, slos = _for_applications(
-                applications, arrivals, slos, goal, mix, (*worker_texts, *["--provisioned"] * provisioned)
+                applications, arrivals, slos, profile, mix, (*worker_texts, *["--provisioned"] * provisioned)
             )
         if arrivals is None:
             raise InvalidInput("arrivals", NOT_GIVEN, f"{ONE}, or --class for each of several applications")
@@ -100,7 +101,7 @@ def _for_applications(
     applications: Sequence[Application],
     arrivals: ArrivalDocument | None,
     slos: Sequence[Slo],
-    goal: Goal,
+    profile: ServiceProfile,
     mix: SizeMix | None,
     workers: Sequence[str],
 ) -> tuple[ArrivalDocument, tuple[Slo, ...]]:
@@ -108,7 +109,8 @@ def _for_applications(
     beside = f"none beside {CLASS}"
     require(arrivals is None, "arrivals", "given", f"{beside}, which has those of each application")
     require(not slos, "--slo", ", ".join(slo.name for slo in slos), f"{beside}, which has that of each application")
-    require(mix is None, "--sizes", "given", f"{beside}: ask for requests of different size without classes")
+    require(mix is None, "--sizes", "given", f"{beside}: {ONE_SIZE}")
+    require(not profile.sizes, "--profile", profile.function, ONE_SIZE)
     require(not workers, "--worker, --provisioned", " ".join(workers), f"{beside}: applications share functions")
     rate = sum(of.arrivals.arrival_rate for of in applications)
     return poisson(rate).document(), (min((of.slo for of in applications), key=lambda slo: slo.latency),)

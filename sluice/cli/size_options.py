@@ -12,6 +12,7 @@ from sluice.batching.documents import SIZE_HEADER, SIZE_SOURCES, RequestSize
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.cli.groups import Command
 from sluice.optimizer.recommend import Question
+from sluice.optimizer.recommend.sharing import ONE_SIZE
 from sluice.optimizer.recommend.size_classes import MOST_CLASSES
 from sluice.optimizer.service import SizeMix
 from sluice.optimizer.traces.trace import read_sizes
@@ -64,7 +65,8 @@ def class_options(command: Command) -> Command:
     @wraps(command)
     def with_classes(*, question: Question, most_classes: int | None, size_by: str | None, **others: Any) -> Any:
         for option, value in (("--size-classes", most_classes), ("--size-by", size_by)):
-            require(value is None or question.mix is not None, option, value, _only_with_sizes(question))
+            needed = ONE_SIZE if others.get("applications") else _only_with_sizes(question)
+            require(value is None or question.mix is not None, option, value, needed)
         most_classes = MOST_CLASSES if most_classes is None else most_classes
         require(most_classes >= 1, "size_classes", most_classes, "an integer >= 1")
         size_by = SIZE_BY if size_by is None else size_by

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sluice.batching.documents import Plan, read, write
+from sluice.batching.documents import Plan, ProfilePoint, ServiceProfile, ServiceTime, read, write
 from sluice.optimizer.arrivals import mmpp2
+from tests.optimizer.test_sharing import CORE
 from tests.optimizer.test_sharing import profile as perceptron
 
 Run = Callable[..., tuple[int, str, str]]
@@ -63,6 +64,10 @@ def test_as_json_every_queue_and_application_is_there(document_of: Document, pro
         (["--class", "a:5:0.2", "--poisson", "3"], "none beside --class"),
         (["--class", "a:5:0.2", "--provisioned"], "none beside --class: applications share functions"),
         (["--class", "a:5:0.2", "--trace", "t.csv"], "none beside --class: sluice simulate --policy PLAN"),
+        (
+            ["--class", "a:5:0.2", "--size-classes", "2"],
+            "--size-classes: 2 is not allowed; allowed: a profile of requests of one size",
+        ),
         (["--class", "a:5:0.2", "--max-timeout", "0.1"], "max_timeout: 0.1 is not allowed"),
         (["--class", "a:5:0.2", "--policies", "size-or-timeout"], "policies: 'size-or-timeout' is not allowed"),
         (["--class", "a:5:0.2", "--objective", "latency", "--max-cost", "1"], "objective: 'latency' is not allowed"),
@@ -83,3 +88,15 @@ def test_a_promise_that_nothing_keeps_names_the_class(exit_of: Run, profiled: st
 def test_a_promise_of_seconds_that_was_meant_in_milliseconds_is_noted(exit_of: Run, profiled: str) -> None:
     code, _, err = exit_of("recommend", "--profile", profiled, "--class", "web:5:200")
     assert code == 0 and "note: --class 200 is 200 s; 200 ms are --class 0.2" in err
+
+
+@pytest.mark.parametrize(("given", "said"), [([], "--profile: 'm' is not allowed"), (["--sizes", "SIZES"], "--sizes: 'given'")])
+def test_sizes_of_requests_are_refused_with_what_to_do_instead(exit_of: Run, tmp_path: Path, given: list[str], said: str) -> None:
+    points = [ProfilePoint(CORE, n, ServiceTime(n / 100), n / 100, size=size) for n in (1, 2) for size in (1.0, 2.0)]
+    profile, sizes = tmp_path / "profile.json", tmp_path / "sizes.csv"
+    profile.write_bytes(write(ServiceProfile(function="m", points=points, model="m")))
+    sizes.write_text("size\n1\n2\n")
+    options = [str(sizes) if of == "SIZES" else of for of in given]
+    code, out, err = exit_of("recommend", "--profile", str(profile), "--class", "a:5:0.5", *options)
+    assert (code, out) == (2, "") and said in err
+    assert "measure that of their largest requests" in err and "or ask for each application by itself with its sizes" in err
