@@ -46,6 +46,9 @@ class RecentArrivals:
                 n += self._counts.pop()[1]
             self._counts.append((int(bucket), int(n)))
 
+    def __len__(self) -> int:
+        return len(self.times())
+
     def forget(self) -> None:
         """The arrivals one by one: between them and what follows there is a hole. The counts stay."""
         self._pieces.clear()

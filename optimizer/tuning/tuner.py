@@ -66,6 +66,7 @@ class Tuner:
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
         self._since = self._decided = self._changed = -inf
+        self._compared = False  # plans, ever
         self._proposals: dict[str, Proposal] = {}
         self._proposed_for: tuple[float, ServiceProfile] | None = None
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
@@ -151,6 +152,9 @@ class Tuner:
         for kind, test in kinds:
             if test.alarm is not None:
                 return Trigger(kind, test.alarm.at, test.alarm.words)
+        if not self._compared:
+            enough = len(self._recent) >= self.settings.fewest and self.profile is not None
+            return Trigger("start", now, "enough was seen to compare plans") if enough else None
         if now >= self._decided + self.settings.period:
             return Trigger("periodic", now, f"{self.settings.period:g} s have passed")
         return None
@@ -167,6 +171,7 @@ class Tuner:
         if len(times) < self.settings.fewest or times[-1] <= times[0]:
             known = f"{len(times)} requests are remembered"
             return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
+        self._compared = True
         if self._services is None:
             self._services = ServiceWatch(profile)
         rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)

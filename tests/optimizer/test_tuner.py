@@ -167,12 +167,25 @@ def test_yesterday_tells_that_three_times_as_many_are_to_come() -> None:
 # --- decisions
 
 
+def test_plans_are_compared_as_soon_as_enough_was_seen_and_not_a_period_later() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    times = poisson_times(50, 4000)
+    tuner.arrived(times[:100])
+    assert tuner.due(times[99] + 1) is None
+    tuner.arrived(times[100:300])
+    trigger = tuner.due(times[299] + 1)
+    assert trigger is not None and trigger.words == "enough was seen to compare plans"
+    assert tuner.decide(times[299] + 1, trigger).considered
+    assert tuner.due(times[299] + 30) is None
+
+
 def test_the_cheapest_that_surely_keeps_the_promise_takes_the_place_of_no_batching() -> None:
     tuner = Tuner(SETUP)
     tuner.in_force(plan_without_batching(), 1.7e9)
     tuner.arrived(poisson_times(50, 4000))
     trigger = tuner.due(1.7e9 + 81)
-    assert trigger is not None and trigger.kind == "periodic"
+    assert trigger is not None and trigger.kind == "start"
     decision = tuner.decide(1.7e9 + 81, trigger)
     assert decision.plan is not None and decision.plan.policy is not None and decision.plan.policy.policy().max_batch_size > 1
     kept = [one for one in decision.considered if one.keeps]
