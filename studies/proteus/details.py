@@ -185,7 +185,8 @@ def stress_text(study: Study) -> str:
     return f"""
     Where demand is higher the choice is a cautious one, since a family's violations are to stay within the target: it has the
     fewest, but less accuracy than a small headroom kept to, and may have less over all requests too. With
-    {study.facts.stress:g} times the demand, every second's arrivals so many times over and drawn again at random within it, on {study.cases("stress")[0]}:
+    {study.facts.stress:g} times the demand, every second's arrivals so many times over and drawn again at random within it,
+    on {study.cases("stress")[0]}:
     """
 
 
