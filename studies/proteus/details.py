@@ -175,17 +175,18 @@ def steps_text(study: Study) -> str:
     return f"""
     Where nobody is given up ({percent(*late)}) violations come near those of the published simulator, if on other fleets and
     families. On the last fleet our table leaves {percent(table.violations)} of them, one queue for like devices
-    {percent(pooled.violations)}, and headroom {percent(ours.violations)}, for {pooled.accuracy - ours.accuracy:.2f} points of
-    accuracy.
+    {percent(pooled.violations)}, and all else of ours {percent(ours.violations)}, for {pooled.accuracy - ours.accuracy:.2f} points
+    of accuracy.
     """
 
 
 def stress_text(study: Study) -> str:
     """More demand, in words."""
     return f"""
-    Where demand is higher the choice is a cautious one: the fewest violations and the most over all requests, but less accuracy
-    than a small headroom kept to. With {study.facts.stress:g} times the demand, every second's arrivals so
-    many times over and drawn again at random within it, on {study.cases("stress")[0]}:
+    Where demand is higher the choice is a cautious one, since a family's violations are to stay within the target: it has the
+    fewest, but less accuracy than a small headroom kept to, and may have less over all requests too. With
+    {study.facts.stress:g} times the demand, every second's arrivals so many times over and drawn again at random within it,
+    on {study.cases("stress")[0]}:
     """
 
 
