@@ -231,8 +231,7 @@ class Tuner:
 
     def _find_bias(self, rehearsal: _Rehearsal, times: Array) -> None:
         """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all."""
-        times = times[times >= self._since]
-        if self._plan is None or self._plan.routes or len(times) < self.settings.fewest:
+        if self._plan is None or self._plan.routes or times[0] < self._since:
             return
         seen = np.array([latency for at, latency in self._latencies if at >= times[0]])
         if len(seen) < self.settings.fewest:
