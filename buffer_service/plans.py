@@ -326,6 +326,3 @@ def _check_slacks(plan: Plan, request_timeout: float) -> None:
         for given_up in (table.drop_after for table in tables if table.drop_after is not None):
             allowed = f"more than -{given_up:g} s: drop_after is {given_up:g} s, and all of the class would be dropped as they come"
             require(slack > -given_up, field, each.slack, allowed)
-        if each.slo is not None:  # also where its slack is short, for its route, or the plan, promises hardly less
-            allowed = f"at most {request_timeout:g} s, {TOLD_504}"
-            require(each.slo.latency <= request_timeout, f"classes[{i}].slo.latency", each.slo.latency, allowed)

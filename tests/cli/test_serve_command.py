@@ -26,7 +26,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     ("option", "value", "message"),
     [
         ("--redis-url", "foo", "--redis-url (SLUICE_REDIS_URL): 'foo' is not allowed; allowed: redis://, rediss://, unix:// or"),
-        ("--plans", "plans", "--plans (SLUICE_PLANS): 'plans' is not allowed; allowed: file:PATH or ssm:/path/"),
+        ("--plans", "plans", "--plans (SLUICE_PLANS): 'plans' is not allowed; allowed: file:PATH, ssm:/path/ or redis:"),
         ("--port", "65536", "--port (SLUICE_PORT): 65536 is not allowed; allowed: 0 to 65535"),
         ("--host", "", "--host (SLUICE_HOST): '' is not allowed; allowed: an address of this machine"),
     ],
