@@ -20,8 +20,8 @@ def page(rows: Sequence[Row]) -> str:
         [
             "# A plan that is tuned while requests come",
             """
-            Made by `python -m studies.control --compute` from the data that it leaves in [control.csv](../studies/data/control.csv); it
-            takes some minutes.""",
+            Made by `python -m studies.control --compute`, which takes a minute, from the data that it leaves in
+            [control.csv](../studies/data/control.csv).""",
             "## What it does",
             """
             The tuner (`sluice.optimizer.tuning`) follows one model. It is told when requests come and what batches took, and says
