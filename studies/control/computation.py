@@ -76,12 +76,17 @@ def arrivals_of(load: str) -> Array:
     return np.concatenate(found)
 
 
+def laid_out(load: str) -> tuple[TuningSetup, Array, Array]:
+    """What is tuned, the arrivals that were seen beforehand, and those of the run (s)."""
+    times = arrivals_of(load)
+    cut = int(np.searchsorted(times, SEEN * WINDOW))
+    return TuningSetup("perceptron", (SLO,), profile(), max_batch_size=LARGEST), times[:cut], times[cut:]
+
+
 def of_load(case: str, load: str, drifts: bool) -> Iterator[Row]:
     """A row for each policy."""
-    setup = TuningSetup("perceptron", (SLO,), profile(), max_batch_size=LARGEST)
-    all_times = arrivals_of(load)
-    cut = int(np.searchsorted(all_times, SEEN * WINDOW))
-    seen, times = all_times[:cut], all_times[cut:]
+    setup, seen, times = laid_out(load)
+    all_times = np.concatenate([seen, times])
     middle = float((times[0] + times[-1]) / 2)
     changes = [ServiceChange(middle, FACTOR)] if drifts else []
     static = {name: [(times[0], plan)] for name, plan in static_plans(setup, seen).items()}

@@ -106,16 +106,6 @@ def test_a_slack_is_held_against_the_tables_of_its_own_route():
     check_waits(plan(calm, RequestClass("slow", slack=0.0, route="bulk"), routes=routes), 1.2)
 
 
-def test_a_promise_for_which_no_caller_waits_is_refused_however_short_the_slack_that_it_leaves():
-    late = RequestClass("late", Slo(61.0), route="bulk")
-    assert plan(FAST, late).classes[1].slack == 0.0
-    check_waits(plan(FAST, late), 61.0)
-    with pytest.raises(
-        InvalidInput, match=r"classes\[1\].slo.latency: 61.0 is not allowed; allowed: at most 60 s, after which callers"
-    ):
-        check_waits(plan(FAST, late), 60.0)
-
-
 def test_the_plan_of_the_page_on_classes_with_routes_is_one():
     documents = [text for text in re.findall("```json\n(.*?)```", PAGE.read_text(), re.DOTALL) if '"routes"' in text]
     assert [read(Plan, text).routed_by_class for text in documents] == [True]
