@@ -20,6 +20,7 @@ from sluice.optimizer.tuning.step_sum import StepSum
 LEAST_RATIO = 1.1
 RUN_LENGTH = 1e6  # batches
 LARGEST_BATCH = 1024
+SHARED = 4  # scan and sums of two times share what false alarms are allowed
 STEP = 1.5  # ratio for which the sums wait that are quickest there
 CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long says no more than one that took twice as long
 CLIPPED_IN_SUM = 1.0  # where a batch adds little at the most, and several long ones in a row are needed
@@ -111,8 +112,8 @@ class ServiceWatch:
             if unknown or len(self._scans) >= MOST_FUNCTIONS:
                 return None
             expected = _Expected(service_times_up_to(self.profile, memory_mb, self.profile.max_batch_size or LARGEST_BATCH))
-            levels = (_Level(expected.spread, self._least, self._run_length) for _ in range(2))
-            self._scans[memory_mb] = (expected, *levels)
+            service, invocation = (_Level(expected.spread, self._least, self._run_length) for _ in range(2))
+            self._scans[memory_mb] = expected, service, invocation
         return memory_mb, self._scans[memory_mb][0]
 
 
@@ -124,7 +125,7 @@ class _Level:
         self._scan = LevelScan("gaussian", least, run_length, HORIZON)
         self._scan.dispersion.begin(spread**2, EXPECTED_WEIGHT)
         self._scan.restart(0.0, FIRM)
-        self._sum = StepSum(log(STEP) / spread, run_length, HORIZON)
+        self._sum = StepSum(log(STEP) / spread, SHARED * run_length, HORIZON)
         self._sum.dispersion.begin(1.0, EXPECTED_WEIGHT)
 
     def see(self, logs: Array) -> Found | None:
