@@ -31,7 +31,7 @@ from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
-from sluice.optimizer.tuning.candidates import Proposal, every_load, fitted, propose, unbatched
+from sluice.optimizer.tuning.candidates import Proposal, every_load, fitted, propose, tables, unbatched
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import CANARY, SERVING, deployment_of, require_plain, single_route
@@ -39,6 +39,7 @@ from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.learning import grown
 from sluice.optimizer.tuning.live_profile import FEWEST, LiveProfile
 from sluice.optimizer.tuning.promise import PromiseWatch
+from sluice.optimizer.tuning.rate_tables import RateTables, tables_of
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
@@ -47,6 +48,7 @@ OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 MOST_KEPT = 12  # proposals that are rehearsed again and again
 LATENCIES_KEPT = 4096  # by which the bias is found
+LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 
 class Tuner:
@@ -72,6 +74,7 @@ class Tuner:
         self._compared = False  # plans, ever
         self._proposals: dict[str, Proposal] = {}
         self._proposed_for: tuple[float, ServiceProfile] | None = None
+        self._tables: tuple[RateTables | None, ServiceProfile] | None = None  # of fixed servers
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
         self._bias = 0.0
@@ -222,6 +225,9 @@ class Tuner:
 
     def _propose(self, profile: ServiceProfile, arrivals: ArrivalProcess, rate: float) -> None:
         """Proposals, made anew where the rate or the service times are others than those that they were made for."""
+        if self.setup.servers is not None:
+            self._keep(self._of_servers(self.setup.servers, profile, rate))
+            return
         for_ = self._proposed_for
         if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not _differ(profile, for_[1]):
             return
@@ -233,12 +239,26 @@ class Tuner:
             self._every_load = made = every_load(self.setup, profile, rate), profile, rate
         if made[0] is not None:
             found.append(made[0])
+        self._keep(found)
+        self._proposed_for = rate, profile
+
+    def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
+        """Greedy, and the optimal tables; those made for other rates are rehearsed on, unless service times are others."""
+        known = self._tables
+        if known is None or _differ(profile, known[1]):
+            self._proposals.clear()
+            service = service_times_up_to(profile, self.setup.memory_sizes[0], LARGEST_BATCH)
+            offer = replace(self.setup.offers[0], service=service)
+            self._tables = known = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size), profile
+        optimal = known[0]
+        return [*unbatched(self.setup), *([] if optimal is None else tables(self.setup, optimal, rate))]
+
+    def _keep(self, found: Sequence[Proposal]) -> None:
         for proposal in found:
             self._proposals.pop(proposal.plan.digest, None)
             self._proposals[proposal.plan.digest] = proposal
         while len(self._proposals) > MOST_KEPT:
             del self._proposals[next(iter(self._proposals))]
-        self._proposed_for = rate, profile
 
     def _find_bias(self, rehearsal: _Rehearsal, times: Array) -> None:
         """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all."""
@@ -260,7 +280,7 @@ class Tuner:
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
         """The first plan, before there is anything to rehearse."""
-        first = every_load(self.setup, profile, 1.0) if profile is not None else None
+        first = every_load(self.setup, profile, 1.0) if profile is not None and self.setup.servers is None else None
         best = first or unbatched(self.setup)[0]
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
         self._changed = now
@@ -288,7 +308,8 @@ class Tuner:
         cost = {id(one): one.usd * (1 + settings.premium * one.proposal.rests_on_fit) for one in tried}
         alarm = ""
         if kept:
-            best = min(kept, key=lambda one: cost[id(one)])
+            fixed = self.setup.servers is not None  # what costs the same then, whatever the table
+            best = min(kept, key=lambda one: (cost[id(one)], one.runs[0].burden.sum() if fixed else 0.0))
         else:
             best = min(tried, key=lambda one: (*one.failing, cost[id(one)]))
             if all(run.cannot_keep(slos) for run in best.runs):
@@ -351,13 +372,17 @@ class Tuner:
         urgent = trigger.urgent or broken
         if not urgent and of.now < self._changed + settings.least_between:
             return None, f"the plan stays: the last change was less than {settings.least_between:g} s ago"
-        if not broken and saving.low * over_horizon <= change:
+        same = self.setup.servers is not None and saving.value == change == 0
+        relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
+        if not broken and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
             usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {settings.horizon:g} s"
             return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         why = (
             f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
             if broken
             else f"{best.proposal.name} saves {1e6 * saving.value:.3g} USD per million requests"
+            if relief.low <= 0
+            else f"{best.proposal.name} costs the same and spares {100 * relief.value:.3g} % of the {best.runs[0].burden_of}"
         )
         if not kept:
             why = f"{best.proposal.name} has the fewest late; nothing surely keeps the promise"
@@ -441,7 +466,7 @@ class _Tried:
         """USD for environments that start, and workers while they load."""
         usd = sum(usd for name, usd in self.runs[0].usd_of_new.items() if name not in warm)
         for offer in setup.offers:
-            if offer.function in self.functions and offer.function not in warm:
+            if offer.function in self.functions and offer.function not in warm and setup.servers is None:
                 servers = single_route(self.proposal.plan).policy.servers or 0
                 usd += servers * offer.price_per_hour / 3600 * setup.worker_start
         return usd
