@@ -1,4 +1,4 @@
-"""Clients that send what they like, in pieces, and take or leave what they get: each is answered or cut off, and nothing is left of them.
+"""Clients that send what they like, in pieces, and take or leave what they get: each is answered or cut off.
 
 In virtual time, over a stand-in for the transport that buffers, pauses and closes as those of event loops do.
 """
@@ -109,7 +109,7 @@ class Wire:
 
 
 class Application:
-    """Answers now or later, with the number of the request and the size of its body, some at length, some before the body has come."""
+    """Answers now or later with the path and the size of the body: ``large`` at length, ``early`` before the body has come."""
 
     def __init__(self, rng):
         self.rng = rng
