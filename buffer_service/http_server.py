@@ -253,14 +253,14 @@ class Connection(asyncio.Protocol):
         """Answer the request, unless it has been, or its client has gone."""
         if not self._awaited:
             return
-        self._awaited = False
-        self._request = None
         http, was = self._http, self._http.stage
         if was is ENDED:
             return  # its body turned out to be none: it is told of that
         if status in WITHOUT_BODY:
             body = b""  # such an answer ends with its headers; more would be taken for the next one
         head = http.answer(self._loop.time(), status, content_type, len(body), fields, self._server.date, close)
+        self._awaited = False
+        self._request = None
         if self._is_head:
             body = b""
         if len(body) < JOINED:
