@@ -86,7 +86,7 @@ class HttpServer:
     async def start(self, host: str, port: int) -> None:
         """Listen; returns when connections are taken."""
         self.loop = asyncio.get_running_loop()
-        self._look_around()
+        self.look_around()
         self.listener = await self.loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
 
     @property
@@ -130,12 +130,13 @@ class HttpServer:
         if self._leaving:
             connection.leave()
 
-    def _look_around(self) -> None:
+    def look_around(self) -> None:
+        """Give up what is overdue, now and again and again."""
         self.date = email.utils.formatdate(usegmt=True).encode()
         now = self.loop.time()
         for connection in list(self.connections):
             connection.look(now)
-        self._timer = self.loop.call_later(self._look, self._look_around)
+        self._timer = self.loop.call_later(self._look, self.look_around)
 
 
 class Connection(asyncio.Protocol):
@@ -254,9 +255,11 @@ class Connection(asyncio.Protocol):
             return
         self._awaited = False
         self._request = None
+        http, was = self._http, self._http.stage
+        if was is ENDED:
+            return  # its body turned out to be none: it is told of that
         if status in WITHOUT_BODY:
             body = b""  # such an answer ends with its headers; more would be taken for the next one
-        http, was = self._http, self._http.stage
         head = http.answer(self._loop.time(), status, content_type, len(body), fields, self._server.date, close)
         if self._is_head:
             body = b""
