@@ -22,6 +22,7 @@ STUDIES = (
     "search_scaling",
     "smdp_classes",
     "smdp_figures",
+    "watching",
 )
 
 

@@ -25,10 +25,12 @@ from sluice.batching.documents import Plan, Prediction, Route, ServiceProfile, p
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
+from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.candidates import Proposal, every_load, fitted, propose, unbatched
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
@@ -63,6 +65,7 @@ class Tuner:
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
         self._promises = [PromiseWatch(slo, setup.max_batch_size) for slo in setup.slos]
         self._services: ServiceWatch | None = None
+        self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
         self._since = self._decided = self._changed = -inf
@@ -117,6 +120,7 @@ class Tuner:
         if self._plan is not None and plan.digest == self._plan.digest:
             return
         self._plan, self._since = plan, since
+        self._back_off.restart()
         for promise in self._promises:
             promise.restart()
 
@@ -150,7 +154,8 @@ class Tuner:
             )
         kinds: tuple[tuple[Kind, RateTest | BurstinessTest], ...] = (("rate", self._rate), ("burstiness", self._burstiness))
         for kind, test in kinds:
-            if test.alarm is not None:
+            rate = self._rate.rate if kind == "rate" else None
+            if test.alarm is not None and self._back_off.heeds(rate, now - self._decided):
                 return Trigger(kind, test.alarm.at, test.alarm.words)
         if not self._compared:
             enough = len(self._recent) >= self.settings.fewest and self.profile is not None
@@ -175,9 +180,14 @@ class Tuner:
         if self._services is None:
             self._services = ServiceWatch(profile)
         rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)
-        self._propose(profile, rehearsal.times, rehearsal.rate)
+        arrivals = fitted(rehearsal.times)
+        self._rate.expect(arrivals)
+        self._propose(profile, arrivals, rehearsal.rate)
         self._find_bias(rehearsal, times)
-        return self._choose(rehearsal, trigger)
+        decision = self._choose(rehearsal, trigger)
+        if decision.plan is None and now >= self._changed + self.settings.least_between:
+            self._back_off.found_right(rehearsal.rate, trigger.kind in ("rate", "burstiness"))
+        return decision
 
     # --- how it gets there
 
@@ -186,6 +196,7 @@ class Tuner:
             self.live.restart(self._services.alarm.since)
             profile = self.profile
             self._services.clear()
+            self._back_off.restart()
             if profile is not None:
                 self._services.refreshed(profile)
         self._rate.clear()
@@ -209,14 +220,14 @@ class Tuner:
             return times
         return np.concatenate([before[-1] - (before[-1] - before) * factor, times[len(before) :]])
 
-    def _propose(self, profile: ServiceProfile, times: Array, rate: float) -> None:
+    def _propose(self, profile: ServiceProfile, arrivals: ArrivalProcess, rate: float) -> None:
         """Proposals, made anew where the rate or the service times are others than those that they were made for."""
         for_ = self._proposed_for
         if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not _differ(profile, for_[1]):
             return
         if for_ is not None and _differ(profile, for_[1]):
             self._proposals.clear()
-        found = [*unbatched(self.setup), *propose(self.setup, profile, fitted(times))]
+        found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals)]
         made = self._every_load
         if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10:
             self._every_load = made = every_load(self.setup, profile, rate), profile, rate
