@@ -25,6 +25,7 @@ from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
+from sluice.optimizer.recommend.demand import Demand
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, UNSEEN, Horizon
 from sluice.optimizer.recommend.last_moment import last_moment_beside, seconds_to_spare
 from sluice.optimizer.recommend.offers import WorkerOffer
@@ -73,7 +74,7 @@ def choose_overflow(
     for offer in question.offers:
         most = min(offer.max_workers, (alone or {}).get(offer.name, offer.max_workers + 1) - 1)
         try:
-            trials = WorkerTrials(question.arrivals, offer, question.promised, confidence, seed)
+            trials = WorkerTrials(Demand(question.arrivals, question.promised), offer, confidence, seed)
         except Infeasible as error:
             refused.append(str(error))
             continue

@@ -16,13 +16,14 @@ import numpy as np
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.billing.cost import BatchCost, Billing, predict_cost
+from sluice.optimizer.recommend.demand import Demand
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting, estimates
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_share
 from sluice.optimizer.simulation.deployment import Beside, Deployment
-from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult
 from sluice.optimizer.simulation.function import Function
 
 
@@ -107,14 +108,15 @@ def simulate_overflow(
     InvalidInput
         A policy without servers.
     """
-    arrivals, slos = question.arrivals, question.promised
+    demand = Demand(question.arrivals, question.promised)
+    arrivals = demand.arrivals
     if policy.servers is None:
         raise InvalidInput("policy.servers", None, "the number of workers")
     horizon = Horizon.beside(arrivals, offer, policy, overflow.policy, overflow.environments)
     n = max(horizon.stages[-1], int(min(horizon.lives, MOST_REQUESTS)))
     rng = np.random.default_rng(seed)
-    times = horizon.arrival_times(n, rng)
-    run = simulate_deployment(offer.under(policy, beside=[overflow]), times, rng)
+    drawn = demand.drawn(horizon, n, rng)
+    run = demand.run(offer.under(policy, beside=[overflow]), drawn, (), rng)
     blocks = horizon.blocks(n)
     at_function = run.by_function[run.batch_of]
     return OverflowSetting(
@@ -128,7 +130,7 @@ def simulate_overflow(
         cost=overflow_cost(run, offer, policy, overflow, arrivals.arrival_rate, question.billing),
         arrival_rate=arrivals.arrival_rate,
         seed=seed,
-        **estimates(run, slos, confidence, blocks),
+        **estimates(run, demand, drawn, confidence, blocks),
     )
 
 

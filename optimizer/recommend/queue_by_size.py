@@ -27,7 +27,8 @@ from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBy
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.served_queue import QueueAtLoad, ServedQueue
-from sluice.optimizer.recommend.shared_queues import LONGEST_WAIT, SharedQueue, rounded
+from sluice.optimizer.recommend.shared_queues import SharedQueue
+from sluice.optimizer.recommend.waits import LONGEST_WAIT, rounded
 from sluice.optimizer.service.composed import composed
 
 WORTH = 0.005

@@ -32,6 +32,7 @@ from sluice.optimizer.recommend import (
     recommend,
     simulate_overflow,
 )
+from sluice.optimizer.recommend.demand import Demand
 from sluice.optimizer.recommend.horizon import Horizon
 from sluice.optimizer.recommend.last_moment import last_moment_beside
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost
@@ -89,7 +90,7 @@ def test_no_other_number_of_workers_and_no_other_tables_cost_less(arrivals: Arri
     best = choose_overflow(question, {"core": alone})
     assert best.keeps_slos and 1 <= best.workers < alone
     times = np.cumsum(arrivals.sample(1 << 18, np.random.default_rng(77)))  # that the search has not seen
-    trials = WorkerTrials(arrivals, CORES, (SLO,), 0.95, 0)
+    trials = WorkerTrials(Demand(arrivals, (SLO,)), CORES, 0.95, 0)
     tables = [table for workers in range(1, alone) for table in trials.candidates(workers)]
     least = min(cost_of(question, table, size, times) for table, size in product(tables, (1, 2, 4)))
     assert cost_of(question, best.policy, best.overflow.policy.max_batch_size, times) <= 1.01 * least
@@ -98,7 +99,7 @@ def test_no_other_number_of_workers_and_no_other_tables_cost_less(arrivals: Arri
 def test_no_table_costs_less_than_the_bound_of_its_number_of_workers() -> None:
     question = asked(BURSTY, CORES)
     search = overflow_choice._Search(question, 0.95, 0)
-    trials = WorkerTrials(BURSTY, CORES, (SLO,), 0.95, 0)
+    trials = WorkerTrials(Demand(BURSTY, (SLO,)), CORES, 0.95, 0)
     times = np.cumsum(BURSTY.sample(1 << 18, np.random.default_rng(5)))
     times *= len(times) / BURSTY.arrival_rate / times[-1]  # the bound is for the mean rate
     for side in search.sides(trials, 5):
@@ -122,7 +123,9 @@ def test_what_overflows_falls_by_less_and_less_with_every_worker() -> None:
 def test_nobody_is_late_whatever_the_arrivals_do(gaps: list[float], data: st.DataObject) -> None:
     times = np.cumsum(gaps)
     question = asked(poisson(20), CORES)
-    policy = data.draw(st.sampled_from(WorkerTrials(poisson(20), CORES, (SLO,), 0.95, 0).candidates(data.draw(st.integers(1, 3)))))
+    policy = data.draw(
+        st.sampled_from(WorkerTrials(Demand(poisson(20), (SLO,)), CORES, 0.95, 0).candidates(data.draw(st.integers(1, 3))))
+    )
     beside = overflow(question, CORES, policy, data.draw(st.sampled_from([1, 2, 4])))
     run = simulate_deployment(CORES.under(policy, beside=[beside]), times, np.random.default_rng(0))
     assert run.answered.all() and run.latency.max() <= SLO.latency

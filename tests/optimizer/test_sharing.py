@@ -14,7 +14,7 @@ from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing, invocation_costs
-from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, machine_offer, recommend_sharing
+from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, recommend_sharing
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.shared_queues import SharedQueues, _Floor
 from sluice.optimizer.report import sharing as told
@@ -245,17 +245,13 @@ def test_a_promise_that_no_function_keeps_is_refused_by_the_name_of_its_class() 
         ([application("a", 1.0, 1.0), application("a", 2.0, 0.5)], {}, "classes"),
         ([application("a", 1.0, 1.0)], {"goal": Goal(max_cost=1.0)}, "max_cost"),
         ([application("a", 1.0, 1.0)], {"goal": Goal("latency", 1.0)}, "objective"),
-        ([application("a", 1.0, 1.0)], {"offers": "a machine"}, "offers"),
     ],
 )
 def test_what_does_not_go_together_with_classes_is_refused(
     applications: list[Application], question: dict[str, object], field: str
 ) -> None:
-    whole = asked(**{name: value for name, value in question.items() if name != "offers"})
-    if "offers" in question:
-        whole = replace(whole, offers=(machine_offer("c5.xlarge", profile(memory_sizes=(CORE,)), 0.17, 32),))
     with pytest.raises(InvalidInput) as refused:
-        recommend_sharing(whole, applications)
+        recommend_sharing(asked(**question), applications)
     assert refused.value.field == field
 
 
