@@ -16,6 +16,7 @@ from sluice.batching.documents import RequestClass, Slo, quantile_of
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.superposition import superposed
+from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, RELAXATIONS, STAGES, Horizon
 from sluice.optimizer.recommend.waits import LONGEST_WAIT, rounded
@@ -74,6 +75,18 @@ class Demand:
         """Seconds that nobody is to be held beyond."""
         return np.inf
 
+    def price(self, cost: BatchCost) -> float:
+        """USD per request by which what serves it is compared: in all."""
+        return cost.in_all(self.arrivals.arrival_rate)
+
+    def longer(self, slacks: Sequence[float]) -> float:
+        """Seconds that a request may wait longer than a table says, in the mean."""
+        return 0.0
+
+    def shown(self, horizon: Horizon) -> bool:
+        """Whether runs can be drawn that are as the arrivals are."""
+        return True
+
     def stages(self, horizon: Horizon) -> list[int]:
         """Runs of a search, in requests, to try in turn; none where no run shows the equilibrium."""
         return horizon.stages if horizon.settled <= MOST_REQUESTS else []
@@ -115,12 +128,23 @@ class SharedDemand(Demand):
     def longest_wait(self) -> float:
         return LONGEST_WAIT
 
+    def price(self, cost: BatchCost) -> float:
+        """Without what stands before all queues, which is the same for any grouping."""
+        return cost.per_request
+
+    def longer(self, slacks: Sequence[float]) -> float:
+        rates = [of.arrivals.arrival_rate for of in self.applications]
+        return float(np.average(slacks, weights=rates))
+
+    def shown(self, horizon: Horizon) -> bool:
+        return not horizon.dealt
+
     def stages(self, horizon: Horizon) -> list[int]:
         """Shorter runs than of requests that are alike, for there are many groups of applications.
 
         The first sees the phases often enough to say what surely breaks a promise, the last shows the equilibrium.
         """
-        if horizon.dealt or horizon.settled > MOST_REQUESTS:
+        if not self.shown(horizon) or horizon.settled > MOST_REQUESTS:
             return []
         longest = int(max(horizon.settled, STAGES[1]))
         shorter = [n for n in (FIRST, *STAGES) if (BLOCKS + 1) * RELAXATIONS * horizon.phases <= n < longest]

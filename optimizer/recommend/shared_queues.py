@@ -14,7 +14,8 @@ applications from i on and before j in one queue, is
 A group is asked for only once it is in a grouping that would be cheapest if every group not yet asked for cost what it cannot go
 below: with a mean batch of m, what the lower convex hull of an invocation's cost over its batch has at m; and a batch of mean m
 holds no more than its first request and those that come while that may wait. Where workers can be had a group is asked of the
-function first, and they are simulated once the grouping would be cheapest if they cost what they cannot go below.
+function first, and they are simulated once the grouping would be cheapest if they cost what they cannot go below. Whether a
+function beside them is cheaper still is asked of the queues of the cheapest grouping, of one for all, and of a queue for each.
 """
 
 from __future__ import annotations
@@ -126,7 +127,21 @@ class SharedQueues:
         """The cheapest grouping, the strictest promise first; ``None`` where nothing is in time for an application."""
         few = self._poisson and len(self.applications) <= MOST_IN_ANY_GROUPS
         found = self.any_groups() if few else self.neighbours()
-        return None if found is None else tuple(sorted(found, key=lambda queue: self.applications.index(queue.applications[0])))
+        if found is None:
+            return None
+        if self._workers is not None:
+            together = self.best(tuple(range(len(self.applications))))
+            ways = [found] if together is None or len(found) == 1 else [found, [together]]
+            found = min(([self.beside(queue) for queue in way] for way in ways), key=_per_second)
+        return tuple(sorted(found, key=lambda queue: self.applications.index(queue.applications[0])))
+
+    def beside(self, queue: Shared) -> Shared:
+        """Its applications before workers with a function beside them, where that is cheaper or rests on no fit; else the queue."""
+        if self._workers is None:
+            return queue
+        premium = self._workers.premium if isinstance(queue, WorkerQueue) else 0.0
+        group = tuple(self.applications.index(of) for of in queue.applications)
+        return self._workers.beside(group, queue.usd * (1 + premium)) or queue
 
     def neighbours(self) -> list[Shared] | None:
         """The cheapest of those groupings in which every group has neighbours by promise."""
@@ -171,7 +186,10 @@ class SharedQueues:
 
     def separate(self) -> tuple[Shared | None, ...]:
         """A queue for each application; ``None`` where nothing is in time for it."""
-        return tuple(self.best((k,)) for k in range(len(self.applications)))
+        found = [self.best((k,)) for k in range(len(self.applications))]
+        if len(found) > MOST_IN_ANY_GROUPS:
+            return tuple(found)
+        return tuple(None if queue is None else self.beside(queue) for queue in found)
 
     def best(self, group: _Group) -> Shared | None:
         """The cheapest queue of the applications at these places, ascending, whatever serves it; ``None`` where nothing does."""
@@ -278,6 +296,10 @@ class SharedQueues:
         if (service, in_time) not in self._floors:
             self._floors[service, in_time] = _Floor(self._usd[service][:in_time])
         return self._floors[service, in_time]
+
+
+def _per_second(queues: Sequence[Shared]) -> float:
+    return sum(queue.usd * queue.arrival_rate for queue in queues)
 
 
 def _usd(queue: Shared | None) -> float:

@@ -8,7 +8,8 @@ promise of ``c`` leaves a batch of ``n`` of a worker to wait,
 so that the request whose time is over first is first in a batch. Each promise must surely be kept by the requests of its own class.
 No group is simulated that cannot cost less than the function serves it for: so many workers as keep up with it, however they are
 used, have their hours, and a group is taken to need no less than any part of it that was simulated. All of it ends after
-``MOST_SIMULATED`` requests.
+``MOST_SIMULATED`` requests. Workers with a function beside them are asked for by group, within ``MOST_BESIDE``: what bounds their
+cost from below is too far off for the grouping to be found with them.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ import numpy as np
 from sluice.batching.errors import Infeasible
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.superposition import MOST_PHASES
-from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.application import Application
 from sluice.optimizer.recommend.demand import SharedDemand
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.offers import WorkerOffer
+from sluice.optimizer.recommend.overflow_choice import choose_overflow
+from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.worker_number import cheapest_workers
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 
+MOST_BESIDE = 1 << 22  # requests, in search of workers with a function beside them for one group
 MOST_SIMULATED = 1 << 26  # requests in the search of all groups, some ten seconds
 _SAME = 1e-9  # of a cost
 Group = tuple[int, ...]
@@ -42,28 +45,17 @@ class SharedWorkers:
     ----------
     applications : sequence of Application
         In the order in which groups name them.
-    offers : sequence of WorkerOffer
-    billing : Billing
-        What stands before the workers is in their cost.
-    premium : float
-        Part of the cost that a function may cost more and still be taken, as its tables rest on no fit.
+    question : Question
+        Of which offers, functions, bill and premium are taken.
     """
 
-    def __init__(
-        self,
-        applications: Sequence[Application],
-        offers: Sequence[WorkerOffer],
-        billing: Billing,
-        premium: float = 0.0,
-        confidence: float = 0.95,
-        seed: int = 0,
-    ) -> None:
-        self._applications, self._offers, self._billing = tuple(applications), tuple(offers), billing
-        self.premium, self._confidence, self._seed = premium, confidence, seed
+    def __init__(self, applications: Sequence[Application], question: Question, confidence: float = 0.95, seed: int = 0) -> None:
+        self._applications, self._question, self._offers = tuple(applications), question, question.offers
+        self._confidence, self._seed = confidence, seed
         self._rates = np.array([of.arrivals.arrival_rate for of in applications])
         # by offer how large a batch is in time for each application
         self._in_time = [
-            np.array([int((seconds_left(offer.service, [of.slo]) >= 0).sum()) for of in applications]) for offer in offers
+            np.array([int((seconds_left(offer.service, [of.slo]) >= 0).sum()) for of in applications]) for offer in question.offers
         ]
         self.simulated = 0
         # those found, or USD per request below which there are none
@@ -113,6 +105,32 @@ class SharedWorkers:
             self._per_second[frozenset(group)] = usd * float(self._rates[list(group)].sum())
         return found if isinstance(found, WorkerQueue) and found.usd < cheaper_than else None
 
+    @property
+    def premium(self) -> float:
+        """Part of the cost that what rests on no fit may cost more and still be taken."""
+        return self._question.premium
+
+    def beside(self, group: Group, cheaper_than: float) -> WorkerQueue | None:
+        """The cheapest workers with a function beside them, in the same way; not more workers than are found to do alone."""
+        if prod(self._applications[k].arrivals.n_phases for k in group) > MOST_PHASES:
+            return None
+        demand = SharedDemand(tuple(self._applications[k] for k in group))
+        alone = self._found.get(group)
+        workers = {alone.setting.offer.name: alone.setting.workers} if isinstance(alone, WorkerQueue) else {}
+        try:
+            setting = choose_overflow(
+                self._question,
+                workers,
+                cheaper_than=cheaper_than,
+                demand=demand,
+                most=MOST_BESIDE,
+                confidence=self._confidence,
+                seed=self._seed,
+            )
+        except Infeasible:
+            return None
+        return WorkerQueue(demand.applications, setting)
+
     def _cheapest(self, group: Group, cheaper_than: float) -> WorkerQueue | None:
         applications = tuple(self._applications[k] for k in group)
         if prod(of.arrivals.n_phases for of in applications) > MOST_PHASES:
@@ -129,10 +147,10 @@ class SharedWorkers:
                 trials = WorkerTrials(demand, offer, self._confidence, self._seed)
             except Infeasible:
                 continue
-            setting = cheapest_workers(trials, _most(offer, rate, limit), billing=self._billing)
+            setting = cheapest_workers(trials, _most(offer, rate, limit), billing=self._question.billing)
             self.simulated += trials.simulated
             if setting is not None and setting.cost.per_request < limit * (1 - _SAME):
-                best = WorkerQueue(applications, setting, trials.slacks)
+                best = WorkerQueue(applications, setting)
         return best
 
     def _least_of(self, i: int, group: Group, rate: float) -> float:

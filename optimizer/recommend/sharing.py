@@ -180,7 +180,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         allowed = min((of.slo.error_budget for of in group if cold > of.slo.latency), default=1.0)
         return np.where(share > allowed, np.inf, usd)
 
-    workers = SharedWorkers(by_promise(promised), question.offers, billing, question.premium) if question.offers else None
+    workers = SharedWorkers(by_promise(promised), question) if question.offers else None
     _check_in_time(SharedQueues(promised, services, usd, None, workers), question)
     anyhow = SharedQueues(promised, services, usd, cold_starts if starts.matter else None, workers)
     kept = SharedQueues(promised, services, usd, in_time, workers) if starts.matter else anyhow

@@ -50,8 +50,9 @@ class SimulatedSetting:
     in_doubt : tuple of float
         What the fit may be wrong by, as a part of the requests for each SLO, which is in the ends of ``violations``; empty where
         that is not known.
-    by_class : tuple of ClassSeen
-        Of several applications what each met; empty where requests are alike.
+    slacks, by_class : tuple of float, and of ClassSeen
+        Of several applications the seconds that requests of each may wait longer than the tables say, and what these met; empty
+        where requests are alike.
     n_requests, confidence, seed
         What the estimates rest on: requests simulated; confidence of the two-sided intervals.
     """
@@ -70,6 +71,7 @@ class SimulatedSetting:
     confidence: float
     seed: int
     in_doubt: tuple[float, ...] = ()
+    slacks: tuple[float, ...] = ()
     by_class: tuple[ClassSeen, ...] = ()
 
     @property

@@ -10,6 +10,7 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.recommend.application import Application, named
 from sluice.optimizer.recommend.demand import LEVELS
+from sluice.optimizer.recommend.overflow_setting import OverflowSetting
 from sluice.optimizer.recommend.worker_setting import WorkerSetting
 from sluice.optimizer.simulation.batch_means import Estimate
 
@@ -22,17 +23,13 @@ class WorkerQueue:
     ----------
     applications : tuple of Application
         The strictest promise first.
-    setting : WorkerSetting
-        As simulated for them; it keeps the promise of each.
-    slacks : tuple of float
-        Seconds that a request of each application may wait longer than the table says.
+    setting : WorkerSetting or OverflowSetting
+        As simulated for them, with or without a function beside the workers; it keeps the promise of each.
     """
 
     applications: tuple[Application, ...]
-    setting: WorkerSetting
-    slacks: tuple[float, ...]
+    setting: WorkerSetting | OverflowSetting
 
-    cold_starts = init = 0.0
     provisioned = 0
     missed = 0
     method = "simulated"
@@ -41,6 +38,22 @@ class WorkerQueue:
     def usd(self) -> float:
         """Per request."""
         return self.setting.cost.per_request
+
+    @property
+    def slacks(self) -> tuple[float, ...]:
+        """Seconds that a request of each application may wait longer than the tables say."""
+        return self.setting.slacks
+
+    @property
+    def cold_starts(self) -> float:
+        """Share of the batches of a function beside the workers whose environment had to start."""
+        return self.setting.cold_starts if isinstance(self.setting, OverflowSetting) else 0.0
+
+    @property
+    def init(self) -> float:
+        """Seconds that this takes."""
+        environments = self.setting.overflow.environments if isinstance(self.setting, OverflowSetting) else None
+        return 0.0 if environments is None else environments.init_duration
 
     @property
     def cost(self) -> BatchCost:
@@ -69,18 +82,18 @@ class WorkerQueue:
 
     @property
     def tables(self) -> list[tuple[str, Policy]]:
-        """What serves with its table, as a plan has it."""
-        return [(self.function, self.policy)]
+        """What serves with its table, as a plan has it: the workers, and the function beside them."""
+        return [(self.function, self.policy), *self.setting.beside]
 
     @property
     def memory_mb(self) -> int | None:
-        """Nobody's to choose."""
+        """Of the function beside the workers; of these it is nobody's to choose."""
         return self.setting.memory_mb
 
     @property
     def memory_sizes(self) -> list[int]:
-        """Of functions, MB: there are none."""
-        return []
+        """Of functions, MB."""
+        return [] if self.memory_mb is None else [self.memory_mb]
 
     @property
     def runs_on(self) -> str:

@@ -130,5 +130,6 @@ def simulate_demand(
         cost=offer.cost(run.batch_sizes, policy.servers, arrivals.arrival_rate, billing),
         arrival_rate=arrivals.arrival_rate,
         seed=seed,
+        slacks=tuple(slacks),
         **estimates(run, demand, drawn, confidence, horizon.blocks(n)),
     )

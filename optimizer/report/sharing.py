@@ -66,15 +66,15 @@ def verdict(answer: SharingAnswer) -> list[str]:
         estimated = answer.question.billing.cold_start_probability is None
         however = ", however many environments that there is an estimate for are kept warm" if estimated else ""
         sentences = [f"Cold starts make more requests of {', '.join(missed)} late than promised{however}. {told}"]
-    elif by_workers := [of for of in answer.queues if isinstance(of, WorkerQueue)]:
-        confidence = f"{100 * by_workers[0].setting.confidence:g} %"
-        before = " and ".join(of.named for of in by_workers)
+    elif in_run := [of for of in answer.queues if isinstance(of, WorkerQueue) and not of.setting.for_any_arrivals]:
+        confidence = f"{100 * in_run[0].setting.confidence:g} %"
+        before = " and ".join(of.named for of in in_run)
         sentences = [f"Every promise is kept: of {before} in a run of these arrivals, with {confidence} confidence. {told}"]
-        sentences += [f"{of.named}: {of.setting.instruction}" for of in by_workers]
     elif any(of.provisioned for of in answer.queues):
         sentences = [f"Every promise is kept, by the tables and by the environments that are kept warm. {told}"]
     else:
         sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
+    sentences += [f"{of.named}: {of.setting.instruction}" for of in answer.queues if isinstance(of, WorkerQueue)]
     if answer.cut_short:
         sentences.append("Not every group for which workers may be cheaper was simulated: there are too many.")
     sentences += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer)]

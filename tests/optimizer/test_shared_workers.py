@@ -11,6 +11,7 @@ import pytest
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, read, write
 from sluice.batching.errors import Infeasible
+from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import mmpp2
 from sluice.optimizer.billing import Billing
@@ -25,6 +26,7 @@ from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report import sharing as told
 from sluice.optimizer.simulation.chunks import MergedArrivals
 from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.simulation.function import Function
 from tests.optimizer.batcher_loop import run_batcher
 from tests.optimizer.test_sharing import CORE, application, asked, drawn, profile, queues_of
 
@@ -82,11 +84,35 @@ def test_what_is_told_of_workers_says_how_many_and_what_each_class_met(answer: S
     assert [of["method"] for of in queue["classes"]] == ["simulated"] * 3 and all(of["interval"] for of in queue["classes"])
 
 
+def test_a_function_beside_the_workers_takes_what_they_cannot_serve_in_time_and_nobody_is_late() -> None:
+    core = replace(machine(0.05), function="http://core:8500")
+    more = [application("web", 1000.0, 0.1), application("report", 200.0, 0.5), application("nightly", 5.0, 2.0)]
+    answer = recommend_sharing(offered(core), more)
+    (queue,) = answer.queues
+    assert isinstance(queue, WorkerQueue) and queue.setting.workers == 1 and queue.memory_mb == 885
+    assert "at the last moment the function with 885 MB takes the oldest" in told.verdict(answer)[1]
+    assert told.verdict(answer)[0].startswith("Every promise is kept by the table, whatever the arrivals do.")
+    plan = read(Plan, write(answer.plan("m")))
+    check_waits(plan, 60.0)
+    (beside,) = plan.beside
+    assert plan.policy is not None and (plan.function, beside.function) == ("http://core:8500", "perceptron-885")
+    function = Function(profile(), 885, Billing())
+    overflow = function.beside(beside.policy.policy())
+    deployment = replace(core.under(plan.policy.policy(), beside=[overflow]), classes=plan.classes)
+    arrivals = MergedArrivals([of.arrivals for of in queue.applications], 60_000, 7)
+    times, classes = (np.concatenate(list(pieces)) for pieces in (arrivals.chunks(), arrivals.class_chunks()))
+    run = simulate_deployment(deployment, times, np.random.default_rng(3), classes=classes)
+    for k, of in enumerate(queue.applications):
+        assert run.of_class(k).latency.max() <= of.slo.latency + 1e-9
+    by_function = run.batch_sizes[run.by_function].sum() / len(times)
+    assert by_function == pytest.approx(queue.setting.by_function.value, rel=0.2)  # type: ignore[union-attr]
+
+
 class Priced(SharedWorkers):
     """Workers whose cost for a group is told, beyond what is said to be the least."""
 
     def __init__(self, applications: tuple[Application, ...], seed: int) -> None:
-        super().__init__(applications, [machine(0.03)], Billing())
+        super().__init__(applications, offered(machine(0.03)))
         self._rng, self.asked = np.random.default_rng(seed), 0
         n = len(applications)
         groups = [group for size in range(1, n + 1) for group in itertools.combinations(range(n), size)]
@@ -97,6 +123,9 @@ class Priced(SharedWorkers):
         usd = self.usd(group)
         applications = tuple(self._applications[k] for k in group)
         return Told(applications, usd, self._rates[list(group)].sum()) if usd < cheaper_than else None
+
+    def beside(self, group: Group, cheaper_than: float) -> WorkerQueue | None:
+        return None
 
     def usd(self, group: Group) -> float:
         """No part of a group costs more than the group."""
@@ -161,7 +190,7 @@ def test_workers_too_dear_for_every_group_are_not_simulated(monkeypatch: pytest.
 
 
 def test_the_least_that_is_said_of_a_group_is_beneath_what_it_comes_to(answer: SharingAnswer) -> None:
-    workers = SharedWorkers(by_promise(THREE), [machine(0.02)], Billing())
+    workers = SharedWorkers(by_promise(THREE), offered(machine(0.02)))
     (queue,) = answer.queues
     neighbours = workers.least_of_neighbours()
     assert workers.least((0, 1, 2)) <= queue.usd
@@ -173,7 +202,7 @@ def test_the_least_that_is_said_of_a_group_is_beneath_what_it_comes_to(answer: S
 def test_a_search_that_is_spent_takes_the_functions_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searched, "MOST_SIMULATED", 0)
     cut = recommend_sharing(offered(machine(0.02)), THREE)
-    assert cut.cost == recommend_sharing(asked(), THREE).cost
+    assert cut.cut_short and not any(isinstance(of, WorkerQueue) and of.setting.rests_on_fit for of in cut.queues)
     assert "Not every group for which workers may be cheaper was simulated: there are too many." in told.verdict(cut)
 
 
@@ -208,15 +237,13 @@ def test_a_rare_class_comes_often_enough_in_a_run_to_tell_whether_its_promise_is
 
 def test_phases_that_no_run_shows_leave_a_group_to_the_function() -> None:
     lasting = mmpp2(200.0, 50.0, 1e-6, 1e-6)
-    workers = SharedWorkers(by_promise([application("web", lasting, 0.1)]), [machine(0.001)], Billing())
+    workers = SharedWorkers(by_promise([application("web", lasting, 0.1)]), offered(machine(0.001)))
     assert workers.least((0,)) < 1.0 and workers.cheapest((0,), 1.0) is None
 
 
 def test_what_rests_on_no_fit_is_taken_up_to_the_premium() -> None:
     (by_function,) = recommend_sharing(asked(), THREE).queues
     hour = 0.95 * by_function.cost.per_request * by_function.arrival_rate * 3600
-    kinds = [
-        isinstance(recommend_sharing(offered(machine(hour), goal=Goal(premium=part)), THREE).queues[0], WorkerQueue)
-        for part in (0.0, 0.1)
-    ]
-    assert kinds == [True, False]
+    for part, rests in ((0.0, True), (0.1, False)):
+        (queue,) = recommend_sharing(offered(machine(hour), goal=Goal(premium=part)), THREE).queues
+        assert (isinstance(queue, WorkerQueue) and queue.setting.rests_on_fit) == rests
