@@ -1,14 +1,15 @@
 """Has the share of late requests left the promise? Bets on it, batch after batch (docs/watching.md, docs/model.md, section 10).
 
-Of a batch with ``n`` requests ``x`` are late, of which the promise allows a part ``p``. Had each batch, whatever came before it, no
-more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / m`` with every batch, would not
-grow in the mean, ``0 <= b < 1/p``, where ``m >= n`` is settled before it: the largest of the last ``BEFORE`` batches, as which a
-larger one counts. So it does not matter how those of one batch depend on each other: all of them may be late together. The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds ``L``
-for the first time after at least ``L`` batches in the mean, whenever it is looked at.
+Of a batch with ``n`` requests ``x`` are late, of which the promise allows a part ``p``. Had each batch, whatever came before it,
+no more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / m`` with every batch, would
+not grow in the mean, ``0 <= b < 1/p``, where ``m >= n`` is settled before it: the largest of the last ``BEFORE`` batches, as
+which a larger one counts. So it does not matter how those of one batch depend on each other: all of them may be late together.
+The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds ``L`` for the
+first time after at least ``L`` batches in the mean, whenever it is looked at.
 
-Where late batches come in runs, as they do where queues build up, what comes before a batch tells of it, and the mean is not that.
-So the logarithms of the gains are divided by how much more the sums of ``x - p n`` over many batches vary than those over one,
-where that is beyond chance (``dispersion``); then the bound rests on what was measured.
+Where late batches come in runs, as they do where queues build up, what comes before a batch tells of it, and the mean is not
+that. So the logarithms of the gains are divided by how much more the sums of ``x - p n`` over many batches vary than those over
+one, where that is beyond chance (``dispersion``); then the bound rests on what was measured.
 
 References: Shin, Ramdas, Rinaldo, E-detectors: a nonparametric framework for sequential change detection (2023), for the bound;
 Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024) 1, for the bets.

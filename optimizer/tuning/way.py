@@ -1,13 +1,13 @@
 """How long requests are on their way through the buffer: beyond what the table holds them, and beyond the invocation.
 
-A table that waits to the last moment leaves out what the buffer itself takes: the call to the queue, the timer that ends a hold, the
-reading and writing of a batch. It is a few milliseconds, and whoever left a batch's wait to the last moment is late by them. It
-cannot be seen alone, but from two sides. Who came last into a batch did not wait longer than ``its latency - seconds``; who came
-first waited for ``hold[size]`` at the least, and ``its latency - seconds - hold[size]`` is his way and what more he was held. The
-one is exact where an arrival let the batch leave, the other where its time was over; the lesser of the two is taken.
+A table that waits to the last moment leaves out what the buffer itself takes: the call to the queue, the timer that ends a hold,
+the reading and writing of a batch. It is a few milliseconds, and whoever left a batch's wait to the last moment is late by them.
+It cannot be seen alone, but from two sides. Who came last into a batch did not wait longer than ``its latency - seconds``; who
+came first waited for ``hold[size]`` at the least, and ``its latency - seconds - hold[size]`` is his way and what more he was
+held. The one is exact where an arrival let the batch leave, the other where its time was over; the lesser of the two is taken.
 
-What is planned with is that quantile of it which is promised of the requests: those to whom it matters, who came first, are some of
-them only, so that this is more than must be free, by what the way varies.
+What is planned with is that quantile of it which is promised of the requests: those to whom it matters, who came first, are some
+of them only, so that this is more than must be free, by what the way varies.
 """
 
 from __future__ import annotations
