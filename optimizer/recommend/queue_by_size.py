@@ -51,7 +51,7 @@ def for_every_load(question: Question, of: ServedQueue, arrivals: ArrivalProcess
         Of all its applications together.
     """
     loads = question.goal.loads
-    if loads is None or of.provisioned or len(question.services) == 1:
+    if loads is None or of.warm or len(question.services) == 1:
         return of
     slos = tuple(each.slo for each in of.applications)
     sizes = FunctionsBySize(FunctionSettings(replace(question, arrivals=arrivals, slos=slos, without=())), loads)

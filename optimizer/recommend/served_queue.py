@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sluice.batching.documents import quantile_of
+from sluice.batching.documents import WarmEnvironments, quantile_of
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
@@ -49,8 +49,8 @@ class ServedQueue:
         Of a request.
     cold_starts, init : float
         Share of the batches that start cold, and the seconds that this takes.
-    provisioned : int
-        Environments that are kept for this queue; of a function that serves several, those of all of them together.
+    warm : WarmEnvironments or None
+        Environments that are kept warm for it, and for as many queues of its function as ``warm_queues`` says.
     functions : tuple of FunctionOfSizes
         Where the size of a batch chooses its function, all of them in the order in which their tables are read; ``function`` is the
         first, and ``service`` has the times of all as of one. Else empty.
@@ -64,9 +64,20 @@ class ServedQueue:
     cost: BatchCost
     cold_starts: float
     init: float
-    provisioned: int = 0
+    warm: WarmEnvironments | None = None
+    warm_queues: int = 1
     functions: tuple[FunctionOfSizes, ...] = ()
     loads: tuple[QueueAtLoad, ...] = ()
+
+    @property
+    def provisioned(self) -> int:
+        """Environments that are provisioned for it, and for others of its function."""
+        return self.warm.provisioned if self.warm else 0
+
+    @property
+    def largest(self) -> int:
+        """Requests in its largest batch."""
+        return len(self.queue.batch_size_pmf)
 
     @property
     def applications(self) -> tuple[Application, ...]:
@@ -118,7 +129,7 @@ class ServedQueue:
     def runs_on(self) -> str:
         """Memory, and how many environments are kept warm."""
         sizes = ", ".join(map(str, self.memory_sizes))
-        return f"{sizes} MB" + (f", {self.provisioned} warm" if self.provisioned else "")
+        return f"{sizes} MB" + (f", {self.provisioned or 1} warm" if self.warm else "")
 
     @property
     def leaves(self) -> str:

@@ -18,7 +18,6 @@ from sluice.batching.documents import (
     Prediction,
     RequestClass,
     Route,
-    WarmEnvironments,
     percentile_name,
 )
 from sluice.batching.errors import Infeasible, require
@@ -29,10 +28,10 @@ from sluice.optimizer.arrivals.superposition import superposed
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
 from sluice.optimizer.recommend.application import Application, by_promise
 from sluice.optimizer.recommend.function_starts import FunctionStarts
-from sluice.optimizer.recommend.kept_warm import HARM, Provisioning
-from sluice.optimizer.recommend.offers import WorkerOffer, provisioned_offers
+from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.queue_by_size import for_every_load
+from sluice.optimizer.recommend.queues_kept_warm import QueuesKeptWarm
 from sluice.optimizer.recommend.served_queue import Served, ServedQueue, cost_of_queues
 from sluice.optimizer.recommend.shared_queues import Shared, SharedQueue, SharedQueues
 from sluice.optimizer.recommend.shared_workers import SharedWorkers
@@ -112,7 +111,7 @@ class SharingAnswer:
                 PolicyDocument.of(queue.tables[0][1]),
                 queue.arrival_rate / self.arrival_rate,
                 beside=[Beside(function, PolicyDocument.of(table)) for function, table in queue.tables[1:]],
-                warm=WarmEnvironments(queue.provisioned) if queue.provisioned else UNSET,
+                warm=queue.warm or UNSET,
             )
             for queue in self.queues
         ]
@@ -184,7 +183,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     _check_in_time(SharedQueues(promised, services, usd, None, workers), question)
     anyhow = SharedQueues(promised, services, usd, cold_starts if starts.matter else None, workers)
     kept = SharedQueues(promised, services, usd, in_time, workers) if starts.matter else anyhow
-    asked = {of.name: of for of in applications}
+    asked, warm = {of.name: of for of in applications}, QueuesKeptWarm(question, starts, together)
     # A queue is found with headroom and told with what was asked for.
 
     def served(queue: SharedQueue, buffered: bool = True) -> ServedQueue:
@@ -195,27 +194,9 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         function = question.function_at(service.memory_mb)
         return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]))
 
-    def kept_warm(of: ServedQueue) -> ServedQueue:
-        """With the cheapest number of environments that keeps every promise, where cold starts harm."""
-        if not starts.matter or starts.told is not None or (of.cold_starts < HARM and not of.missed):
-            return of
-        pmf, (offer,) = (
-            of.queue.batch_size_pmf,
-            provisioned_offers(question.profile, [of.memory_mb], billing, question.max_batch_size),
-        )
-        process, rate = together(of.queue.applications), of.queue.arrival_rate
-        warm = Provisioning.of(offer, starts.of(process), pmf, np.array(of.policy.hold[1:-1]), of.init)
-        found = [of]
-        for way in map(WarmEnvironments, range(1, warm.most + 1)):
-            _, cold = warm.beyond(way)
-            bill = replace(billing, cold_start_probability=cold).cost(pmf, of.service, question.profile, buffered=True)
-            cost = warm.cost(way, bill, billing, rate)
-            found.append(replace(of, cost=cost, cold_starts=cold, provisioned=way.provisioned))
-        return min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
-
     def told(queues: Sequence[Shared | None]) -> tuple[Served, ...]:
-        return tuple(
-            kept_warm(served(queue)) if isinstance(queue, SharedQueue) else queue.of(asked) for queue in queues if queue is not None
+        return warm.pooled(
+            [warm.alone(served(of)) if isinstance(of, SharedQueue) else of.of(asked) for of in queues if of is not None]
         )
 
     def worse(queues: tuple[Served, ...]) -> tuple[int, float]:
@@ -224,7 +205,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     cheapest = kept.cheapest()
     separate, strict = told(anyhow.separate()), anyhow.at_the_strictest()
     queues = told(cheapest or ()) or separate
-    if worse(queues)[0] or any(of.provisioned for of in separate):
+    if worse(queues)[0] or any(of.warm for of in separate):
         # Who comes seldom is alone beside an environment of his own, or shares. Where nothing helps the answer says so.
         queues = min((told(anyhow.cheapest() or ()), separate, queues), key=worse)
 
@@ -243,7 +224,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         question,
         for_loads(queues),
         for_loads(separate),
-        None if strict is None else kept_warm(served(strict)),
+        None if strict is None else warm.alone(served(strict)),
         tuple(served(queue, buffered=False) for queue in anyhow.unbatched() if queue is not None),
         workers is not None and workers.spent,
     )

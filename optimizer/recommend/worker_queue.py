@@ -30,7 +30,7 @@ class WorkerQueue:
     applications: tuple[Application, ...]
     setting: WorkerSetting | OverflowSetting
 
-    provisioned = 0
+    warm = None
     missed = 0
     method = "simulated"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sluice.batching.documents import Plan, PolicyDocument
+from sluice.batching.documents import Plan, PolicyDocument, WarmEnvironments
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import ServedQueue, SharingAnswer
+from sluice.optimizer.recommend.kept_warm import minutes, parameter
 from sluice.optimizer.recommend.served_queue import Served, cost_of_queues
 from sluice.optimizer.recommend.sharing import WORTH
 from sluice.optimizer.recommend.words import milliseconds
@@ -70,7 +71,7 @@ def verdict(answer: SharingAnswer) -> list[str]:
         confidence = f"{100 * in_run[0].setting.confidence:g} %"
         before = " and ".join(of.named for of in in_run)
         sentences = [f"Every promise is kept: of {before} in a run of these arrivals, with {confidence} confidence. {told}"]
-    elif any(of.provisioned for of in answer.queues):
+    elif any(of.warm for of in answer.queues):
         sentences = [f"Every promise is kept, by the tables and by the environments that are kept warm. {told}"]
     else:
         sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
@@ -118,13 +119,17 @@ def _cold_starts(answer: SharingAnswer) -> list[str]:
 
 def _kept_warm(answer: SharingAnswer) -> list[str]:
     """What to deploy beside the plan."""
-    wanted: dict[tuple[str, int], int] = {}
+    wanted: dict[tuple[str, int, bool], WarmEnvironments] = {}
     for of in answer.queues:
-        if isinstance(of, ServedQueue) and of.provisioned:
-            wanted[of.function, of.memory_mb] = wanted.get((of.function, of.memory_mb), 0) + of.provisioned
+        if isinstance(of, ServedQueue) and of.warm:
+            at = of.function, of.memory_mb, bool(of.provisioned)
+            before = wanted[at].provisioned if at in wanted and of.warm_queues == 1 else 0
+            wanted[at] = WarmEnvironments(before + of.provisioned) if of.provisioned else of.warm
     sentences = [
-        f"Keep {n} of {function} provisioned (ProvisionedMemory={memory_mb}, ProvisionedConcurrency={n})."
-        for (function, memory_mb), n in wanted.items()
+        f"Keep {warm.provisioned} of {function} provisioned (ProvisionedMemory={memory_mb}, {parameter(warm)})."
+        if warm.provisioned
+        else f"Ping {function} every {minutes(warm)} (PingMemory={memory_mb}, {parameter(warm)})."
+        for (function, memory_mb, _), warm in wanted.items()
     ]
     if len(wanted) > 1:
         sentences.append("The template keeps those of one memory size: set the others on the alias of their function.")
@@ -167,7 +172,7 @@ def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
             "mean_batch_size": of.mean_batch_size,
             "cost": cost_document(of.cost, of.arrival_rate),
             "cold_starts": of.cold_starts,
-            "provisioned": of.provisioned,
+            "warm": of.warm,
             "classes": [
                 {
                     "name": each.name,
