@@ -26,6 +26,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy
@@ -153,7 +154,7 @@ class FleetController:
         self.n_parts = max(1, round(PARTS * settings.look / float(fleet.slos.min())))
         self._chosen: Choice | None = None
         self._guessed = True
-        self._burst = False  # whether it is for one that the plan in force was asked for
+        self._bursts = np.zeros(problem.n_families, dtype=bool)  # those for which the last plan was asked for before its time
         self._asked_at = -np.inf
         self._answered = True
         self._tables: dict[tuple[int, int, int], Policy | AdaptiveTables] = {}
@@ -175,10 +176,11 @@ class FleetController:
 
     @property
     def problem(self) -> FleetProblem:
-        """What a planner is asked: the devices that are there, the demand, what runs. After a burst the demand is that of now."""
+        """What a planner is asked: the devices that are there, the demand, what runs. Of a family that bursts it is that of now."""
         running = self._rollout.counts(self._rollout.committed)
         problem = replace(self._fleet.problem, devices=self._rollout.devices, running=running if running.any() else None)
-        return problem.with_demand(self._forecast.followed if self._burst else self._forecast.rate)
+        forecast = self._forecast
+        return problem.with_demand(np.where(self._bursts, forecast.followed, forecast.rate))
 
     def see(self, now: float, counts: Array) -> Instructions:
         """Requests of each family in each of ``n_parts`` equal parts of the time since the last look, (n_parts, n_families).
@@ -227,8 +229,9 @@ class FleetController:
         """The time ``wake_at`` has come."""
         return self._instructions(now)
 
-    def _ask(self, now: float, burst: bool = False) -> bool:
-        self._asked_at, self._answered, self._burst = now, False, burst
+    def _ask(self, now: float, bursts: NDArray[np.bool_] | None = None) -> bool:
+        self._asked_at, self._answered = now, False
+        self._bursts = np.zeros(self._fleet.problem.n_families, dtype=bool) if bursts is None else bursts
         return True
 
     def _due(self, now: float) -> bool:
@@ -239,11 +242,11 @@ class FleetController:
         carried = np.maximum(
             capacity_of(self._fleet.problem, self._rollout.counts(self._rollout.hosts)), self._chosen.plan.problem.demand
         )
-        burst = self.settings.bursts and bool((self._forecast.quick > carried).any())
+        bursts = self.settings.bursts & (self._forecast.quick > carried)
         seen = self._forecast.n_seen * self.settings.look
         if self._guessed and seen >= GUESSED:
-            burst, self._guessed = self.settings.bursts, False
-        return (late or burst) and self._ask(now, burst)
+            bursts, self._guessed = np.full(len(bursts), self.settings.bursts), False
+        return bool(late or bursts.any()) and self._ask(now, bursts)
 
     def _instructions(self, now: float, plan_wanted: bool = False) -> Instructions:
         unload, load = self._rollout.advance(now, self._fleet.problem, KEPT * self._forecast.rate)

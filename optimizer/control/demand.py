@@ -48,7 +48,7 @@ class ForecastSettings:
     """
 
     level: float = 4.0
-    quick: float = 0.5
+    quick: float = 1.0
     memory: float = 120.0
 
     def __post_init__(self) -> None:

@@ -5,6 +5,8 @@ each of some headrooms, devices that its answer leaves over are given to the fam
 rehearsed on what the demand did of late. Shares have a headroom of their own, family by family: they follow the demand at every
 look, a placement cannot. With little of it requests go to the most accurate variants, with much to all by what they can carry.
 
+Single devices of the best answer are then exchanged for as long as rehearsal says that it helps (``exchange``).
+
 That plan is taken, with those headrooms of its shares, that is the most accurate with no more violations of each family than may
 be; where there is none, what comes nearest: a request that is late beyond what may be counts as ``MISSED`` that are not. Keeping
 the placement that runs is among the answers, and moving to another is charged for the devices that are away meanwhile.
@@ -19,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sluice.optimizer.arrays import Array, Counts
+from sluice.optimizer.control.exchange import improve
 from sluice.optimizer.control.rehearsal import Outcome, Rehearsal
 from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, capacity_of, filled, solution_of
 
@@ -28,8 +31,10 @@ Planner = Callable[[FleetProblem], FleetSolution]
 HEADROOMS = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.5)
 OF_SHARES = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 VIOLATIONS = 0.005
-MISSED = 3.0
-MOST_PLANS = 4  # that are asked for at a time
+MISSED = 2.0
+MOST_PLANS = 2  # that are asked for at a time
+EXCHANGE = 0.1  # percent of what all earn, that loading one device must be worth
+MOST_LOOKED_AT = 150  # placements of a family, of a decision
 
 
 class Choice(NamedTuple):
@@ -72,6 +77,8 @@ class Moving(NamedTuple):
 
 class HeadroomChoice:
     """Asks a planner with headrooms of each family, from the last best on: more where too much is late, less where little is.
+
+    What is best of that and of what runs is then improved.
 
     Parameters
     ----------
@@ -121,14 +128,28 @@ class HeadroomChoice:
             at = np.clip(at + step, 0, len(self._headrooms) - 1)
         best = max(found, key=lambda at: found[at][0])
         self._at = np.array(best)
-        most, plan, settled = found[best]
+        most, plan, _ = found[best]
         seconds = sum(plan.seconds for _, plan, _ in found.values())
         headroom = self._headrooms[self._at]
-        if problem.running is not None:
-            kept = filled(solution_of(problem.with_demand(headroom * problem.demand), problem.running))
-            if (as_it_is := self._settled(problem, kept.counts, rehearsal)).earned >= most:
-                plan, settled = kept, as_it_is
-        return Choice(headroom, plan, settled.of_shares, seconds)
+        asked = problem.with_demand(headroom * problem.demand)
+        kept = None if problem.running is None else filled(solution_of(asked, problem.running))
+        if kept is not None and (as_it_is := self._settled(problem, kept.counts, rehearsal).earned) >= most:
+            most, plan = as_it_is, kept
+        better = solution_of(asked, self._improved(problem, plan.counts, rehearsal))
+        if self._expected(problem, better, self._settled(problem, better.counts, rehearsal), rehearsal) > most:
+            plan = better
+        return Choice(headroom, plan, self._settled(problem, plan.counts, rehearsal).of_shares, seconds)
+
+    def _improved(self, problem: FleetProblem, counts: Counts, rehearsal: Rehearsal) -> Counts:
+        """The same placement, after exchanges that are worth more than the device that is away for them."""
+        part = problem.demand / problem.demand.sum()
+        able = problem.throughput.any(axis=0)
+        accurate = [problem.accuracy[able & (problem.family == q)].max(initial=0.0) for q in range(problem.n_families)]
+
+        def worth(family: int, counts: Counts) -> float:
+            return float(part[family] * self._of_family(family, counts, rehearsal)[1])
+
+        return improve(problem, counts, worth, part * accurate, EXCHANGE, MOST_LOOKED_AT)
 
     def _expected(self, problem: FleetProblem, plan: FleetSolution, settled: _Settled, rehearsal: Rehearsal) -> float:
         """What a plan earns in the mean, with the way to it."""
@@ -159,15 +180,18 @@ class HeadroomChoice:
         n = problem.n_families
         earned, late, headrooms = np.zeros(n), np.zeros(n), np.ones(n)
         for q in range(n):
-            outcomes = {}
-            for headroom in OF_SHARES:
-                outcomes[headroom] = rehearsal.of_family(q, counts, headroom)
-                if outcomes[headroom].late <= self._violations:
-                    break  # with more of it requests go to less accurate variants
-            headrooms[q] = max(outcomes, key=lambda headroom: self._worth(outcomes[headroom]))
-            best = outcomes[headrooms[q]]
-            earned[q], late[q] = self._worth(best), best.late
+            headrooms[q], earned[q], late[q] = self._of_family(q, counts, rehearsal)
         return _Settled(float(earned @ problem.demand / problem.demand.sum()), late, headrooms)
+
+    def _of_family(self, family: int, counts: Counts, rehearsal: Rehearsal) -> tuple[float, float, float]:
+        """The best headroom of its shares, what it earns with it, percent, and the share that is late."""
+        outcomes = {}
+        for headroom in OF_SHARES:
+            outcomes[headroom] = rehearsal.of_family(family, counts, headroom)
+            if outcomes[headroom].late <= self._violations:
+                break  # with more of it requests go to less accurate variants
+        best = max(outcomes, key=lambda headroom: self._worth(outcomes[headroom]))
+        return best, self._worth(outcomes[best]), outcomes[best].late
 
     def _worth(self, outcome: Outcome) -> float:
         """Percent."""

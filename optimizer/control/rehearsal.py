@@ -50,6 +50,8 @@ class Rehearsal:
     def of_family(self, family: int, counts: Counts, headroom: float) -> Outcome:
         """What becomes of its requests on the devices of these ``counts``, shares being made for ``headroom`` times the demand."""
         members = np.flatnonzero(self._fleet.problem.family == family)
+        if np.count_nonzero(counts[:, members]) < 2:
+            headroom = 1.0  # all goes where it can
         key = family, counts[:, members].tobytes(), headroom
         if key not in self._known:
             self._known[key] = self._run(family, members, counts, headroom)

@@ -27,7 +27,8 @@ from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBy
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.served_queue import QueueAtLoad, ServedQueue
-from sluice.optimizer.recommend.shared_queues import LONGEST_WAIT, SharedQueue, rounded
+from sluice.optimizer.recommend.shared_queues import SharedQueue
+from sluice.optimizer.recommend.waits import LONGEST_WAIT, rounded
 from sluice.optimizer.service.composed import composed
 
 WORTH = 0.005
@@ -50,7 +51,7 @@ def for_every_load(question: Question, of: ServedQueue, arrivals: ArrivalProcess
         Of all its applications together.
     """
     loads = question.goal.loads
-    if loads is None or of.provisioned or len(question.services) == 1:
+    if loads is None or of.warm or len(question.services) == 1:
         return of
     slos = tuple(each.slo for each in of.applications)
     sizes = FunctionsBySize(FunctionSettings(replace(question, arrivals=arrivals, slos=slos, without=())), loads)

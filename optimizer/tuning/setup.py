@@ -83,9 +83,9 @@ class TuningSetup:
         if self.servers is not None:
             require(self.servers >= 1, "servers", self.servers, "an integer >= 1")
             require(len(self.offers) == 1, "offers", len(self.offers), "one, of which there are so many servers")
-            theirs, named = self.offers[0].function, self.function_at(sizes[0])
-            is_theirs = profile is not None and theirs == named
-            require(is_theirs, "profile.function", named, f"{theirs}: the profile is that of the servers")
+            theirs, called = self.offers[0].function, self.function_at(sizes[0])
+            is_theirs = profile is not None and theirs == called
+            require(is_theirs, "profile.function", called, f"{theirs}: the profile is that of the servers")
 
     def function_at(self, memory_mb: int) -> str:
         """The function with so much memory, as a plan names it."""

@@ -43,6 +43,7 @@ from sluice.optimizer.tuning.rate_tables import RateTables, tables_of
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.way import WayWatch
 
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
@@ -65,15 +66,16 @@ class Tuner:
         self.live = LiveProfile(setup.profile, setup.function, setup.memory_sizes[-1])
         self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests)
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
-        self._promises = [PromiseWatch(slo, setup.max_batch_size) for slo in setup.slos]
+        self._promises = [PromiseWatch(slo) for slo in setup.slos]
         self._services: ServiceWatch | None = None
+        self._way = WayWatch(setup.slos)
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
         self._since = self._decided = self._changed = -inf
         self._compared = False  # plans, ever
         self._proposals: dict[str, Proposal] = {}
-        self._proposed_for: tuple[float, ServiceProfile] | None = None
+        self._proposed_for: tuple[float, ServiceProfile, float] | None = None  # rate, times, and the way in them
         self._tables: tuple[RateTables | None, ServiceProfile] | None = None  # of fixed servers
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
@@ -100,6 +102,7 @@ class Tuner:
             promise.see([batch for batch in batches if self._plan is None or batch.digest in ("", self._plan.digest)])
         if self._services is not None:
             self._services.see(batches)
+        self._way.see(batches)
         for batch in batches:
             self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
             self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
@@ -123,6 +126,7 @@ class Tuner:
         if self._plan is not None and plan.digest == self._plan.digest:
             return
         self._plan, self._since = plan, since
+        self._way.follow(plan)
         self._back_off.restart()
         for promise in self._promises:
             promise.restart()
@@ -130,10 +134,16 @@ class Tuner:
     # --- what it says
 
     @property
-    def profile(self) -> ServiceProfile | None:
-        """The service times that it plans with; ``None`` where nothing is known yet."""
+    def function(self) -> ServiceProfile | None:
+        """The service times of the function, as they are known; ``None`` where nothing is."""
         found = self.live.profile()
         return found if found is None or self.setup.profile is not None else grown(found, self.setup.max_batch_size)
+
+    @property
+    def profile(self) -> ServiceProfile | None:
+        """The service times that it plans with: of the function behind the buffer."""
+        found = self.function
+        return None if found is None else self._way.before(found)
 
     @property
     def bias(self) -> float:
@@ -151,6 +161,8 @@ class Tuner:
                 return Trigger("promise", promise.alarm.at, promise.alarm.words)
         if self._services is not None and self._services.alarm is not None:
             return Trigger("service", self._services.alarm.at, self._services.alarm.words)
+        if self._way.longer:
+            return Trigger("way", now, f"requests are {milliseconds(self._way.measured)} on their way through the buffer")
         if len(self._plan.routes) and self._canary_told():
             return Trigger(
                 "canary", now, f"{self.settings.canary_batches} batches of {self._plan.routes[1].function} were measured"
@@ -171,17 +183,17 @@ class Tuner:
         """Whether another plan is to come into force."""
         self._decided = now
         self._take_note(trigger)
-        profile, times = self.profile, self._recent.times()
+        function, profile, times = self.function, self.profile, self._recent.times()
         if self._plan is None and (profile is None or len(times) < self.settings.fewest):
             return self._begin(now, trigger, profile)
-        if profile is None:
+        if profile is None or function is None:
             return self._stays(now, trigger, "no batch was measured yet, and there is no profile")
         if len(times) < self.settings.fewest or times[-1] <= times[0]:
             known = f"{len(times)} requests are remembered"
             return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
         self._compared = True
         if self._services is None:
-            self._services = ServiceWatch(profile)
+            self._services = ServiceWatch(function)
         rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)
         arrivals = fitted(rehearsal.times)
         self._rate.expect(arrivals)
@@ -197,11 +209,12 @@ class Tuner:
     def _take_note(self, trigger: Trigger) -> None:
         if self._services is not None and self._services.alarm is not None:
             self.live.restart(self._services.alarm.since)
-            profile = self.profile
+            function = self.function
             self._services.clear()
             self._back_off.restart()
-            if profile is not None:
-                self._services.refreshed(profile)
+            if function is not None:
+                self._services.refreshed(function)
+        self._way.settle()
         self._rate.clear()
         self._burstiness.clear()
         for promise in self._promises:
@@ -229,10 +242,12 @@ class Tuner:
             self._keep(self._of_servers(self.setup.servers, profile, rate))
             return
         for_ = self._proposed_for
-        if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not _differ(profile, for_[1]):
+        other = for_ is not None and (self._way.seconds != for_[2] or _differ(profile, for_[1]))
+        if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not other:
             return
-        if for_ is not None and _differ(profile, for_[1]):
+        if other:
             self._proposals.clear()
+            self._every_load = None
         found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals)]
         made = self._every_load
         if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10:
@@ -240,7 +255,7 @@ class Tuner:
         if made[0] is not None:
             found.append(made[0])
         self._keep(found)
-        self._proposed_for = rate, profile
+        self._proposed_for = rate, profile, self._way.seconds
 
     def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
         """Greedy, and the optimal tables; those made for other rates are rehearsed on, unless service times are others."""
@@ -285,10 +300,12 @@ class Tuner:
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
         self._changed = now
         why = f"it begins with {best.name}: {why}"
-        return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias)
+        return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias, self._way.seconds)
 
     def _stays(self, now: float, trigger: Trigger, why: str) -> Decision:
-        return Decision(now, trigger, (), None, "", "", 0.0, 0.0, 0, f"the plan stays: {why}", "", 0.0, self._bias)
+        return Decision(
+            now, trigger, (), None, "", "", 0.0, 0.0, 0, f"the plan stays: {why}", "", 0.0, self._bias, self._way.seconds
+        )
 
     def _choose(self, of: _Rehearsal, trigger: Trigger) -> Decision:
         settings, slos, now = self.settings, self.setup.slos, of.now
@@ -345,6 +362,7 @@ class Tuner:
             alarm,
             of.rate,
             self._bias,
+            self._way.seconds,
         )
 
     @property

@@ -42,7 +42,7 @@ def plan(model: str = "m", batch_size: int = 1) -> Plan:
 
 
 def decision(chosen: Plan | None, alarm: str = "") -> Decision:
-    return Decision(1.0, TRIGGER, (), chosen, "", "", 0.0, 0.0, 0, "it is cheaper", alarm, 1.0, 0.0)
+    return Decision(1.0, TRIGGER, (), chosen, "", "", 0.0, 0.0, 0, "it is cheaper", alarm, 1.0, 0.0, 0.0)
 
 
 class FakeTuner:

@@ -75,7 +75,7 @@ def test_the_forecast_of_a_steady_demand_is_that_demand():
 
 
 def test_what_shares_follow_is_at_once_where_demand_rises_and_falls_as_slowly_as_the_forecast():
-    forecast = DemandForecast(np.array([10.0]), horizon=3.0)
+    forecast = DemandForecast(np.array([10.0]), horizon=3.0, settings=ForecastSettings(quick=0.5))
     rates = [10.0] * 30 + [40.0] * 2 + [10.0] * 2
     followed, level = [], []
     for rate in rates:
@@ -165,7 +165,7 @@ def test_the_plan_taken_is_the_most_accurate_of_those_that_keep_what_may_be_late
     """A second's requests come in its first quarter: who may be late in part is served more accurately."""
     forecast = DemandForecast(np.array([60.0, 20.0]), horizon=1.0)
     for _ in range(60):
-        forecast.see(np.vstack([np.tile([8.0, 2.0], (5, 1)), np.zeros((15, 2))]))
+        forecast.see(np.vstack([np.tile([11.0, 2.0], (5, 1)), np.zeros((15, 2))]))
     rehearsal, problem = Rehearsal(fleet(), forecast, forecast.rate, 20), fleet().problem.with_demand(forecast.rate)
 
     def outcomes(violations):
@@ -486,6 +486,17 @@ def test_a_burst_asks_for_a_plan_at_once_and_raises_what_can_be_served():
     assert carried[1] > carried[0]
 
 
+def test_of_those_that_burst_the_demand_of_now_is_planned_for_and_of_others_the_forecast():
+    made, _ = begun()
+    for second in range(1, 40):
+        made.see(float(second), np.array([20.0, 10.0]))
+        made.adopt(float(second), made.decide())
+    told = made.see(40.0, np.array([2000.0, 20.0]))
+    assert told.plan_wanted
+    jumped, steady = made.problem.demand
+    assert jumped > 1000.0 and steady == pytest.approx(made.forecast[1]) and steady < 13.0
+
+
 def test_without_the_trigger_plans_come_by_the_period_alone():
     operation = run_control(fleet(), burst(33, 20), solve_fleet, ControlSettings(bursts=False, period=20.0, headrooms=(1.5,)))
     assert [decision.asked for decision in operation.decisions] == [0.0, 20.0, 40.0, 60.0]
@@ -557,8 +568,10 @@ def test_a_dead_device_costs_no_more_than_what_it_gets_until_that_is_noticed():
     faults = [Fault(3, 30.3)]
     operation = run_control(controlled, arrivals, solve_fleet, ControlSettings(), faults, noticed_after=2.0)
     result = simulated(controlled, operation, arrivals)
-    late = result.arrival_times[~result.in_time & (result.arrival_times > 2.0)]
-    assert len(late) and ((late > 30.0) & (late < 33.5)).mean() > 0.95
+    missed = ~result.in_time & (result.arrival_times > 2.0)
+    of_the_fault = (result.arrival_times > 30.0) & (result.arrival_times < 33.5)
+    assert missed[of_the_fault].any()
+    assert missed[~of_the_fault].mean() < ControlSettings().violations
 
 
 def test_a_device_that_comes_back_serves_again():
