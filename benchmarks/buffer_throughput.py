@@ -1,6 +1,6 @@
 """Throughput of the buffer itself: no-op function in-process, batch size 32, timeout 5 ms, JSON of 64 floats.
 
-Buffer, Redis and load generator share the machine. The alternatives are bare uvicorn (no buffer, no batching) and the queue in
+Buffer, Redis and load generator share the machine. The alternatives are bare HTTP server (no buffer, no batching) and the queue in
 memory; CPU is that of the server process alone, Redis's is beside it.
 """
 
@@ -35,11 +35,11 @@ def main() -> None:
     medians = {kind: {key: statistics.median(r[key] for r in results) for key in results[0]} for kind, results in rows.items()}
     floor = medians["bare"]["requests_per_second"]
     table = Table(title=f"No-op function, batch size 32, timeout 5 ms, {CONNECTIONS} connections, median of {ROUNDS}")
-    for name in ("", "bare uvicorn", "queue in memory", "in Redis, batches not recorded", "in Redis"):
+    for name in ("", "bare HTTP server", "queue in memory", "in Redis, batches not recorded", "in Redis"):
         table.add_column(name, justify="right" if name else "left")
     for name, show in LINES:
         table.add_row(name, *(show(middle) for middle in medians.values()))
-    table.add_row("ratio to bare uvicorn", *(f"{middle['requests_per_second'] / floor:.2f}" for middle in medians.values()))
+    table.add_row("ratio to it", *(f"{middle['requests_per_second'] / floor:.2f}" for middle in medians.values()))
     Console().print(table)
 
 

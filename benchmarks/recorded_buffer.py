@@ -8,7 +8,6 @@ be its number, 0 to n - 1.
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import time
 from array import array
@@ -18,7 +17,7 @@ import numpy as np
 import uvloop
 
 from sluice.batching import Policy
-from sluice.buffer_service.app import BufferService, open_store, server
+from sluice.buffer_service.app import BufferService, open_store, run
 from sluice.buffer_service.members import decode_member
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, Store
@@ -100,7 +99,6 @@ def _numbers(members: list[bytes]) -> list[int]:
 
 if __name__ == "__main__":
     logging.basicConfig(level="WARNING")
-    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again once it has drained, and the record is still to write
     redis_url, port, plans, file = sys.argv[1:]
     settings = Settings(
         redis_url=redis_url,
@@ -113,6 +111,6 @@ if __name__ == "__main__":
     )
     record = Record()
     store: Any = RecordedStore(open_store(settings), record)
-    uvloop.run(server(BufferService(settings, store)).serve())
+    uvloop.run(run(BufferService(settings, store)))
     arrays: Any = record.arrays()
     np.savez(file, **arrays)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import math
 import resource
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-import uvicorn
 import uvloop
 
 from sluice.batching.documents import Plan, Route
@@ -24,7 +21,8 @@ from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.followed_keys import KeyFollower
-from sluice.buffer_service.http_protocol import limited_protocol
+from sluice.buffer_service.http_connection import Fields, Patience
+from sluice.buffer_service.http_server import HttpServer
 from sluice.buffer_service.invokers import (
     FunctionUnavailable,
     Health,
@@ -41,7 +39,7 @@ from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, Silen
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.room import Connections, Room
-from sluice.buffer_service.routes import Headers, Receive, Routes, Send
+from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
 from sluice.buffer_service.store import Limits, Store
@@ -174,7 +172,7 @@ class BufferService:
         except KeyError:
             raise UnknownModel(name, list(self._models)) from None
 
-    def admit(self, name: str, headers: Headers, counts: bool = True) -> str:
+    def admit(self, name: str, headers: Fields, counts: bool = True) -> str:
         """The class of the API key of who asks for a model, ``""`` where it has none or none is needed; raises ``KeyRefused``.
 
         ``counts`` says whether it is a request, of which there may be so many a second.
@@ -293,35 +291,6 @@ class BufferService:
                 model.telemetry.emit()
 
 
-class Application:
-    """The ASGI application: the service's life, and its routes."""
-
-    def __init__(self, service: BufferService) -> None:
-        self._service = service
-        self._routes = Routes(service, version("sluice-batching"))
-
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._routes(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._live(receive, send)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                try:
-                    await self._service.start()
-                except Exception as error:
-                    await send({"type": "lifespan.startup.failed", "message": str(error)})
-                    raise
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                await self._service.stop()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
-
-
 def open_store(settings: Settings) -> Store:
     """The store that ``SLUICE_REDIS_URL`` names."""
     process = new_process_name()
@@ -330,23 +299,57 @@ def open_store(settings: Settings) -> Store:
     return RedisStore(settings.redis_url, process, settings.namespace, settings.spread_routes == "yes")
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, which tells the service when the drain begins: before it waits for the answers that are due."""
+class Server:
+    """Runs a service and its HTTP server, until it is told to stop; then drains."""
 
-    def __init__(self, config: uvicorn.Config, service: BufferService) -> None:
-        super().__init__(config)
+    def __init__(self, service: BufferService) -> None:
         self._service = service
+        settings = service.settings
+        patience = Patience(header=settings.header_timeout, body=settings.body_timeout, keep_alive=settings.keep_alive)
+        routes = Routes(service, version("sluice-batching"))
+        self.http = HttpServer(routes.begin, patience, service.waiting, service.untaken, service.connections)
+        self.listening = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._forced = asyncio.Event()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        # What is there now stays as long as the process: full collections, which stop all requests, need not look at it again.
-        gc.collect()
-        gc.freeze()
+    async def serve(self) -> None:
+        """Serve until ``stop``."""
+        settings = self._service.settings
+        try:
+            await self._service.start()
+            await self.http.start(settings.host, settings.port)
+            # What is there now stays as long as the process: full collections, which stop all requests, need not look at it again.
+            gc.collect()
+            gc.freeze()
+            _log.info("listening on http://%s:%d", settings.host, self.http.port)
+            self.listening.set()
+            await self._stopping.wait()
+            await self._drain()
+        finally:
+            self.http.close()
+            if not self._forced.is_set():
+                await self._service.stop()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    def stop(self, at_once: bool = False) -> None:
+        """Drain, and end; ``at_once``: whatever is under way, if the drain has begun already."""
+        if at_once and self._stopping.is_set():
+            self._forced.set()
+        self._stopping.set()
+
+    async def _drain(self) -> None:
+        """Answer who waits, as long as there is time for that."""
+        settings = self._service.settings
+        delay = _leave_delay(settings)
         self._service.begin_drain()
-        await asyncio.sleep(_leave_delay(self._service.settings))  # who asks whether this process is ready sends nothing more
-        await super().shutdown(sockets)
+        await self._unless_forced(asyncio.sleep(delay))  # who asks whether this process is ready sends nothing more
+        self.http.stop_listening()
+        await self._unless_forced(self.http.leave(settings.drain_timeout - delay))
+
+    async def _unless_forced(self, work: Coroutine[Any, Any, Any]) -> None:
+        tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self._forced.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
 
 def _most_connections() -> int:
@@ -360,27 +363,13 @@ def _leave_delay(settings: Settings) -> float:
     return min(settings.leave_delay, settings.drain_timeout / 2)
 
 
-def server(service: BufferService) -> Server:
-    """The HTTP server of a service, ready to run."""
-    settings = service.settings
-    config = uvicorn.Config(
-        Application(service),
-        host=settings.host,
-        port=settings.port,
-        http=limited_protocol(
-            settings.header_timeout, settings.body_timeout, service.waiting, service.untaken, service.connections
-        ),
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        proxy_headers=False,  # nobody asks who the client is
-        server_header=False,
-        log_config=None,  # as everything else that is logged
-        log_level=settings.log_level,
-        timeout_keep_alive=math.ceil(settings.keep_alive),
-        timeout_graceful_shutdown=math.ceil(settings.drain_timeout - _leave_delay(settings)),
-    )
-    return Server(config, service)
+async def run(service: BufferService) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second SIGINT ends at once."""
+    server = Server(service)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, server.stop)
+    loop.add_signal_handler(signal.SIGINT, server.stop, True)
+    await server.serve()
 
 
 def main(settings: Settings) -> None:
@@ -393,11 +382,8 @@ def main(settings: Settings) -> None:
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # uvicorn raises the signal again after it has drained; having done what it asked for is a success.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
     try:
-        uvloop.run(server(BufferService(settings, telemetry=telemetry)).serve())
+        uvloop.run(run(BufferService(settings, telemetry=telemetry)))
     finally:
         out.close(LAST_LINES)
         err.close(LAST_LINES)

@@ -11,6 +11,7 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from sluice.batching.documents import Route
@@ -161,12 +162,13 @@ class Dispatcher:
         """Whether the route gets its share of the requests, or another is to have this one."""
         return self._state.takes_share(self._clock())
 
-    async def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Answer:
-        """One request, with what it told of itself, until it is answered.
+    def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
+        """One request, with what it told of itself, until it is answered; who waits no more cancels it.
 
         Raises
         ------
-        Overloaded, QueueFull, StoreUnavailable, DeadlinePassed, Draining
+        Overloaded, QueueFull
+            At once; what it fails with later is StoreUnavailable, DeadlinePassed, Draining, or one of these.
         """
         came = self._clock()
         if (refusal := self._state.refuses(came, told.slack)) is not None:
@@ -176,28 +178,28 @@ class Dispatcher:
             raise refusal
         item = Item(self._callers.new_id(), content_type, body, headers)
         answered = self._callers.add(self._state.name, item, came, told)
-        caller = self._callers.waiting[item.id]
         self._state.came(came, item, told)
         if self._state.ending:
             answered.add_done_callback(self._has_ended)
+        answered.add_done_callback(partial(self._waits_no_more, self._callers.waiting[item.id]))
         self._call_soon()
-        try:
-            answer = await answered
-        except asyncio.CancelledError:
-            self._telemetry.left(self._clock() - came, told)
+        return answered
+
+    def _waits_no_more(self, caller: Caller, answered: asyncio.Future[Answer]) -> None:
+        """A caller has his answer, or an error, or has gone."""
+        now = self._clock()
+        if answered.cancelled():
+            self._telemetry.left(now - caller.came, caller.told)
             self._left(caller)
-            raise
-        except SluiceError as error:
-            self._telemetry.refused(error, told)
+        elif (error := answered.exception()) is None:
+            answer = answered.result()
+            self._state.answered(now, caller)
+            self._telemetry.answered(answer.status, now - caller.came, answer.headers.get(ROUTE_HEADER), caller.told)
+        elif isinstance(error, SluiceError):
+            self._telemetry.refused(error, caller.told)
             if isinstance(error, (DeadlinePassed, Draining)):
                 self._left(caller)
-            raise
-        finally:
-            self._callers.forget(item.id)
-        now = self._clock()
-        self._state.answered(now, caller)
-        self._telemetry.answered(answer.status, now - came, answer.headers.get(ROUTE_HEADER), told)
-        return answer
+        self._callers.forget(caller.item.id)
 
     def gone(self, caller: Caller) -> None:
         """A caller waits no more; where his request is in this queue it leaves it."""

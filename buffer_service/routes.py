@@ -1,4 +1,4 @@
-"""HTTP: paths to the service's methods, errors to status codes. Raw ASGI, since the frameworks cost more than the buffer itself.
+"""HTTP: paths to the service's methods, errors to status codes.
 
     POST /models/{model}                              any body, passed through untouched
     POST /v2/models/{model}[/versions/{v}]/infer      Open Inference Protocol v2 (JSON, or with the binary tensor extension)
@@ -10,6 +10,8 @@
 A body is never parsed for its meaning, but for the size or the class of a request where the plan has them told there; JSON is only
 checked to be JSON, because it is embedded as it is into a batch. Errors are
 problem details (RFC 9457) with one more member, ``error``, where clients of the Open Inference Protocol look for the text.
+
+A request for an inference is a record that is told what comes of it, and no task; what asks others before it answers is one.
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -47,13 +48,15 @@ from sluice.batching.errors import (
     UnknownModel,
     UnsupportedEncoding,
 )
+from sluice.buffer_service.http_connection import Fields, Head
+from sluice.buffer_service.http_server import Client, Request
 from sluice.buffer_service.page.door import HTML, Door
-from sluice.buffer_service.room import Room, Share
+from sluice.buffer_service.room import Room
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER
-from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, WireError, check_json, is_json, problem
+from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, Answer, WireError, check_json, is_json, problem
 
 # The one table from errors to status codes; the nearest named ancestor counts.
 STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
@@ -79,46 +82,13 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     NotConverged: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
-WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
-CONNECTION = "sluice.connection"
-"""In the scope of a request: the ``Connection`` that it came by, where that can be lost."""
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
 TOLD_BY = (CLASS_HEADER, DEADLINE_HEADER)
 BINARY = "application/octet-stream"
 REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
 
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Headers = Iterable[tuple[bytes, bytes]]
-
 _log = logging.getLogger(__name__)
-
-
-class Connection:
-    """What a request needs of the connection that it came by: to be cancelled when that is lost.
-
-    As a context: the task waits for an answer that nobody needs without the connection.
-    """
-
-    __slots__ = ("_task", "lost")
-
-    def __init__(self) -> None:
-        self.lost = False
-        self._task: asyncio.Task[Any] | None = None
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._task = None
-
-    def lose(self) -> None:
-        """The client has gone."""
-        self.lost = True
-        if self._task is not None:
-            self._task.cancel()
 
 
 class Service(Protocol):
@@ -131,158 +101,250 @@ class Service(Protocol):
 
     def model(self, name: str) -> ServedModel: ...
 
-    def admit(self, name: str, headers: Headers, counts: bool = True) -> str: ...
+    def admit(self, name: str, headers: Fields, counts: bool = True) -> str: ...
 
     async def describe(self, name: str) -> dict[str, Any]: ...
 
     async def unready(self, name: str | None = None) -> str | None: ...
 
 
+class Said(NamedTuple):
+    """What the head of a request says of the inference that it asks for."""
+
+    content_type: str
+    is_json: bool
+    carried: dict[str, str]  # headers that its item carries
+    told: Mapping[bytes, bytes]  # those of TOLD_BY that are there
+    encoding: str  # of the body, where that is encoded
+
+
+class Place(NamedTuple):
+    """Where a request leads: the one method that is allowed there, and what answers it, for a model where one is named."""
+
+    method: str
+    begin: Callable[[Head, Client, Place], Request | None]
+    model: str = ""
+    said: Said | None = None
+
+
 class Routes:
-    """The ASGI application, but for its lifespan."""
+    """Answers the requests of a service: ``begin`` takes each when its headers are complete."""
 
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
-        self._max_body_bytes = service.settings.max_body_bytes
         self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
+        self._under_way: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    def begin(self, head: Head, client: Client) -> Request | None:
+        """Answer a request, or take it until it is answered."""
         try:
-            await self._route(scope, receive, send)
-        except SluiceError as error:
-            extra: list[tuple[bytes, bytes]] = []
-            if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended, RateExceeded)):
-                extra.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
-            if isinstance(error, StoreUnavailable):
-                extra.append((b"retry-after", b"1"))  # the store is tried ten times as often
-            if isinstance(error, UnknownKey):
-                extra.append((b"www-authenticate", b"Bearer"))
-            if isinstance(error, PayloadTooLarge):
-                extra.append((b"connection", b"close"))  # there may be more of it than was read
-            await _refuse(send, status_code(error), str(error), extra)
-        except asyncio.CancelledError:
-            if not (connection := scope.get(CONNECTION)) or not connection.lost:
-                raise  # the server gives up; else the client did, and there is nobody to be told
-        except Exception:
-            _log.exception("request failed: %s %s", scope["method"], scope["path"])
-            await _refuse(send, HTTPStatus.INTERNAL_SERVER_ERROR, "an error inside the buffer; its log has the details")
+            place: Place | None = head.seen
+            if place is None and (place := self._place(head)) is None:
+                _refuse(client, HTTPStatus.NOT_FOUND, f"path: {head.path!r} is not served")
+                return None
+            head.seen = place
+            if head.method != place.method:
+                detail = f"method: {head.method!r} is not allowed; allowed: {place.method}"
+                _refuse(client, HTTPStatus.METHOD_NOT_ALLOWED, detail, ((b"allow", place.method.encode()),))
+                return None
+            return place.begin(head, client, place)
+        except Exception as error:
+            _fail(client, head, error)
+            return None
 
-    async def _route(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        method = scope["method"]
-        match scope["path"].strip("/").split("/"):
+    def _place(self, head: Head) -> Place | None:
+        match head.path.strip("/").split("/"):
             case ["models", model] | ["v2", "models", model, "infer"] | ["v2", "models", model, "versions", _, "infer"]:
-                if method == "POST":
-                    of_class = self._service.admit(model, scope["headers"])
-                    return await self._infer(model, of_class, scope, receive, send)
-                allowed = "POST"
+                return Place("POST", self._infer, model, _said(head))
             case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
-                if method == "GET":
-                    self._service.admit(model, scope["headers"], counts=False)
-                    return await _send_json(send, await self._service.describe(model))
-                allowed = "GET"
+                return Place("GET", self._describe, model)
             case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
-                if method == "GET":
-                    return await self._tell_ready(send, {"name": model}, model)
-                allowed = "GET"
+                return Place("GET", self._tell_model_ready, model)
             case ["v2"]:
-                if method == "GET":
-                    return await _send_json(send, self._server)
-                allowed = "GET"
+                return Place("GET", self._tell_server)
             case ["v2", "health", "live"]:
-                if method == "GET":
-                    return await _send_json(send, {"live": True})
-                allowed = "GET"
+                return Place("GET", self._tell_alive)
             case ["v2", "health", "ready"]:
-                if method == "GET":
-                    return await self._tell_ready(send, {})
-                allowed = "GET"
+                return Place("GET", self._tell_ready)
             case ["metrics"]:
-                if method == "GET":
-                    text = generate_latest(self._service.telemetry.registry)
-                    return await _respond(send, HTTPStatus.OK, CONTENT_TYPE_LATEST, text)
-                allowed = "GET"
-            case [""] if (page := self._service.page) is not None:
-                if method == "GET":
-                    return await _send_page(send, page, scope["headers"])
-                allowed = "GET"
-            case ["status"] if (page := self._service.page) is not None:
-                if method == "GET":
-                    return await _respond(send, HTTPStatus.OK, JSON, await page.status(), page.status_headers)
-                allowed = "GET"
-            case _:
-                return await _refuse(send, HTTPStatus.NOT_FOUND, f"path: {scope['path']!r} is not served")
-        detail = f"method: {method!r} is not allowed; allowed: {allowed}"
-        await _refuse(send, HTTPStatus.METHOD_NOT_ALLOWED, detail, [(b"allow", allowed.encode())])
+                return Place("GET", self._tell_metrics)
+            case [""] if self._service.page is not None:
+                return Place("GET", self._show_page)
+            case ["status"] if self._service.page is not None:
+                return Place("GET", self._tell_status)
+        return None
 
-    async def _tell_ready(self, send: Send, document: dict[str, Any], model: str | None = None) -> None:
+    def _infer(self, head: Head, client: Client, place: Place) -> Request:
+        of_class = self._service.admit(place.model, head.fields)
+        served = self._service.model(place.model)
+        served.telemetry.came += 1
+        said = place.said
+        assert said is not None
+        if said.encoding:
+            raise UnsupportedEncoding("content-encoding", said.encoding, "identity")
+        if of_class:
+            said = said._replace(told={**said.told, CLASS_HEADER: of_class.encode()})
+        return _Inference(head, client, said, served, self._service)
+
+    def _describe(self, head: Head, client: Client, place: Place) -> Request:
+        self._service.admit(place.model, head.fields, counts=False)
+
+        async def describe() -> None:
+            _send_json(client, await self._service.describe(place.model))
+
+        return self._later(head, client, describe())
+
+    def _tell_ready(self, head: Head, client: Client, place: Place) -> Request:
+        return self._later(head, client, self._ask_ready(client, {}, None))
+
+    def _tell_model_ready(self, head: Head, client: Client, place: Place) -> Request:
+        return self._later(head, client, self._ask_ready(client, {"name": place.model}, place.model))
+
+    async def _ask_ready(self, client: Client, document: dict[str, Any], model: str | None) -> None:
         reason = await self._service.unready(model)
         if reason is None:
-            return await _send_json(send, document | {"ready": True})
-        await _send_json(send, document | {"ready": False, "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
+            _send_json(client, document | {"ready": True})
+        else:
+            _send_json(client, document | {"ready": False, "reason": reason}, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def _infer(self, model: str, of_class: str, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        served = self._service.model(model)
-        served.telemetry.came += 1
-        content_type = ""
-        declared = 0
-        headers: dict[str, str] = {}
-        said: dict[bytes, bytes] = {}
-        for name, value in scope["headers"]:
-            if name == b"content-type":
-                content_type = value.decode("latin-1")
-            elif name == b"content-length":
-                declared = int(value)
-            elif name == _INFERENCE_HEADER:
-                headers[INFERENCE_HEADER] = value.decode("latin-1")
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                raise UnsupportedEncoding("content-encoding", value.decode("latin-1"), "identity")
-            elif name in TOLD_BY:
-                said[name] = value
-        if of_class:
-            said[CLASS_HEADER] = of_class.encode()
-        if not content_type:
-            content_type = JSON if scope["path"].endswith("/infer") and not headers else BINARY
-        with self._service.waiting.share() as held:
+    def _tell_server(self, head: Head, client: Client, place: Place) -> None:
+        _send_json(client, self._server)
+
+    def _tell_alive(self, head: Head, client: Client, place: Place) -> None:
+        _send_json(client, {"live": True})
+
+    def _tell_metrics(self, head: Head, client: Client, place: Place) -> None:
+        client.reply(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._service.telemetry.registry))
+
+    def _show_page(self, head: Head, client: Client, place: Place) -> None:
+        """The live page, unless the client has it."""
+        page = self._service.page
+        assert page is not None
+        status, body = (HTTPStatus.NOT_MODIFIED, b"") if page.has(head.fields) else (HTTPStatus.OK, page.page)
+        client.reply(status, HTML, body, page.page_headers)
+
+    def _tell_status(self, head: Head, client: Client, place: Place) -> Request:
+        page = self._service.page
+        assert page is not None
+
+        async def tell() -> None:
+            client.reply(HTTPStatus.OK, JSON, await page.status(), page.status_headers)
+
+        return self._later(head, client, tell())
+
+    def _later(self, head: Head, client: Client, work: Coroutine[Any, Any, None]) -> Request:
+        """Work that waits for others before it answers."""
+
+        async def answer() -> None:
             try:
-                body = await self._read_body(declared, receive, held)
-            except NoRoom as error:
-                served.telemetry.refused(error)
-                raise
-            if is_json(content_type):
+                await work
+            except Exception as error:
+                _fail(client, head, error)
+
+        task = asyncio.get_running_loop().create_task(answer())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return _Task(task)
+
+
+class _Task:
+    """A request that a task answers; its body is not read."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def piece(self, body: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def gone(self) -> None:
+        self._task.cancel()
+
+
+class _Inference:
+    """A request for an inference: its body is put together within the room that there is, and submitted when it is complete."""
+
+    __slots__ = ("_answered", "_client", "_head", "_held", "_limit", "_pieces", "_said", "_served", "_size")
+
+    def __init__(self, head: Head, client: Client, said: Said, served: ServedModel, service: Service) -> None:
+        self._head = head
+        self._client = client
+        self._said = said
+        self._served = served
+        self._limit = service.settings.max_body_bytes
+        self._held = service.waiting.share()
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._answered: asyncio.Future[Answer] | None = None
+        if head.expects and head.length > self._limit:
+            raise PayloadTooLarge(head.length, self._limit)  # and none of it is asked for
+        try:
+            if head.length <= self._limit:
+                self._held.require(REQUEST_BYTES + head.length)
+            self._held.grow(REQUEST_BYTES)
+        except NoRoom as error:
+            served.telemetry.refused(error)
+            raise
+        client.go_ahead()
+
+    def piece(self, body: bytes) -> None:
+        """One of a body that is too large is forgotten, but read, for a client cut off while it sends sees no answer."""
+        self._size += len(body)
+        if self._size > self._limit:
+            self._pieces.clear()
+            self._held.resize(REQUEST_BYTES)
+            if self._size > MAX_DISCARDED:
+                self._fail(self._too_large())
+            return
+        try:
+            self._held.grow(len(body))
+        except NoRoom as error:
+            self._served.telemetry.refused(error)
+            self._fail(error)
+        else:
+            self._pieces.append(body)
+
+    def end(self) -> None:
+        said, pieces = self._said, self._pieces
+        self._pieces = []
+        try:
+            if self._size > self._limit:
+                raise self._too_large()
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if said.is_json:
                 try:
                     check_json(body)
                 except WireError as error:
-                    raise InvalidInput("body", body[:80], f"what {content_type} says it is ({error})") from None
-            with scope.get(CONNECTION) or Connection():
-                told = served.told(scope["headers"], said, headers, body)
-                answer = await served.submit(content_type, headers, body, told)
-        extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
-        await _respond(send, answer.status, answer.content_type, answer.body, extra)
+                    raise InvalidInput("body", body[:80], f"what {said.content_type} says it is ({error})") from None
+            told = self._served.told(self._head.fields, said.told, said.carried, body)
+            self._answered = self._served.submit(said.content_type, said.carried, body, told)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._answered.add_done_callback(self._tell)
 
-    async def _read_body(self, declared: int, receive: Receive, held: Share) -> bytes:
-        """The body; one that is too large is read to its end all the same, for a client cut off while it sends sees no answer.
+    def gone(self) -> None:
+        self._held.resize(0)
+        if self._answered is not None:
+            self._answered.cancel()
 
-        Raises ``NoRoom`` as soon as it finds none; the server discards what still comes.
-        """
-        if declared <= self._max_body_bytes:
-            held.require(REQUEST_BYTES + declared)
-        held.grow(REQUEST_BYTES)
-        chunks: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise InvalidInput("body", f"{size} bytes", "a complete body; the client went away")
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size <= self._max_body_bytes:
-                held.grow(len(chunk))
-                chunks.append(chunk)
-            if not message.get("more_body") or size > MAX_DISCARDED:
-                break
-        if size > self._max_body_bytes:
-            raise PayloadTooLarge(max(size, declared), self._max_body_bytes)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    def _tell(self, answered: asyncio.Future[Answer]) -> None:
+        self._held.resize(0)
+        if answered.cancelled():
+            return  # there is nobody to be told
+        try:
+            answer = answered.result()
+            fields = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items())
+            self._client.reply(answer.status, answer.content_type, answer.body, fields)
+        except Exception as error:
+            self._fail(error)
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(max(self._size, self._head.length), self._limit)
+
+    def _fail(self, error: Exception) -> None:
+        self._held.resize(0)
+        _fail(self._client, self._head, error)
 
 
 def status_code(error: SluiceError) -> HTTPStatus:
@@ -290,23 +352,44 @@ def status_code(error: SluiceError) -> HTTPStatus:
     return next(STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES)
 
 
-async def _respond(send: Send, status: int, content_type: str, body: bytes, extra: Headers = ()) -> None:
-    if status in WITHOUT_BODY:
-        body = b""  # such an answer ends with its headers; more would be taken for the next one
-    headers = [(b"content-type", content_type.encode("latin-1")), (b"content-length", b"%d" % len(body)), *extra]
-    await send({"type": "http.response.start", "status": int(status), "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _said(head: Head) -> Said:
+    content_type = encoding = ""
+    carried: dict[str, str] = {}
+    told: dict[bytes, bytes] = {}
+    for name, value in head.fields:
+        if name == b"content-type":
+            content_type = value.decode("latin-1")
+        elif name == _INFERENCE_HEADER:
+            carried[INFERENCE_HEADER] = value.decode("latin-1")
+        elif name == b"content-encoding" and value.lower() != b"identity":
+            encoding = value.decode("latin-1")
+        elif name in TOLD_BY:
+            told[name] = value
+    if not content_type:
+        content_type = JSON if head.path.endswith("/infer") and not carried else BINARY
+    return Said(content_type, is_json(content_type), carried, told, encoding)
 
 
-async def _send_page(send: Send, page: Door, headers: Headers) -> None:
-    """The live page, unless the client has it."""
-    status, body = (HTTPStatus.NOT_MODIFIED, b"") if page.has(headers) else (HTTPStatus.OK, page.page)
-    await _respond(send, status, HTML, body, page.page_headers)
+def _send_json(client: Client, document: Any, status: int = HTTPStatus.OK) -> None:
+    client.reply(status, JSON, msgspec.json.encode(document))
 
 
-async def _send_json(send: Send, document: Any, status: int = HTTPStatus.OK) -> None:
-    await _respond(send, status, JSON, msgspec.json.encode(document))
+def _fail(client: Client, head: Head, error: Exception) -> None:
+    """Answer with what is wrong."""
+    if not isinstance(error, SluiceError):
+        _log.error("request failed: %s %s", head.method, head.path, exc_info=error)
+        _refuse(client, HTTPStatus.INTERNAL_SERVER_ERROR, "an error inside the buffer; its log has the details")
+        return
+    fields: list[tuple[bytes, bytes]] = []
+    if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended, RateExceeded)):
+        fields.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
+    if isinstance(error, StoreUnavailable):
+        fields.append((b"retry-after", b"1"))  # the store is tried ten times as often
+    if isinstance(error, UnknownKey):
+        fields.append((b"www-authenticate", b"Bearer"))
+    # Of a body that is too large there may be more than was read.
+    _refuse(client, status_code(error), str(error), tuple(fields), close=isinstance(error, PayloadTooLarge))
 
 
-async def _refuse(send: Send, status: HTTPStatus, detail: str, extra: Headers = ()) -> None:
-    await _respond(send, status, PROBLEM, problem(status, status.phrase, detail), extra)
+def _refuse(client: Client, status: HTTPStatus, detail: str, fields: Fields = (), close: bool = False) -> None:
+    client.reply(status, PROBLEM, problem(status, status.phrase, detail), fields, close)

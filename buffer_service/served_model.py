@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -90,9 +90,7 @@ class ServedModel:
         told = self._classes.of(said, headers, body)
         return told if self._read_size is None else told._replace(size=self._read_size(came_with, headers, body))
 
-    def submit(
-        self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD
-    ) -> Coroutine[Any, Any, Answer]:
+    def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
         """``Dispatcher.submit`` of the route that is chosen."""
         if told.size is not None:
             self.telemetry.sized(told.size)

@@ -22,7 +22,9 @@ STUDIES = (
     "request_sizes",
     "search_scaling",
     "smdp_classes",
+    "smdp_day",
     "smdp_figures",
+    "watching",
 )
 
 

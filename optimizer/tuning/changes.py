@@ -24,7 +24,9 @@ SET_BACK = 60.0  # s; a clock that goes further back was set, and what is betwee
 MOST_COUNTS = 1 << 20  # of one call: a silence of twelve days
 HORIZON = 9  # doublings of a second: bursts of up to some minutes belong to a rate, and what varies more slowly changes it
 LONGEST_EXPECTED = 2048.0  # s over which a fit is believed
-EXPECTED_WEIGHT = 64.0  # differences that a fit's dispersion stands for
+AFTERWARDS = 120.0  # s whose rate tells whether an alarm was of a change, or of what came back
+RECENT = 1024  # values whose times are known
+EXCUSED = DAY  # s in which what is excused of bursts falls to its square root
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,11 @@ class _ArrivalTest:
         if sum(map(len, self._first)) >= FIRST:
             known = np.sort(np.concatenate(self._first))
             self._first = []
-            self._counts.begin(float(known[0]), self._width((len(known) - 1) / max(end - float(known[0]), 1e-3)))
+            self._begin(float(known[0]), (len(known) - 1) / max(end - float(known[0]), 1e-3))
             self._step(known, end)
 
-    def _width(self, rate: float) -> float:
+    def _begin(self, at: float, rate: float) -> None:
+        """Count from ``at`` on, what comes at about this rate."""
         raise NotImplementedError
 
     def _step(self, times: Array, until: float) -> None:
@@ -136,16 +139,32 @@ def _width_for(rate: float) -> float:
     return float(2.0 ** min(max(ceil(log2(PER_COUNT / max(rate, 1e-9))), low), high))
 
 
+@dataclass
+class _Aftermath:
+    """The time after an alarm up to ``ends`` (s), in which its rate is seen to be another than ``before`` (requests/s), or not."""
+
+    before: float
+    ends: float
+    requests: int = 0
+    alarms: int = 0
+    seconds: float = 0.0  # of the longest window over which an alarm was seen
+
+    def came_back(self, least: float) -> bool:
+        """When it is over: whether the rate was within a factor of ``least`` of that before."""
+        return self.before / least <= self.requests / AFTERWARDS <= self.before * least
+
+
 class RateTest(_ArrivalTest):
     """The arrival rate is another than that at which it stood.
 
     A window-limited likelihood-ratio scan of counts over their measured dispersion (``level_scan``), so that arrivals may come in
-    bursts of whatever length; from the first change on against the rate since then.
+    bursts of whatever length; from the first change on against the rate since then. An alarm after which the rate of two minutes
+    is what it was before was of a burst or a stall: the next must be twice as strong, where it is as long (``excuse``), for a day.
 
     Parameters
     ----------
     expected : ArrivalProcess, optional
-        Where the dispersion begins, before it is measured: that of a fit.
+        A fit, by whose dispersion windows are judged of which few were seen yet; ``expect`` tells another.
     least : float
         Ratio of two rates up to which they count as the same, >= 1.
     false_alarms : float
@@ -155,8 +174,10 @@ class RateTest(_ArrivalTest):
     def __init__(self, expected: ArrivalProcess | None = None, least: float = LEAST_RATIO, false_alarms: float = 0.1) -> None:
         require(0 < false_alarms < np.inf, "false_alarms", false_alarms, "a number a day > 0")
         super().__init__()
-        self._expected = expected
+        self._expected, self._least = expected, least
         self._scan = LevelScan("poisson", least, DAY / 2.0 ** WIDTHS[0] / false_alarms, HORIZON)
+        self._after: _Aftermath | None = None
+        self.false = 0  # alarms after which the rate was what it had been
 
     @property
     def rate(self) -> float:
@@ -174,42 +195,73 @@ class RateTest(_ArrivalTest):
         width = self._counts.width or 1.0
         return self._scan.dispersion.at(max(0, round(log2(window / width))))
 
-    def _width(self, rate: float) -> float:
+    def expect(self, expected: ArrivalProcess) -> None:
+        """Arrivals are, by a newer fit, as this process has them."""
+        self._expected = expected
+        if self._counts.width:
+            windows = self._counts.width * 2.0 ** np.arange(SCALES)
+            self._scan.dispersion.expect(dispersion_of_counts(expected, windows[windows <= LONGEST_EXPECTED]))
+
+    def resume(self, at: float) -> None:
+        super().resume(at)
+        self._after = None
+
+    def _begin(self, at: float, rate: float) -> None:
         width = _width_for(rate)
         self._scan.dispersion.rescale(round(log2(width)))
+        self._counts.begin(at, width)
         if self._expected is not None:
-            windows = width * 2.0 ** np.arange(SCALES)
-            phi = dispersion_of_counts(self._expected, windows[windows <= LONGEST_EXPECTED])
-            self._scan.dispersion.expect(phi, EXPECTED_WEIGHT, self._expected.arrival_rate * width)
-        return width
+            self.expect(self._expected)
 
     def _step(self, times: Array, until: float) -> None:
         while True:
-            width = self._counts.width
-            opened = self._counts.opened
-            counts = self._counts.complete(times, until)
-            found = self._scan.see(counts)
-            if found is None:
+            after = self._after
+            end = until if after is None else min(until, after.ends)
+            inside = times[: np.searchsorted(times, end, side="right")]
+            alarm = self._look(inside, end)
+            seen = int(np.searchsorted(times, alarm.at)) if alarm is not None else len(inside)
+            times = times[seen:]
+            if after is not None:
+                after.requests += seen
+            if alarm is not None:
+                self.alarm = alarm
+                after = self._after = after or _Aftermath(alarm.before, alarm.at + AFTERWARDS)
+                after.alarms += 1
+                after.seconds = max(after.seconds, alarm.at - alarm.since)
+            elif after is None or end < after.ends:
                 return
-            at = opened + found.consumed * width
-            before, after = found.before / width, found.after / width
-            since = at - found.length * width
-            words = f"the arrival rate went from {before:.4g} to {after:.4g} requests/s within the last {at - since:.3g} s"
-            self.alarm = Alarm("rate", at, before, after, words, since)
-            wider = _width_for(after)
-            doublings = round(log2(wider / width))
-            self._scan.dispersion.rescale(doublings)
-            self._scan.restart(found.after * 2.0**doublings, found.length / 2.0**doublings)
-            self._counts.begin(at, wider)
-            times = times[times >= at]
+            else:
+                self._after = None
+                if after.came_back(self._least):
+                    self.false += after.alarms
+                    self._scan.dispersion.excuse(after.seconds / self._counts.width)
+
+    def _look(self, times: Array, until: float) -> Alarm | None:
+        """Scan what is complete at ``until``, up to the first change, from which on is counted anew."""
+        width, opened = self._counts.width, self._counts.opened
+        counts = self._counts.complete(times, until)
+        self._scan.dispersion.forget(1 - 0.5 ** (len(counts) * width / EXCUSED))
+        found = self._scan.see(counts)
+        if found is None:
+            return None
+        at = opened + found.consumed * width
+        before, after = found.before / width, found.after / width
+        since = at - found.length * width
+        words = f"the arrival rate went from {before:.4g} to {after:.4g} requests/s within the last {at - since:.3g} s"
+        wider = _width_for(after)
+        doublings = round(log2(wider / width))
+        self._scan.dispersion.rescale(doublings)
+        self._scan.restart(found.after * 2.0**doublings, found.length / 2.0**doublings)
+        self._counts.begin(at, wider)
+        return Alarm("rate", at, before, after, words, since)
 
 
 class BurstinessTest(_ArrivalTest):
     """Neighbouring counts of ``window`` seconds differ by more, or less, than they did.
 
     Of neighbouring counts a and b, (a - b)^2 / (a + b) has the mean 2 I(w) - I(2 w), I being the index of dispersion and w the
-    window: 1 for Poisson, and hardly moved where the rate drifts. Ratios over eight pairs go through the scan of ``level_scan``,
-    over their own measured dispersion.
+    window: 1 for Poisson, and hardly moved where the rate drifts. Ratios over eight pairs in which a request came go through the
+    scan of ``level_scan``, over their own measured dispersion: pairs in which none came say nothing of how requests lie.
 
     Parameters
     ----------
@@ -228,10 +280,12 @@ class BurstinessTest(_ArrivalTest):
         require(0 < false_alarms < np.inf, "false_alarms", false_alarms, "a number a day > 0")
         super().__init__()
         self.window = window
-        self._values = 2 * window * self.TOGETHER  # s of one
-        horizon = max(round(HORIZON - log2(self._values)), 2)
-        self._scan = LevelScan("gamma", least, max(1.0, DAY / self._values / false_alarms), horizon)
-        self._kept = np.empty(0)
+        values = 2 * window * self.TOGETHER  # s of one, where requests come in every pair
+        horizon = max(round(HORIZON - log2(values)), 2)
+        self._scan = LevelScan("gamma", least, max(1.0, DAY / values / false_alarms), horizon)
+        self._odd = np.empty(0)  # a count whose neighbour is not complete
+        self._pairs = np.empty((0, 3))  # when they ended, s, squares of the differences and sums; fewer than are put together
+        self._began = np.full(RECENT, np.nan)  # s, of the latest values
 
     @property
     def dispersion(self) -> float:
@@ -240,28 +294,28 @@ class BurstinessTest(_ArrivalTest):
 
     def resume(self, at: float) -> None:
         super().resume(at)
-        self._kept = np.empty(0)
+        self._odd, self._pairs = np.empty(0), np.empty((0, 3))
 
-    def _width(self, rate: float) -> float:
-        return self.window
+    def _begin(self, at: float, rate: float) -> None:
+        self._counts.begin(at, self.window)
 
     def _step(self, times: Array, until: float) -> None:
-        counts = np.concatenate([self._kept, self._counts.complete(times, until)])
-        together = 2 * self.TOGETHER
-        n = len(counts) // together
-        self._kept = counts[n * together :]
-        end = self._counts.opened - len(self._kept) * self.window
-        pairs = counts[: n * together].reshape(n, self.TOGETHER, 2)
-        squares = (pairs[..., 0] - pairs[..., 1]) ** 2
-        sums = pairs.sum(axis=2)
-        values = squares.sum(axis=1) / np.maximum(sums.sum(axis=1), 1.0)
-        while len(values):
-            found = self._scan.see(values)
-            if found is None:
-                return
-            values = values[found.consumed :]
-            at = end - len(values) * self._values
-            since = at - found.length * self._values
+        counts = np.concatenate([self._odd, self._counts.complete(times, until)])
+        n = len(counts) // 2
+        self._odd = counts[2 * n :]
+        a, b = counts[: 2 * n].reshape(n, 2).T
+        ended = self._counts.opened - (len(self._odd) + 2 * np.arange(n)[::-1]) * self.window
+        pairs = np.concatenate([self._pairs, np.column_stack([ended, (a - b) ** 2, a + b])[a + b > 0]])
+        n = len(pairs) // self.TOGETHER
+        self._pairs = pairs[n * self.TOGETHER :]
+        ended, squares, sums = pairs[: n * self.TOGETHER].reshape(n, self.TOGETHER, 3).transpose(2, 0, 1)
+        values, ends = squares.sum(axis=1) / sums.sum(axis=1), ended[:, -1]
+        began = np.concatenate([self._began, ended[:, 0] - 2 * self.window])
+        self._began = began[-RECENT:]
+        seen = 0
+        while (found := self._scan.see(values[seen:])) is not None:
+            seen += found.consumed
+            at, since = float(ends[seen - 1]), float(began[max(0, len(began) - len(values) + seen - found.length)])
             words = (
                 f"the dispersion of neighbouring counts of {self.window:g} s went from {found.before:.3g} to {found.after:.3g} "
                 f"within the last {at - since:.3g} s"

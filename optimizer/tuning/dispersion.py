@@ -8,7 +8,8 @@ The variance of a sum is that of its difference from its neighbour and that of t
 
 up to the longest ``W`` that is known, or a horizon: what varies more slowly than that is taken for changes of the level, and not
 for bursts at one level, else the course of a day would make every test deaf. A ``near_W`` that few pairs tell is drawn towards
-that of the next shorter ``W``, times the growth between the two before, where that is beyond chance.
+that of the next shorter ``W``, times the growth between the two before, where that is beyond chance; and to that of a fit, where
+one is told and is larger, by less and less as pairs are seen.
 
 References: Allan, Proc. IEEE 54 (1966) 221, for neighbouring differences; Satterthwaite, Biometrics Bulletin 2 (1946) 110, for the
 degrees of freedom of a sum.
@@ -31,6 +32,8 @@ MEMORY = 1024.0  # pairs after which older ones are forgotten
 WINSOR = 8.0  # times what is expected, that a squared difference may count: a jump is seen once at every length
 MOST_GROWTH = 3.0  # of a dispersion with a level that is new
 LEAST_DISPERSION = 0.05  # below it, values are taken to be less regular than they look
+TOLD_WEIGHT = 64.0  # pairs that a fit's dispersion stands for, less those that were seen
+MOST_EXCUSED = 64.0
 
 
 class Dispersion(NamedTuple):
@@ -45,34 +48,50 @@ class Dispersion(NamedTuple):
     drawn: Array  # and so many differences it rests on
     phi: Array
     known: Array  # its degrees of freedom
+    told: Array  # near, as a fit has it; 0 where none is told
+    excused: Array  # how many times phi what left the level and came back lets sums vary
     horizon: Indices  # (1,): doublings over which what varies belongs to a level; what varies more slowly is a change of it
 
     @classmethod
     def empty(cls, horizon: int = SCALES) -> Dispersion:
-        zeros = [np.zeros(SCALES) for _ in range(6)]
-        ones = [np.ones(SCALES) for _ in range(2)]
-        horizons = np.array([horizon], dtype=np.int64)
-        return cls(np.full(SCALES, np.nan), zeros[0], zeros[1], zeros[2], zeros[3], ones[0], zeros[4], ones[1], zeros[5], horizons)
+        return cls._make([*(np.full(SCALES, value) for value in NOTHING), np.array([horizon], dtype=np.int64)])
 
     def at(self, doublings: int) -> float:
         """phi over ``2^doublings`` values; of the nearest that is known where that is not, and 1 where none is."""
         known = np.flatnonzero(self.known >= FEWEST)
         return float(self.phi[min(max(doublings, known[0]), known[-1])]) if len(known) else 1.0
 
-    def expect(self, phi: Array, weight: float, variance: float = 1.0) -> None:
-        """Begin with phi over 1, 2, 4, ... values of ``V(m)`` = ``variance``, (n,), as if measured from ``weight`` pairs each."""
+    def expect(self, phi: Array) -> None:
+        """Take phi over 1, 2, 4, ... values, (n,), for what a fit says of it, in the place of what one said before."""
         n = min(len(phi), SCALES)
-        following = np.append(phi[1:n], phi[n - 1])
-        self.expected[:n] = variance * 2.0 ** np.arange(n)
-        self.squares[:n] = np.maximum(2 * phi[:n] - following, LEAST_DISPERSION) * self.expected[:n]
-        self.pairs[:n] = self.degrees[:n] = weight
+        self.told[:] = 0.0
+        self.told[:n] = np.maximum(2 * phi[:n] - np.append(phi[1:n], phi[n - 1]), LEAST_DISPERSION)
         estimate(self)
+
+    def begin(self, phi: float, weight: float) -> None:
+        """Begin with phi over any number of values of ``V(m)`` = 1, as if measured from ``weight`` pairs each."""
+        self.expected[:] = 2.0 ** np.arange(SCALES)
+        self.squares[:] = phi * self.expected
+        self.pairs[:] = self.degrees[:] = weight
+        estimate(self)
+
+    def excuse(self, length: float) -> None:
+        """What left the level for so many values and came back was none of it: twice as much of it is let pass from now on."""
+        lengths = 2.0 ** np.arange(SCALES)
+        within = lengths <= max(length, 1.0)
+        self.excused[within] = np.minimum(2 * self.excused[within], MOST_EXCUSED)
+        most = float(self.excused[within][-1])
+        self.excused[~within] = np.maximum(self.excused[~within], most * length / lengths[~within])
+
+    def forget(self, share: float) -> None:
+        """Of what is excused, this part is excused no more."""
+        self.excused[:] = np.maximum(self.excused ** (1 - share), 1.0)
 
     def rescale(self, doublings: int) -> None:
         """Values are from now on sums over a time ``2^doublings`` times as long."""
         self.horizon[0] -= doublings
         by_scale: tuple[Array, ...] = self[:-1]
-        for array, empty in zip(by_scale, (np.nan, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0), strict=True):
+        for array, empty in zip(by_scale, NOTHING, strict=True):
             array[:] = np.roll(array, -doublings)
             array[SCALES - max(doublings, 0) :] = empty
             array[: max(-doublings, 0)] = empty
@@ -81,6 +100,10 @@ class Dispersion(NamedTuple):
     def see(self, values: Array, power: int, winsor: float = WINSOR) -> None:
         """Take in values of the family with ``V(m) = m^power``."""
         _see(values, power, winsor, self)
+
+
+NOTHING = (np.nan, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0)
+"""What the arrays hold of a scale of which nothing is known."""
 
 
 @compiled
@@ -105,6 +128,10 @@ def estimate(held: Dispersion) -> None:
                 growth = min(max(held.near[s - 1] / held.near[s - 2] - chance, 1.0), 2.0)
             held.drawn[s] = held.degrees[s] + weight
             held.near[s] = (held.degrees[s] * near + weight * growth * held.near[s - 1]) / held.drawn[s]
+        weight = TOLD_WEIGHT - held.degrees[s]
+        if weight > 0 and (held.told[s] > held.near[s] or held.drawn[s] < FEWEST) and held.told[s] > 0:
+            held.near[s] = (held.drawn[s] * held.near[s] + weight * held.told[s]) / (held.drawn[s] + weight)
+            held.drawn[s] += weight
         if held.drawn[s] >= FEWEST:
             last = s
     held.known[:] = 0.0
@@ -152,6 +179,7 @@ def differ(value: float, power: int, winsor: float, held: Dispersion) -> None:
 def at_level(power: int, mean: float, scale: int, held: Dispersion) -> float:
     """phi at a level: of counts what is beyond Poisson's 1 grows with the mean, as bursts do that carry a part of it."""
     phi, expected = float(held.phi[scale]), float(held.expected[scale])
+    excused = float(held.excused[scale])
     if power != 1 or phi <= 1 or expected <= 0:
-        return phi
-    return 1 + (phi - 1) * min(max(mean * (1 << scale) / expected, 1.0), MOST_GROWTH)
+        return excused * phi
+    return excused * (1 + (phi - 1) * min(max(mean * (1 << scale) / expected, 1.0), MOST_GROWTH))

@@ -14,14 +14,17 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.tuning.changes import Alarm
-from sluice.optimizer.tuning.dispersion import SCALES
-from sluice.optimizer.tuning.level_scan import LevelScan
+from sluice.optimizer.tuning.level_scan import Found, LevelScan
+from sluice.optimizer.tuning.step_sum import StepSum
 
 LEAST_RATIO = 1.1
 RUN_LENGTH = 1e6  # batches
 LARGEST_BATCH = 1024
+SHARED = 4  # scan and sums of two times share what false alarms are allowed
+STEP = 1.5  # ratio for which the sums wait that are quickest there
 CLIPPED = 0.7  # of a logarithm, at most: a batch that took ten times as long says no more than one that took twice as long
-LEAST_SPREAD = 0.02  # of the logarithm of one time
+CLIPPED_IN_SUM = 1.0  # where a batch adds little at the most, and several long ones in a row are needed
+LEAST_SPREAD = 0.1  # of the logarithm of one time, before it is measured
 EXPECTED_WEIGHT = 16.0  # differences that the spread of the profile stands for
 HORIZON = 9  # doublings of a batch: what varies more slowly is a drift
 FIRM = 1e9  # batches that a level rests on which is given
@@ -31,9 +34,10 @@ MOST_FUNCTIONS = 256  # memory sizes; those beyond are not watched
 class ServiceWatch:
     """The times of batches are others than those of the profile, at any of its memory sizes.
 
-    The logarithm of a batch's time over that of its size in the profile is scanned for a level other than 0 (``level_scan``), for
-    the function's own time (alarm ``service``) and for that of the invocation (``invocation``), by memory size. Cold batches and
-    those of which a request failed are left out, and so are sizes of which the profile does not speak.
+    The logarithm of a batch's time over that of its size in the profile is scanned for a level other than 0 (``level_scan``), and
+    summed against a step of a factor of 1.5 (``step_sum``), which is the sooner told; for the function's own time (alarm
+    ``service``) and for that of the invocation (``invocation``), by memory size. Cold batches and those of which a request failed
+    are left out, and so are sizes of which the profile does not speak.
 
     Parameters
     ----------
@@ -61,7 +65,7 @@ class ServiceWatch:
             not profile.sizes, "profile.sizes", len(profile.sizes), "none: a measured batch does not tell those of its requests"
         )
         self.profile = profile
-        self._scans: dict[int, tuple[_Expected, LevelScan, LevelScan]] = {}
+        self._scans: dict[int, tuple[_Expected, _Level, _Level]] = {}
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches in the order of their ends."""
@@ -82,14 +86,13 @@ class ServiceWatch:
             self._look("service", memory_mb, ended, ratios[0], service)
             self._look("invocation", memory_mb, ended, ratios[1], invocation)
 
-    def _look(self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, logs: Array, scan: LevelScan) -> None:
+    def _look(self, kind: Literal["service", "invocation"], memory_mb: int, ended: Array, logs: Array, level: _Level) -> None:
         known = ~np.isnan(logs)
-        ended, values = ended[known], np.clip(logs[known], -CLIPPED, CLIPPED)
+        ended, values = ended[known], logs[known]
         while len(values):
-            found = scan.see(values)
+            found = level.see(values)
             if found is None:
                 return
-            scan.restart(found.after, FIRM)
             at, since = (float(ended[max(found.consumed - n, 0)]) for n in (1, found.length))
             before, after = float(np.exp(found.before)), float(np.exp(found.after))
             what = "function's own time" if kind == "service" else "invocation"
@@ -109,14 +112,33 @@ class ServiceWatch:
             if unknown or len(self._scans) >= MOST_FUNCTIONS:
                 return None
             expected = _Expected(service_times_up_to(self.profile, memory_mb, self.profile.max_batch_size or LARGEST_BATCH))
-            self._scans[memory_mb] = expected, self._scan(expected.spread), self._scan(expected.spread)
+            service, invocation = (_Level(expected.spread, self._least, self._run_length) for _ in range(2))
+            self._scans[memory_mb] = expected, service, invocation
         return memory_mb, self._scans[memory_mb][0]
 
-    def _scan(self, spread: float) -> LevelScan:
-        scan = LevelScan("gaussian", self._least, self._run_length, HORIZON)
-        scan.dispersion.expect(np.full(SCALES, spread**2), EXPECTED_WEIGHT)
-        scan.restart(0.0, FIRM)
-        return scan
+
+class _Level:
+    """Both tests of one sequence of logarithms. The sums see them over what one of them spreads, by the profile."""
+
+    def __init__(self, spread: float, least: float, run_length: float) -> None:
+        self._spread = spread
+        self._scan = LevelScan("gaussian", least, run_length, HORIZON)
+        self._scan.dispersion.begin(spread**2, EXPECTED_WEIGHT)
+        self._scan.restart(0.0, FIRM)
+        self._sum = StepSum(log(STEP) / spread, SHARED * run_length, HORIZON)
+        self._sum.dispersion.begin(1.0, EXPECTED_WEIGHT)
+
+    def see(self, logs: Array) -> Found | None:
+        """Take in what either test does up to its change, the sooner one's; both then hold what comes against its level."""
+        found = self._sum.see(np.clip(logs, -CLIPPED_IN_SUM, CLIPPED_IN_SUM) / self._spread)
+        if found is not None:
+            logs = logs[: found.consumed]
+            found = found._replace(before=found.before * self._spread, after=found.after * self._spread)
+        found = self._scan.see(np.clip(logs, -CLIPPED, CLIPPED)) or found
+        if found is not None:
+            self._scan.restart(found.after, FIRM)
+            self._sum.restart(found.after / self._spread)
+        return found
 
 
 def called_at(profile: ServiceProfile, function: str) -> int | None:

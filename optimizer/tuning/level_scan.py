@@ -76,7 +76,7 @@ class LevelScan:
         require(1 <= run_length < inf, "run_length", run_length, "a number of values >= 1")
         self._power, self._least = FAMILIES[family], least
         self._windows, self.dispersion = _Windows.empty(), Dispersion.empty(horizon)
-        self._thresholds = _thresholds(run_length)
+        self._thresholds = thresholds_for(run_length)
         self._found = np.zeros(3)
 
     @property
@@ -106,12 +106,14 @@ class LevelScan:
         return Found(consumed, before, after, int(length))
 
 
-def _thresholds(run_length: float) -> Array:
-    """Half the square of Student's quantile by degrees of freedom, (MOST_DEGREES + 1,); infinite below ``FEWEST``."""
+def thresholds_for(run_length: float, tests: int = TESTS) -> Array:
+    """Half the square of Student's quantile by degrees of freedom, (MOST_DEGREES + 1,), for so many tests of both sides a value;
+    infinite below ``FEWEST``.
+    """
     degrees = np.arange(MOST_DEGREES + 1)
     thresholds = np.full(len(degrees), np.inf)
     enough = degrees >= FEWEST
-    thresholds[enough] = stdtrit(degrees[enough], 1 / (2 * TESTS * run_length)) ** 2 / 2
+    thresholds[enough] = stdtrit(degrees[enough], 1 / (2 * tests * run_length)) ** 2 / 2
     return thresholds
 
 

@@ -16,9 +16,11 @@ import pytest
 from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route, Slo, write
-from sluice.buffer_service.app import Application, BufferService, server
+from sluice.buffer_service.app import BufferService, Server
+from sluice.buffer_service.http_connection import Fields, Head
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.settings import Settings
 from sluice.lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
 from sluice.local.functions import REGION
@@ -86,12 +88,25 @@ class Running:
             return response.status, response.headers, await response.read()
 
 
+class Asking:
+    """A client in virtual time, who waits for one answer."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[tuple[int, dict[str, str], bytes]] = asyncio.get_running_loop().create_future()
+
+    def go_ahead(self) -> None: ...
+
+    def reply(self, status: int, content_type: str, body: bytes, fields: Fields = (), close: bool = False) -> None:
+        headers = {"content-type": content_type} | {name.decode(): value.decode() for name, value in fields}
+        self.answered.set_result((int(status), headers, body))
+
+
 class RunningVirtually:
-    """A running buffer in virtual time and a client for it, past HTTP: requests go to the application as the server gives them."""
+    """A running buffer in virtual time and a client for it, past HTTP: requests go to the routes as the server gives them."""
 
     def __init__(self, service: BufferService) -> None:
         self.service = service
-        self._application = Application(service)
+        self._routes = Routes(service, "0")
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def post(self, path: str, body: bytes, content_type: str = "application/json", **headers: str) -> tuple[int, Any, bytes]:
@@ -108,25 +123,23 @@ class RunningVirtually:
         await self.service.stop()
 
     async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
-        sent: list[dict[str, Any]] = []
-        done = asyncio.get_running_loop().create_future()
-        self._under_way.add(done)
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+        fields = {"content-length": str(len(body)), **headers}
+        head = Head(method, path, tuple((name.encode(), value.encode()) for name, value in fields.items()))
+        client = Asking()
+        self._under_way.add(client.answered)
+        request = self._routes.begin(head, client)
         try:
-            await self._application({"type": "http", "method": method, "path": path, "headers": fields}, receive, send)
+            if request is not None:
+                if body:
+                    request.piece(body)
+                request.end()
+            return await client.answered
+        except asyncio.CancelledError:
+            if request is not None:
+                request.gone()
+            raise
         finally:
-            done.set_result(None)
-            self._under_way.discard(done)
-        start, *rest = sent
-        answered = {name.decode(): value.decode() for name, value in start["headers"]}
-        return start["status"], answered, b"".join(message["body"] for message in rest)
+            self._under_way.discard(client.answered)
 
 
 @asynccontextmanager
@@ -172,32 +185,23 @@ async def serving(
         async with _serving_virtually(service) as buffer:
             yield buffer
         return
-    running = server(service)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "capture_signals", _no_signals)
-        task = asyncio.create_task(running.serve())
-        while not running.started:
-            assert not task.done(), task.exception()
-            await asyncio.sleep(0.001)
-        port = running.servers[0].sockets[0].getsockname()[1]
+    running = Server(service)
+    task = asyncio.create_task(running.serve())
+    listening = asyncio.create_task(running.listening.wait())
+    await asyncio.wait((task, listening), return_when=asyncio.FIRST_COMPLETED)
+    assert not task.done(), task.exception()
 
-        async def stop() -> None:
-            running.should_exit = True
-            await task
+    async def stop() -> None:
+        running.stop()
+        await task
 
-        async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-            try:
-                yield Running(service, f"http://127.0.0.1:{port}", http, stop)
-            finally:
-                await http.close()
-                await stop()
-
-
-class _no_signals:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        try:
+            yield Running(service, f"http://127.0.0.1:{running.http.port}", http, stop)
+        finally:
+            await http.close()
+            await stop()
 
 
 @pytest.fixture

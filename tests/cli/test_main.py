@@ -74,7 +74,7 @@ def test_a_command_that_a_page_shows_exists_with_the_options_it_has(line):
     ],
 )
 def test_the_console_entry_prints_one_line_and_the_exit_code_of_the_error(arguments, status, said):
-    done = subprocess.run([sys.executable, "-m", "sluice.cli.main", *arguments], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "sluice", *arguments], capture_output=True, text=True)
     assert done.returncode == status
     assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

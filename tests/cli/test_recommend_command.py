@@ -401,7 +401,8 @@ def test_a_measurement_that_is_none_exits_2_before_the_search(
 
 
 def test_quick_phases_and_a_long_slo_are_answered_by_simulation(profile: str, exit_of: Run) -> None:
-    code, out, err = exit_of("recommend", "--mmpp2", "20000,1,100,1", "--profile", profile, "--slo", "200")
+    few = ("--memory", "1769", "--max-batch-size", "4", "--loads", "1")
+    code, out, err = exit_of("recommend", "--mmpp2", "20000,1,100,1", "--profile", profile, "--slo", "200", *few)
     assert code == 0 and "note: --slo 200 is 200 s; 200 ms are --slo 0.2" in err
     assert "by simulation p95" in " ".join(out.split()) and "with 95 % confidence" in " ".join(out.split())
 

@@ -82,6 +82,44 @@ def test_the_dispersion_of_a_fit_is_taken_until_it_is_measured() -> None:
     assert [test.dispersion(window) for window in WINDOWS] == pytest.approx(expected, rel=0.2)
 
 
+def test_what_a_fit_says_is_overruled_by_what_is_measured() -> None:
+    test = RateTest()
+    times = arrivals_of(poisson(RATE), 3600, 4)
+    test.see(times[:100])
+    test.expect(BURSTY)
+    assert test.dispersion(0.5) > 2
+    test.see(times[100:])
+    assert test.dispersion(0.5) == pytest.approx(1.0, rel=0.15)
+
+
+def test_bursts_of_which_a_fit_tells_are_no_change_in_the_first_hour() -> None:
+    process = mmpp2(100.0, 25.0, 1 / 60, 1 / 120)
+    times = arrivals_of(process, 3600, 5)
+    assert len(alarms_of(RateTest(), times, 3600)) > 4
+    assert not alarms_of(RateTest(process), times, 3600)
+
+
+def stalling(hours: float, every: float = 180.0) -> Array:
+    """Arrivals that are held back for a second again and again, and come all at once then."""
+    times = arrivals_of(poisson(2 * RATE), 3600 * hours, 14)
+    return np.sort(np.where((times % every < 1.0) & (times > every), times - times % every + 1.0, times))
+
+
+def test_a_stall_that_is_made_good_is_an_alarm_a_few_times_and_a_true_change_remains_one() -> None:
+    test = RateTest()
+    alarms = alarms_of(test, stalling(3), 10_800, 1.0)
+    assert 0 < len(alarms) == test.false <= 12
+    assert alarms[-1].at < 7200
+    found = alarms_of(test, arrivals_of(poisson(6 * RATE), 20, 15, 10_800), 10_820, 0.1)
+    assert found[0].at - 10_800 < 3.0
+
+
+def test_an_alarm_of_a_rate_that_stays_is_not_false() -> None:
+    test = learnt(poisson(RATE))
+    assert alarms_of(test, arrivals_of(poisson(3 * RATE), 300, 3, 600), 900)
+    assert test.false == 0
+
+
 def test_a_rate_that_changes_by_less_than_matters_is_the_same() -> None:
     test = learnt(poisson(RATE))
     assert not alarms_of(test, arrivals_of(poisson(RATE * 1.05), 3600, 5, 600), 4200)
@@ -154,6 +192,13 @@ def test_a_source_that_becomes_bursty_is_noticed_and_one_that_becomes_smooth() -
         index = dispersion_of_counts(before, [1.0, 2.0])
         assert found[0].before == pytest.approx(2 * index[0] - index[1], rel=0.1)
         assert (found[0].after > found[0].before) == (before.n_phases == 1)
+
+
+def test_silence_between_rare_bursts_says_nothing_of_burstiness() -> None:
+    rng = np.random.default_rng(16)
+    bursts = np.cumsum(rng.exponential(4.0, 5000))
+    times = np.sort((bursts[:, None] + rng.random((5000, 8)) * 0.3)[rng.random((5000, 8)) < 0.5])
+    assert not alarms_of(BurstinessTest(0.1), times, times[-1])
 
 
 def test_a_rate_that_changes_leaves_the_burstiness_of_poisson_arrivals_alone() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sluice.batching.documents import LinearServiceTime, ServiceProfile
 from sluice.batching.errors import InvalidInput
+from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.tuning.drift import ServiceWatch
 from tests.optimizer.live_batches import OVERHEAD, batches, profile
 
@@ -26,6 +27,23 @@ def test_times_half_as_long_again_are_noticed_within_thirty_batches(factor: floa
         assert watch.alarm.since >= 49
         assert watch.alarm.after == pytest.approx(factor, rel=0.25)
         assert "times as long as the profile says" in watch.alarm.words
+
+
+def test_times_that_spread_by_a_third_are_noticed_half_as_long_again_within_forty_batches() -> None:
+    rng = np.random.default_rng(5)
+    for seed in range(5):
+        watch = ServiceWatch(profile())
+        spread = [batch._replace(seconds=s * batch.seconds, service=s * batch.service) for s, batch in drawn(rng, 540, seed)]
+        watch.see(spread[:500])
+        assert watch.alarm is None
+        watch.see([batch._replace(seconds=1.5 * batch.seconds, service=1.5 * batch.service) for batch in spread[500:]])
+        assert watch.alarm is not None
+
+
+def drawn(rng: np.random.Generator, n: int, seed: int) -> list[tuple[float, MeasuredBatch]]:
+    """Batches, and by what their times are multiplied, with a squared coefficient of variation of a tenth."""
+    factors = rng.gamma(10.0, 0.1, n) * np.exp(0.0508)  # whose logarithm has mean 0
+    return list(zip(factors.tolist(), batches(n, seed), strict=True))
 
 
 def test_times_as_the_profile_has_them_are_no_alarm() -> None:

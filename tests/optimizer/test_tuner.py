@@ -11,11 +11,14 @@ from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import no_batching
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.simulation import Beside as BesideOf
 from sluice.optimizer.simulation import Function, TraceArrivals, simulate_deployment, simulate_deployments
 from sluice.optimizer.simulation.batch_means import most_of_next
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
+from sluice.optimizer.tuning.changes import Alarm
+from sluice.optimizer.tuning.decision import Trigger
 from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_route
 from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
@@ -233,8 +236,10 @@ def test_latencies_that_no_rehearsal_explains_are_added_to_every_rehearsal() -> 
     tuner.in_force(plan, 1.7e9)
     times = poisson_times(50, 4000)
     tuner.arrived(times)
-    measured = [MeasuredBatch(t + 0.037, "", 0, "f-1769", plan.digest, 1, 0.007, 0.007, 0.007, False, 0, (0.037,)) for t in times]
-    tuner.batches(measured)
+    # Of each batch one request was another process's, so that it does not tell the way through the buffer.
+    tuner.batches(
+        [MeasuredBatch(t + 0.037, "", 0, "f-1769", plan.digest, 2, 0.008, 0.008, 0.008, False, 0, (0.037,)) for t in times]
+    )
     decision = tuner.decide(1.7e9 + 81, tuner.due(1.7e9 + 81))  # type: ignore[arg-type]
     assert decision.bias == tuner.bias == pytest.approx(0.015, rel=0.01)  # half of the 30 ms
     alone = next(one for one in decision.considered if one.digest == plan.digest)
@@ -302,3 +307,37 @@ def test_setups_and_settings_that_make_no_sense_are_refused() -> None:
         TuningSettings(canary=1.0)
     with pytest.raises(InvalidInput, match="fewest"):
         TuningSettings(fewest=10)
+
+
+def test_alarms_at_rates_at_which_the_plan_was_found_right_wait_and_one_at_another_does_not() -> None:
+    tuner = Tuner(SETUP, TuningSettings(least_between=0.0))
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    steady = poisson_times(50, 3000)
+    tuner.arrived(steady)
+    now = float(steady[-1])
+    first = tuner.decide(now, Trigger("start", now, "enough was seen"))
+    if first.plan is not None:
+        tuner.in_force(first.plan, now)
+        assert tuner.decide(now, Trigger("periodic", now, "")).plan is None
+    for _ in range(3):
+        assert tuner.decide(now, Trigger("burstiness", now, "")).plan is None
+    silent = now + np.arange(1, 40) / 50  # at the same rate
+    tuner.arrived(silent)
+    tuner._burstiness.alarm = Alarm("burstiness", now, 1.0, 3.0, "bursts", now)
+    assert tuner.due(now + 39) is None
+    due = tuner.due(now + 40)
+    assert due is not None and due.kind == "burstiness"
+    tuner.arrived(float(silent[-1]) + np.cumsum(np.random.default_rng(3).exponential(1 / 150, 600)))
+    due = tuner.due(now + 5)
+    assert due is not None and due.kind == "rate"
+
+
+def test_the_rate_is_watched_by_what_the_latest_fit_says_of_counts() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    gaps = mmpp2(200.0, 20.0, 1.0, 0.2).sample(2000, np.random.default_rng(1))
+    times = 1.7e9 + np.cumsum(gaps)
+    tuner.arrived(times)
+    before = tuner._rate.dispersion(64.0)
+    tuner.decide(float(times[-1]), Trigger("start", float(times[-1]), "enough was seen"))
+    assert tuner._rate.dispersion(64.0) > 1.5 * before

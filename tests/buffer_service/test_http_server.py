@@ -1,4 +1,4 @@
-"""The protocol of the front, on a real socket, with a client that writes bytes as it likes; on both event loops."""
+"""The HTTP server on a real socket, with a client that writes bytes as it likes; on both event loops."""
 
 import asyncio
 import functools
@@ -7,12 +7,10 @@ import inspect
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-from uvicorn.server import ServerState
 
-from sluice.buffer_service.http_protocol import MAX_HEADER_BYTES, limited_protocol
+from sluice.buffer_service.http_connection import MAX_HEADER_BYTES, Patience
+from sluice.buffer_service.http_server import HttpServer
 from sluice.buffer_service.room import Connections, Room
 
 HEADER_TIMEOUT = 0.1
@@ -40,31 +38,53 @@ def on_both_loops(test):
 class Application:
     """Answers with the path and the size of the body; ``/gated`` when the gate opens, ``/unread`` without reading the body.
 
-    ``/padded`` has a long answer. ``connections`` are the protocols of those that are open.
+    ``/padded`` has a long answer. ``connections`` are those that are open.
     """
 
     def __init__(self):
         self.gate, self.entered = asyncio.Event(), asyncio.Event()
         self.served = []
         self.connections = set()
+        self.tasks = set()
 
-    async def __call__(self, scope, receive, send):
-        size, more = 0, scope["path"] != "/unread"
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            size += len(message.get("body", b""))
-            more = message.get("more_body", False)
-        if scope["path"] == "/gated":
-            self.entered.set()
-            await self.gate.wait()
-        self.served.append(scope["path"])
-        text = b"%s %d\n" % (scope["path"].encode(), size)
-        if scope["path"] == "/padded":
+    def begin(self, head, client):
+        asked = Asked(self, head.path, client)
+        if head.path == "/unread":
+            asked.answer()
+            return None
+        client.go_ahead()
+        return asked
+
+
+class Asked:
+    """A request to the application."""
+
+    def __init__(self, app, path, client):
+        self.app, self.path, self.client, self.size = app, path, client, 0
+
+    def piece(self, body):
+        self.size += len(body)
+
+    def end(self):
+        if self.path != "/gated":
+            self.answer()
+            return
+        self.app.entered.set()
+        task = asyncio.create_task(self.app.gate.wait())
+        self.app.tasks.add(task)
+        task.add_done_callback(lambda _: self.answer())
+
+    def gone(self):
+        self.path = None
+
+    def answer(self):
+        if self.path is None:
+            return
+        self.app.served.append(self.path)
+        text = b"%s %d\n" % (self.path.encode(), self.size)
+        if self.path == "/padded":
             text = text.rjust(PADDED)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
-        await send({"type": "http.response.body", "body": text})
+        self.client.reply(200, "text/plain", text)
 
 
 class Connection:
@@ -107,22 +127,18 @@ class Connection:
 @asynccontextmanager
 async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=PATIENCE, unparsed=2**30, untaken=2**30, most=10):
     app = Application()
-    connections = Connections(most)
-    protocol = limited_protocol(header_timeout, body_timeout, Room(unparsed), Room(untaken), connections)
-    config = uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_level="error", timeout_keep_alive=keep_alive)
-    config.load()
-    state = ServerState()
-    app.connections = state.connections
-    server = await asyncio.get_running_loop().create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
-    connection = Connection(*await asyncio.open_connection(*server.sockets[0].getsockname()))
+    patience = Patience(header=header_timeout, body=body_timeout, keep_alive=keep_alive)
+    server = HttpServer(app.begin, patience, Room(unparsed), Room(untaken), Connections(most))
+    app.connections, app.leave = server.connections, server.leave
+    await server.start("127.0.0.1", 0)
+    connection = Connection(*await asyncio.open_connection("127.0.0.1", server.port))
     try:
         yield connection, app
     finally:
         connection.close()
         app.gate.set()
+        await asyncio.gather(*app.tasks)
         server.close()
-        await server.wait_closed()
-        await asyncio.gather(*state.tasks)
 
 
 def request(path, body=b""):
@@ -252,8 +268,7 @@ async def test_what_was_answered_is_not_left_to_the_garbage_collector():
             for _ in range(20):
                 await client.send(request(b"one", b"abc"))
                 await client.answer()
-            cycles = [thing for thing in gc.get_objects() if type(thing) is RequestResponseCycle and thing.scope["path"] == "/one"]
-            assert len(cycles) <= 3
+            assert len([thing for thing in gc.get_objects() if type(thing) is Asked and thing.path == "/one"]) <= 3
         finally:
             gc.enable()
 
@@ -416,12 +431,16 @@ async def test_a_large_body_in_front_of_half_sent_headers_is_not_counted_as_thei
 
 
 @pytest.mark.parametrize(
-    "what_follows",
-    [b"GET /half HTT", b"this is not HTTP\r\n\r\n", b"GET /large HTTP/1.1\r\nx: " + b"x" * 2 * MAX_HEADER_BYTES + b"\r\n\r\n"],
+    ("what_follows", "status"),
+    [
+        (b"GET /half HTT", b"408"),
+        (b"this is not HTTP\r\n\r\n", b"400"),
+        (b"GET /large HTTP/1.1\r\nx: " + b"x" * 2 * MAX_HEADER_BYTES + b"\r\n\r\n", b"431"),
+    ],
     ids=["half-sent", "malformed", "too-large"],
 )
 @on_both_loops
-async def test_what_is_wrong_with_a_pipelined_request_does_not_cost_the_one_before_its_answer(what_follows):
+async def test_what_is_wrong_with_a_pipelined_request_does_not_cost_the_one_before_its_answer(what_follows, status):
     async with connected(HEADER_TIMEOUT) as (client, app):
         await client.send(request(b"gated"))
         await app.entered.wait()
@@ -429,7 +448,8 @@ async def test_what_is_wrong_with_a_pipelined_request_does_not_cost_the_one_befo
         await asyncio.sleep(LONGER)
         app.gate.set()
         assert await client.answer() == ("http/1.1 200 ok", b"/gated 0\n")
-        assert await client.rest() == b""
+        refusal = await client.rest()  # and it is told in its turn, once
+        assert refusal.startswith(b"HTTP/1.1 " + status) and refusal.count(b"HTTP/1.1 ") == 1
         assert app.served == ["/gated"]
 
 
@@ -490,3 +510,21 @@ async def test_an_offer_to_upgrade_is_declined_and_its_request_served_with_its_b
         )
         expected = [b"/offer %d\n" % size, b"/next 2\n", b"/chunks 7\n", b"/last 0\n"]
         assert [await client.answer() for _ in expected] == [("http/1.1 200 ok", answer) for answer in expected]
+
+
+@on_both_loops
+async def test_a_server_that_leaves_closes_who_is_idle_and_answers_who_waits_as_the_last():
+    async with connected() as (client, app):
+        idle, half = await client.another(), await client.another()
+        await idle.send(request(b"first"))
+        await idle.answer()
+        await half.send(b"GET /half HT")
+        await client.send(request(b"gated") + request(b"behind"))
+        await app.entered.wait()
+        assert not await app.leave(0.05)
+        assert await idle.rest() == await half.rest() == b""
+        app.gate.set()
+        answer = await client.rest()
+        assert answer.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in answer and answer.endswith(b"/gated 0\n")
+        assert await app.leave(PATIENCE)
+        assert app.served == ["/first", "/gated"]

@@ -1,0 +1,229 @@
+"""The page docs/watching.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.change_tests import Cell
+
+from ..markdown import bullets, page_of, table
+from .claims import AFTER, alarms, rows_of
+from .computation import HOURS, RUNS
+
+EXAMPLE = """```python
+import numpy as np
+from sluice.optimizer.tuning.changes import RateTest
+
+rng = np.random.default_rng(1)
+steady = np.cumsum(rng.exponential(1 / 50, 30_000))
+test = RateTest()
+test.see(steady)
+assert test.alarm is None
+
+test.see(steady[-1] + np.cumsum(rng.exponential(1 / 150, 200)))
+print(test.alarm.words)
+```"""
+
+
+def page(cells: Sequence[Cell]) -> str:
+    """The page in Markdown."""
+    return page_of([*what_is_watched(), *arrivals(cells), *of_batches(cells), *the_profile()])
+
+
+def what_is_watched() -> list[str]:
+    """Which tests there are."""
+    return [
+        "# What is watched while requests come",
+        """
+        Made by `python -m studies.watching` of what [its last run](../studies/data/watching.csv) found; with `--compute` it
+        is run anew, some minutes.""",
+        """
+        A plan rests on an arrival rate, on how bursty arrivals are, on the times of the function, and it makes a promise.
+        `sluice.optimizer.tuning` watches all four as they come, without a clock or I/O, in memory that does not grow and some
+        microseconds a count or a batch, and keeps a profile up to date. The formulas are in
+        [the model](model.md#10-noticing-that-something-changed), section 10; what is done about an alarm is
+        [decided elsewhere](control.md).""",
+        EXAMPLE,
+        """
+        Every watch has `see(...)`, which takes what came since the last call, and `alarm`: `None`, or what was found, when,
+        since when, before and after, and a sentence. `clear()` takes note of it. Where the record of arrivals has a hole,
+        `resume(at)` says where it goes on; a clock that is set back by more than a minute is taken for one.""",
+        "## The tests",
+        table(
+            ["class", "of what", "by which test", "false alarms asked for"],
+            [
+                [
+                    "`RateTest`",
+                    "the arrival rate, against that since the last change",
+                    "likelihood ratio of counts in windows of every length, over their dispersion: a fit's, then as measured",
+                    "one in ten days",
+                ],
+                [
+                    "`BurstinessTest`",
+                    "how much neighbouring counts differ",
+                    "the same of (a - b)²/(a + b), of pairs in which a request came",
+                    "one in ten days",
+                ],
+                [
+                    "`ServiceWatch`",
+                    "times of batches over those of the profile at their size, by memory size: the function's own, and the "
+                    "invocation's",
+                    "the same of their logarithms, cut at a factor of two; and Page's sums for a factor of 1.5, over the spread as "
+                    "measured",
+                    "one in a million batches",
+                ],
+                [
+                    "`PromiseWatch`",
+                    "the share of requests later than the SLO's latency",
+                    "bets on lateness, batch by batch, as a Shiryaev-Roberts sum (an e-detector)",
+                    "one in 50 000 batches",
+                ],
+            ],
+        ),
+        bullets(
+            """**Bursts are no change.** The dispersion is measured for windows of every length while running, so that
+            arrivals may come in bursts of whatever shape that last for up to some minutes; what varies more slowly *is* a
+            change of the rate, and the course of a day gives alarms as the rate leaves the level it stood at by more than a
+            tenth. Of lengths of which few windows were seen yet a fit tells (`RateTest(expected=…)`, `expect(…)`); the tuner
+            tells each that it makes, with every decision. Until bursts have been seen, or fitted, they are changes too.""",
+            """**What comes back was no change.** If the rate of the two minutes after an alarm is within a tenth of that
+            before, it was a stall or a burst: from then on twice as much of it is let pass, in windows of its length and, by
+            as much less as they are longer, beyond; 64 times at most, and of the doublings half after a day.
+            `RateTest.false` counts such alarms.""",
+            """**One outlier is no change.** No window is shorter than eight counts, no sum passes in fewer than eight
+            batches, and a batch that took ten times as long says no more than one that took two or three times as long.""",
+            """**Silence says nothing of burstiness.** Pairs of counts in which no request came are left out.""",
+            """**All late together is one event.** `PromiseWatch` counts by batch, so that it does not matter how those of
+            one batch depend on each other. Where late batches come in runs it bets less. The promise is on who was answered:
+            requests that failed are counted elsewhere.""",
+            """**Cold batches**, those of which a request failed, and sizes that the profile does not have, say nothing of
+            service times.""",
+            """**Alarms in vain are heeded more seldom.** A decision that leaves the plan has found it right at the rate of
+            then. An alarm at a rate between those at which it was found right is acted on 5 s after the decision before, the
+            next 10 s after, and so on up to the 300 s after which one is made anyway; an alarm of a rate beyond them is
+            acted on after 5 s, however many came before.""",
+        ),
+    ]
+
+
+def arrivals(cells: Sequence[Cell]) -> list[str]:
+    """Of the rate and the burstiness."""
+    steady, burstiness = rows_of(cells, "rate, steady"), rows_of(cells, "burstiness, steady")
+    noticed, came = rows_of(cells, "rate, noticed"), rows_of(cells, "rate, as it came")
+    factors = [column for column in next(iter(noticed.values())) if column != "I(10 s)"]
+    first = ["first hour", "first hour, fits told", AFTER]
+    return [
+        "## Rates and delays",
+        """
+        By `python -m benchmarks.change_tests`, in virtual time. To make a trace steady, stretches of a 64th of it are drawn
+        in random order. Only an excerpt of the trace of a language model is in the repository; LiveMaps and Bellcore are
+        those of the KPC-Toolbox.""",
+        f"""
+        **While nothing changes**: alarms of steady arrivals in the first hour, in which bursts are learnt, the same where
+        the test is told fits as the tuner tells them, and in the {HOURS} hours after it (of that test). `BurstinessTest` counts
+        by seconds.""",
+        table(
+            ["arrivals", "thousands", "rate: first hour", "with fits", f"{HOURS} hours after", "burstiness: first hour", AFTER],
+            [
+                [
+                    name,
+                    row["thousand arrivals"],
+                    *(row[column] for column in first),
+                    burstiness[name]["first hour"],
+                    burstiness[name][AFTER],
+                ]
+                for name, row in steady.items()
+            ],
+        ),
+        f"""
+        The traces as they came: {
+            "; ".join(
+                f"{name.removeprefix('trace ')} {row['alarms']} of the rate in {row['minutes']} minutes, "
+                f"of them false {row['false']}"
+                for name, row in came.items()
+            )
+        }. False is an alarm after which the rate of two minutes is within
+        a tenth of that of the two before. In all there were {
+            alarms(cells, "rate, steady", AFTER)
+        } alarms of the rate after the first
+        hour, and {alarms(cells, "burstiness, steady", AFTER)} of burstiness. The LiveMaps trace holds one stall of a second and
+        what it held back, which is drawn about twice an hour: the test lets it pass once it has come back some times.""",
+        f"""
+        **After a change**, seconds until `RateTest` notices it after an hour at the old rate, told of the process (median
+        and 95 % of {RUNS} runs; a dash: not within ten minutes; I is the index of dispersion):""",
+        table(
+            ["arrivals", "I(10 s)", *factors],
+            [[name, row["I(10 s)"], *(row[factor] for factor in factors)] for name, row in noticed.items()],
+        ),
+        """
+        The burstier arrivals are, the later: a change must outlast what bursts do. What no test can tell from a burst is not
+        noticed here either; the promise is watched besides.""",
+        "`BurstinessTest`, seconds until it notices the other process:",
+        table(
+            ["before, then after", "I(1 s)", "seconds"],
+            [[name, row["I(1 s)"], row["seconds"]] for name, row in rows_of(cells, "burstiness, noticed").items()],
+        ),
+    ]
+
+
+def of_batches(cells: Sequence[Cell]) -> list[str]:
+    """Of promises and service times."""
+    promise, service = rows_of(cells, "promise"), rows_of(cells, "service")
+    slow = rows_of(cells, "service, one in fifty ten times as long")
+    ratios = [column for column in next(iter(service.values())) if column not in ("alarms", "least for × 1.5")]
+    return [
+        "`PromiseWatch` of p95, ten batches a second of 1 to 8 requests, 3 % late before (seconds, median and 95 %):",
+        table(
+            ["late requests", "alarms where exactly 5 % are late", "10 % late", "20 % late", "50 % late"],
+            [[name, *row.values()] for name, row in promise.items()],
+        ),
+        """
+        The bound of one alarm in 50 000 batches is not kept where ten batches in a row are late together. Who plans for less
+        than 5 % late sees far fewer.""",
+        """
+        `ServiceWatch`, batches until a change of all times is noticed, after 1000 at the profile's (median and 95 %), and
+        alarms while nothing changes:""",
+        table(
+            ["SCV of a batch's time", "alarms", *ratios, "least for × 1.5", "× 1.5, one in fifty ten times as long", "alarms then"],
+            [
+                [
+                    name,
+                    row["alarms"],
+                    *(row[ratio] for ratio in ratios),
+                    row["least for × 1.5"],
+                    slow[name]["× 1.5"],
+                    slow[name]["alarms"],
+                ]
+                for name, row in service.items()
+            ],
+        ),
+        "![batches until × 1.5 is noticed, by the spread of their times, and the least](figures/watching.svg)",
+        """
+        *Least* is what no test with one false alarm in a million batches can do without in the mean, of independent batches
+        whose logarithms are normal (Lorden's bound, log 10⁶ over the divergence; a median lies below a mean). So whatever the
+        test, a factor of 1.5 can be noticed within ten batches up to an SCV of 0.05 and not beyond. No sum passes in fewer than
+        eight, however surely, so that a few long batches in a row are no change.""",
+    ]
+
+
+def the_profile() -> list[str]:
+    """What is learnt of service times."""
+    return [
+        "## The profile that follows",
+        """
+        `LiveProfile(profile).see(batches)` and `.profile()`, which is a [profile](architecture.md) like any other, to be planned
+        with:""",
+        bullets(
+            """A size that was seen has its own mean, as far as its error allows; sizes and memory sizes that were not seen
+            keep the profile's curve, at the ratio of their neighbours. Quantiles are the sample's from 20 batches on. The
+            last 256 batches of a setting count, of 512 settings at most.""",
+            """`restart(since)` forgets what was before an alarm; fewer than eight batches change nothing.""",
+            """Without a profile (`LiveProfile(function="mlp-{memory_mb}")`) a size counts from eight batches on, and nothing
+            is said of larger batches than were seen: plans begin without batching.""",
+            """INIT is what cold batches take beyond warm ones, `cold_share()` how many there are, `overhead()` what an
+            invocation takes beyond the function's own time.""",
+            """`bias()` is what was measured less what was predicted, for latency and cost, by memory size and batch size, with
+            standard errors.""",
+        ),
+        "A profile whose points have sizes of requests is refused: a measured batch does not tell those of its own.",
+    ]
