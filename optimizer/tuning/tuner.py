@@ -31,7 +31,6 @@ from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
-from sluice.optimizer.tuning.candidates import Proposal, every_load, fitted, propose, unbatched
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import CANARY, SERVING, deployment_of, require_plain, single_route
@@ -39,6 +38,7 @@ from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.learning import grown
 from sluice.optimizer.tuning.live_profile import FEWEST, LiveProfile
 from sluice.optimizer.tuning.promise import PromiseWatch
+from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
@@ -158,7 +158,7 @@ class Tuner:
             if test.alarm is not None and self._back_off.heeds(rate, now - self._decided):
                 return Trigger(kind, test.alarm.at, test.alarm.words)
         if not self._compared:
-            enough = len(self._recent) >= self.settings.fewest and self.profile is not None
+            enough = len(self._recent) >= self.settings.fewest and self.live.known_or_measured
             return Trigger("start", now, "enough was seen to compare plans") if enough else None
         if now >= self._decided + self.settings.period:
             return Trigger("periodic", now, f"{self.settings.period:g} s have passed")
@@ -166,6 +166,8 @@ class Tuner:
 
     def decide(self, now: float, trigger: Trigger) -> Decision:
         """Whether another plan is to come into force."""
+        from sluice.optimizer.tuning.candidates import fitted  # 100 MB of fits and searches, which who watches does without
+
         self._decided = now
         self._take_note(trigger)
         profile, times = self.profile, self._recent.times()
@@ -227,6 +229,8 @@ class Tuner:
             return
         if for_ is not None and _differ(profile, for_[1]):
             self._proposals.clear()
+        from sluice.optimizer.tuning.candidates import every_load, propose, unbatched
+
         found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals)]
         made = self._every_load
         if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10:
@@ -260,6 +264,8 @@ class Tuner:
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
         """The first plan, before there is anything to rehearse."""
+        from sluice.optimizer.tuning.candidates import every_load, unbatched
+
         first = every_load(self.setup, profile, 1.0) if profile is not None else None
         best = first or unbatched(self.setup)[0]
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
