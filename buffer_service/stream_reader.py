@@ -190,6 +190,15 @@ class RecordReader:
         found.sort(key=lambda batch: batch.ended_at)
         return NewBatches(found, missed, began_anew, set_back, more)
 
+    def read_to(self) -> dict[str, int]:
+        """The number of the entry that was read last, by key of a stream."""
+        keys = (key for route in self._routes for key in (name(self._model, self._namespace, route) for name in _STREAMS))
+        return {key: self.positions.get(key, Position()).number for key in keys}
+
+    def nothing_until(self, now: float) -> None:
+        """Nothing was recorded until then, s by the store's clock."""
+        self.now = max(self.now, now + max((position.set_back for position in self.positions.values()), default=0.0))
+
     def close(self) -> None:
         """Release connections."""
         for client in self._clients.values():
@@ -233,6 +242,57 @@ class RecordReader:
             raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
         except (ValueError, TypeError) as error:  # redis-py's words for a scheme, a port, a parameter that it does not know
             raise InvalidInput("url", without_password(self._url), f"redis://, rediss:// or unix:// ({error})") from None
+
+
+_STREAMS = (stream_key, batch_stream_key)
+
+
+class News:
+    """Which of several models have records that were not read yet, in one round trip however many there are.
+
+    Of a cluster, whose streams lie on several servers, it does not tell: every model may have some. Nor does it see a stream that
+    began anew, until that is longer than what was read of it: each is to be read now and then all the same.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._client: redis.Redis | None = None
+        self._spread = False
+
+    def of(self, readers: Mapping[str, RecordReader]) -> set[str]:
+        """The models, by the names of their readers; the others are told that nothing was recorded until now.
+
+        Raises
+        ------
+        StoreUnavailable
+            Redis does not answer.
+        """
+        read_to = {key: (name, number) for name, reader in readers.items() for key, number in reader.read_to().items()}
+        if self._spread or not read_to:
+            return set(readers)
+        self._client = self._client or _open(self._url)
+        after = [f"{number}-0" for _, number in read_to.values()]
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.execute_command("XREAD", "COUNT", 1, "STREAMS", *read_to, *after)
+        pipeline.time()
+        try:
+            found, (seconds, microseconds) = pipeline.execute()
+        except ResponseError:  # of a cluster: they are not all in one slot, or elsewhere
+            self._spread = True
+            return set(readers)
+        except (RedisError, OSError) as error:
+            self.close()
+            raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
+        grown = {read_to[key.decode()][0] for key, *_ in found or ()}
+        for name in readers.keys() - grown:
+            readers[name].nothing_until(seconds + microseconds / 1e6)
+        return grown
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None
 
 
 def _open(url: str) -> redis.Redis:

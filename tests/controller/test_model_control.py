@@ -24,9 +24,10 @@ from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.buffer_service.stream_reader import NewArrivals, NewBatches
 from sluice.controller import model_process
+from sluice.controller.deciding import Decider
 from sluice.controller.journal import Journal, read_journal
 from sluice.controller.leadership import lead
-from sluice.controller.model_control import ModelControl
+from sluice.controller.model_control import ModelControl, ModelTuner
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.local.redis_server import RedisServer
@@ -98,14 +99,14 @@ def test_a_tuner_is_told_times_that_ascend_and_of_every_hole() -> None:
 def test_nothing_is_decided_before_all_that_is_recorded_was_read_nor_without_a_plan_that_control_follows() -> None:
     control = ModelControl(FakeTuner(plan(batch_size=4), refuses=plan(batch_size=3).digest))
     control.see(came(1.0, more=True), NOTHING)
-    assert control.decide(2.0) is None
+    assert control.due(2.0) is None
     assert control.plan(plan(), 0.0) == ""
-    assert control.decide(2.0) is None
+    assert control.due(2.0) is None
     control.see(came(), NOTHING)
-    assert control.decide(2.0) is not None
+    assert control.due(2.0) is not None
     assert "is left alone: plan.routes" in control.plan(plan(batch_size=3), 0.0)
     assert control.plan(plan(batch_size=3), 0.0) == ""
-    assert control.decide(2.0) is None
+    assert control.due(2.0) is None
 
 
 def test_a_model_is_set_up_by_its_profile_or_else_by_what_its_plan_says() -> None:
@@ -119,6 +120,18 @@ def test_a_model_is_set_up_by_its_profile_or_else_by_what_its_plan_says() -> Non
         ModelSetups().tuner(replace(sized, slo=None, digest=""))
     with pytest.raises(InvalidInput, match="--profile"):
         by_model([("a.json", profile), ("b.json", profile)])
+
+
+class Here:
+    """Decides in the process that asks."""
+
+    running = False
+
+    async def decide(self, tuner: ModelTuner, now: float, trigger: Trigger) -> tuple[Decision, ModelTuner]:
+        return tuner.decide(now, trigger), tuner
+
+    async def close(self) -> None:
+        pass
 
 
 class Bench:
@@ -136,13 +149,15 @@ class Bench:
         await queue.install(constructors.no_batching())
         await queue.advance(Events([f"{A}{i:08x}".encode() for i in range(count)]))
 
-    def controller(self, tuner_for: Callable[[Plan], Any], name: str = "c", lease: float = 0.6) -> asyncio.Task[None]:
-        plans = RedisPlans(self.url, self.namespace)
+    def controller(
+        self, tuner_for: Callable[[Plan], Any], name: str = "c", lease: float = 0.6, decider: Decider | None = None
+    ) -> asyncio.Task[None]:
+        plans, decider = RedisPlans(self.url, self.namespace), decider or Here()
         self.others.append(plans)
         journal = Journal(self.folder / f"{name}.jsonl", plans)
 
         def work() -> Any:
-            return ModelProcess(tuner_for, plans, name, journal, self.url, self.namespace, look=0.02).run()
+            return ModelProcess(tuner_for, plans, name, decider, journal, self.url, self.namespace, look=0.02).run()
 
         self.tasks.append(asyncio.create_task(lead(plans, name, work, lease)))
         return self.tasks[-1]
