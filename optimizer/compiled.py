@@ -60,7 +60,9 @@ class _Loop(Generic[P, R]):
             return self._function(*args, **kwargs)
         _Loop.inside = True
         try:
-            return cast(Callable[..., R], self._function)(*map(_view, args), **{name: _view(value) for name, value in kwargs.items()})
+            return cast(Callable[..., R], self._function)(
+                *map(_view, args), **{name: _view(value) for name, value in kwargs.items()}
+            )
         finally:
             _Loop.inside = False
 
@@ -82,7 +84,7 @@ class _Loop(Generic[P, R]):
 def _view(value: Any) -> Any:
     """An array, or those of a record, so that its items are numbers of Python."""
     if isinstance(value, np.ndarray):
-        return memoryview(value)
+        return memoryview(cast(Any, value))
     if isinstance(value, tuple):
         views = map(_view, value)
         return type(value)(*views) if hasattr(value, "_fields") else tuple(views)

@@ -56,7 +56,9 @@ class Dispersion(NamedTuple):
 
     @classmethod
     def empty(cls, horizon: int = SCALES) -> Dispersion:
-        return cls._make([*(np.full(SCALES, value) for value in NOTHING), np.array([horizon], dtype=np.int64), np.zeros(1, dtype=np.int64)])
+        return cls._make(
+            [*(np.full(SCALES, value) for value in NOTHING), np.array([horizon], dtype=np.int64), np.zeros(1, dtype=np.int64)]
+        )
 
     def at(self, doublings: int) -> float:
         """phi over ``2^doublings`` values; of the nearest that is known where that is not, and 1 where none is."""

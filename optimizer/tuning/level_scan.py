@@ -28,6 +28,7 @@ from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, SCALES, WINSOR,
 
 PARTS = 16  # of which the longest window of a doubling is made
 FEWEST_PARTS = 8  # of which the shortest is: a stall, or what comes after it, is no level
+PART_DOUBLINGS = 3  # of a part, in the shortest; longer ones are looked up as one more
 DOUBLINGS = SCALES - 5  # of a value, at most, in a part
 TESTS = 17  # windows a value, at most
 MOST_DEGREES = 2048
@@ -154,29 +155,31 @@ def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _
         differ(values[i], power, WINSOR, held)
         level[0] += values[i]
         level[1] += 1
+        total, seen = level[0], level[1]
         part, width, best = values[i], 1.0, 1.0
         for k in range(len(n_parts)):
             place = n_parts[k] % PARTS
             neighbour = parts[k, place - 1]
             parts[k, place] = part
             n_parts[k] += 1
-            recent, scale = 0.0, k
+            recent, fewest = 0.0, FEWEST_PARTS if k == 0 else PARTS // 2 + 1
             for n in range(1, min(PARTS, n_parts[k]) + 1):
                 recent += parts[k, place - n + 1]
-                if n > 1 << (scale - k):
-                    scale += 1
-                length = n * width
-                rest = level[1] - length
-                if n < FEWEST_PARTS or (k > 0 and 2 * n <= PARTS) or rest < length:
+                if n < fewest:
                     continue
-                mean, before = recent / length, (level[0] - recent) / rest
+                length = n * width
+                rest = seen - length
+                if rest < length:
+                    break
+                mean, before = recent / length, (total - recent) / rest
                 if abs(mean - before) <= least if power == 0 else least * before >= mean and mean * least >= before:
                     continue
                 if held.stale[0]:
                     estimate(held)
+                scale = k + PART_DOUBLINGS + (n > FEWEST_PARTS)
                 if known[scale] < FEWEST:
                     continue
-                ratio = _likelihood(power, least, recent, length, level[0] - recent, rest)
+                ratio = _likelihood(power, least, recent, length, total - recent, rest)
                 score = ratio / at_level(power, before, scale, held)
                 score /= thresholds[min(int(known[scale]), len(thresholds) - 1)]
                 if score > best:

@@ -115,9 +115,7 @@ def command(
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings)
 
         def work() -> Awaitable[None]:
-            return ModelProcess(
-                setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2
-            ).run()
+            return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 

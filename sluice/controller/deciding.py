@@ -6,8 +6,8 @@ seconds. A message is its length in 8 bytes, little-endian, and a pickle; ``deci
     there   the tuner as it is, the time, and what is due
     back    the decision and the tuner as it is after it, or what went wrong
 
-A tuner is bounded, and so is a message (``MOST_BYTES``). Of a process that dies, or is at it for longer than ``HANGS``, the decision
-is lost, the tuner here is as it was, and the next decision starts another process. It ends itself when this one has.
+A tuner is bounded, and so is a message (``MOST_BYTES``). Of a process that dies, or is at it for longer than ``HANGS``, the
+decision is lost, the tuner here is as it was, and the next decision starts another process. It ends itself when this one has.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import sys
 from typing import BinaryIO
 
 from sluice.controller.one_thread import NICENESS
@@ -41,4 +40,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,10 +6,10 @@
                         While what decides is there, it decides as well what would be due ``take_along`` s later if nothing happened
     a new plan          is written under the lease, and is in force once it is read back as everybody reads it
 
-The reading, and what tuners do to watch, is done in one thread of low priority: the loop renews the lease meanwhile. What is recorded
-of a model while it is decided about waits in Redis. A decision that took longer than ``DECIDE_WITHIN`` is too old to follow; one that
-was lost is told in the journal, and the plan stays. Where Redis does not answer, nothing is decided, and the buffers go on with the
-plans that they have.
+The reading, and what tuners do to watch, is done in one thread of low priority: the loop renews the lease meanwhile. What is
+recorded of a model while it is decided about waits in Redis. A decision that took longer than ``DECIDE_WITHIN`` is too old to
+follow; one that was lost is told in the journal, and the plan stays. Where Redis does not answer, nothing is decided, and the
+buffers go on with the plans that they have.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _read(watched: _Watched, look_for_routes: bool) -> bool:
         reader.look_for_routes()
     grown = False
     for _ in range(PAGES):
-        arrivals, batches = reader.arrivals(), reader.batches()
+        arrivals, batches = reader.look()
         control.see(arrivals, batches)
         grown = grown or bool(arrivals.arrivals.times or batches.batches)
         if not (arrivals.more or batches.more):
