@@ -260,12 +260,12 @@ def promise(runs: int) -> Iterator[Cell]:
     """``PromiseWatch``: batches of up to 8, ten a second, p95 of 0.2 s."""
     slo = Slo(0.2, 95)
     for how in HOW_LATE:
-        found = _alarms(PromiseWatch(slo, 8), _late(0.05, how, LATE_BATCHES, 0))
+        found = _alarms(PromiseWatch(slo), _late(0.05, how, LATE_BATCHES, 0))
         yield Cell("promise", how, "alarms", f"{found} in {LATE_BATCHES}")
         for share in (0.1, 0.2, 0.5):
             after = []
             for seed in range(runs):
-                watch = PromiseWatch(slo, 8)
+                watch = PromiseWatch(slo)
                 watch.see(list(_late(0.03, how, 6000, 2 * seed + 1)))
                 watch.clear()
                 batches = enumerate(_late(share, how, 3000, 2 * seed + 2))

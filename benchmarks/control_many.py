@@ -2,7 +2,7 @@
 
 A writer puts what buffers would record of ``--models`` models into both streams, in their format: ``--rate`` requests/s in all, an
 entry each (Poisson), and batches of ``--size`` of them that take what their profile says. A real controller watches them in a real
-Redis. Beside it, with the same records under another namespace, is one that decides in its own process and runs its loops as machine
+Redis. Beside it, with the same records under another namespace, is one that decides in its own process and whose loops are machine
 code: what it is to be compared with. After ``--warm`` seconds CPU and memory of both are watched for ``--seconds``; PSS counts what
 processes share in parts. Then reading and watching are timed apart, by a reader and a tuner of each model in this process.
 ``--idle`` models have a plan and no requests besides.

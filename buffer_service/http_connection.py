@@ -140,7 +140,7 @@ class HttpConnection:
         self._head: Head | None = None
         self._left = 0  # bytes of the body, or of its chunk, that are known to come
         self._line = b""  # of a body in chunks: what has come of the line that says how long the next one is
-        self._trailers = False
+        self._chunked = self._trailers = False  # the body comes in chunks; they are all there
         self._other_bytes = 0  # since the last byte of a body: chunk headers and trailers
         self._rest_bytes = 0  # of a body that nobody reads
         self._asked_for_body = False
@@ -201,6 +201,7 @@ class HttpConnection:
             self._parse(now, part)
         if self._at >= len(self._waits):
             self._waits, self._at = b"", 0
+        self._events = []  # an idle connection keeps nothing of what it read
         return events
 
     def go_ahead(self) -> bytes:
@@ -216,17 +217,18 @@ class HttpConnection:
         """The head of the answer to the request that is due, with a body of ``length`` bytes."""
         if self._head is None or self.stage not in ANSWERED:
             raise RuntimeError(f"an answer at stage {self.stage}, where none is due")
+        start = _start_of_head(status, content_type, date)
+        more = b"".join(b"%b: %b\r\n" % field for field in fields) if fields else b""
         if close or (self._head.expects and not self._asked_for_body and self.stage is BODY):
             self._kept = False  # a body that was not asked for may never come
+        # From here on nothing fails: what cannot be written above leaves its place to another answer.
         self.stage = ANSWERED[self.stage]
         self._since = self._heard = now
-        if self._kept and not fields:
-            return b"%b%d\r\n\r\n" % (_start_of_head(status, content_type, date), length)
-        more = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self._head = None
         if not self._kept:
             self._end()
             more += b"connection: close\r\n"
-        return b"%b%d\r\n%b\r\n" % (_start_of_head(status, content_type, date), length, more)
+        return b"%b%d\r\n%b\r\n" % (start, length, more)
 
     def block(self) -> None:
         """Nothing is to be parsed from now on."""
@@ -290,7 +292,7 @@ class HttpConnection:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.stage is HEAD:  # else it is a trailer, which nobody reads
+        if self.stage is HEAD and not self._muted:  # else it is a trailer, which nobody reads
             self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -302,6 +304,7 @@ class HttpConnection:
         if "%" in path:
             path = urllib.parse.unquote(path)
         self._head = Head(parser.get_method().decode("ascii"), path, tuple(self._fields), keep_alive)
+        self._url, self._fields = b"", []
 
     def on_body(self, body: bytes) -> None:
         self._other_bytes = 0
@@ -365,16 +368,16 @@ class HttpConnection:
         self._head = head
         self._kept = head.keep_alive
         self._left = head.length
+        self._chunked = head.chunked
         self._head_bytes = self._other_bytes = self._rest_bytes = 0
         self._tail = self._line = b""
         self._fresh = self._asked_for_body = self._complete = self._trailers = False
 
     def _parsed_body(self, now: float, part: bytes) -> None:
         """A piece of the body was parsed, or of what is between its chunks."""
-        chunked = self._head is not None and self._head.chunked
         if self._left:
             self._left -= len(part)
-            ended = not (self._left or chunked)
+            ended = not (self._left or self._chunked)
         else:
             ended = self._complete
             if not self._trailers:
@@ -418,8 +421,8 @@ class HttpConnection:
     def _decline_upgrade(self) -> None:
         """A request that offers another protocol is served as any (RFC 9110, 7.8), though the parser takes its body for that's."""
         self._parser = self._new_parser()
-        framing = [field for field in self._fields if field[0] in (b"content-length", b"transfer-encoding")]
-        if framing:
+        fields = self._head.fields if self._head is not None else ()
+        if framing := [field for field in fields if field[0] in (b"content-length", b"transfer-encoding")]:
             self._muted = True
             self._parser.feed_data(b"POST / HTTP/1.1\r\n%b: %b\r\n\r\n" % framing[0])
             self._muted = False

@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
+from itertools import islice
 from typing import Protocol, cast
 
 from sluice.buffer_service.http_connection import BODY, ENDED, Event, Fields, Head, HttpConnection, Patience, Refused
@@ -26,6 +27,7 @@ from sluice.buffer_service.room import Connections, Room
 
 LOOK = 1.0
 """Seconds between two looks at the connections, at the most; a quarter of the shortest time that a client has."""
+PORTION = 500  # connections that are looked at in one round of the loop
 BACKLOG = 2048  # connections that the system keeps until they are taken
 LINGER = 1.0
 """Seconds that a connection is kept whose client may still send: one that is cut off while it sends does not see why."""
@@ -80,7 +82,7 @@ class HttpServer:
         self.listener: asyncio.Server | None = None
         self._leaving = False
         self._left: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._look = min(LOOK, patience.header / 4, patience.body / 4, patience.keep_alive / 4)
 
     async def start(self, host: str, port: int) -> None:
@@ -133,10 +135,17 @@ class HttpServer:
     def look_around(self) -> None:
         """Give up what is overdue, now and again and again."""
         self.date = email.utils.formatdate(usegmt=True).encode()
+        self._look_at(iter(list(self.connections)))
+
+    def _look_at(self, connections: Iterator[Connection]) -> None:
+        """A portion of them in each round of the loop, so that requests need not wait for thousands."""
         now = self.loop.time()
-        for connection in list(self.connections):
+        for connection in (portion := list(islice(connections, PORTION))):
             connection.look(now)
-        self._timer = self.loop.call_later(self._look, self.look_around)
+        if portion:
+            self._timer = self.loop.call_soon(self._look_at, connections)
+        else:
+            self._timer = self.loop.call_later(self._look, self.look_around)
 
 
 class Connection(asyncio.Protocol):
@@ -253,14 +262,14 @@ class Connection(asyncio.Protocol):
         """Answer the request, unless it has been, or its client has gone."""
         if not self._awaited:
             return
-        self._awaited = False
-        self._request = None
         http, was = self._http, self._http.stage
         if was is ENDED:
             return  # its body turned out to be none: it is told of that
         if status in WITHOUT_BODY:
             body = b""  # such an answer ends with its headers; more would be taken for the next one
         head = http.answer(self._loop.time(), status, content_type, len(body), fields, self._server.date, close)
+        self._awaited = False
+        self._request = None
         if self._is_head:
             body = b""
         if len(body) < JOINED:

@@ -291,8 +291,10 @@ def _wire(item: Item) -> _Wire:
 
 
 def _wire_response(answer: Answer) -> _WireResponse:
-    wire = _wire(Item(answer.id, answer.content_type, answer.body, answer.headers))
-    return _WireResponse(wire.id, wire.content_type, wire.body, wire.body_base64, wire.headers, status=answer.status)
+    if is_json(answer.content_type):
+        return _WireResponse(answer.id, answer.content_type, msgspec.Raw(answer.body), None, answer.headers, status=answer.status)
+    encoded = base64.b64encode(answer.body).decode()
+    return _WireResponse(answer.id, answer.content_type, NO_BODY, encoded, answer.headers, status=answer.status)
 
 
 def _body(wire: _Wire) -> bytes:

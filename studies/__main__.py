@@ -21,6 +21,7 @@ STUDIES = (
     "request_sizes",
     "search_scaling",
     "smdp_classes",
+    "smdp_day",
     "smdp_figures",
     "watching",
 )

@@ -13,6 +13,7 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     size_classes    whether requests are batched by size class     every_load         one plan for every arrival rate
     functions_by_size   which function for a batch of which size   confidence         what a timeout keeps free for the fit's errors
     shared_queues   which applications share a queue               sharing            what it costs, and what each may expect
+    shared_workers  which workers they share                       demand             what workers meet in a run
 """
 
 from __future__ import annotations

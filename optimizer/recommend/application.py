@@ -41,3 +41,9 @@ def by_promise(applications: Sequence[Application]) -> tuple[Application, ...]:
     for name in names:
         require(names.count(name) == 1, "classes", name, "each name once")
     return tuple(sorted(applications, key=lambda of: (of.slo.latency, -of.slo.percentile)))
+
+
+def named(applications: Sequence[Application]) -> str:
+    """Some applications in words: ``web``, ``web and report``, ``web, report and nightly``."""
+    *others, last = [of.name for of in applications]
+    return f"{', '.join(others)} and {last}" if others else last

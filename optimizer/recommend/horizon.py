@@ -67,12 +67,16 @@ class Horizon:
         policy: Policy,
         overflow: Policy,
         environments: Environments | None = None,
+        longer: float = 0.0,
     ) -> Horizon:
-        """Of workers under a table, with a function beside them that bounds the queue, whatever the load."""
+        """Of workers under a table, with a function beside them that bounds the queue, whatever the load.
+
+        ``longer`` are the seconds that a request may wait longer than the function's table says, in the mean.
+        """
         phases, dispersion = _phases(arrivals)
         load, size = load_of(arrivals, offer, policy), policy.max_batch_size
         variance = dispersion + size * _squared_variation(offer.service, size)
-        bound = 1 + arrivals.arrival_rate * overflow.hold[1]
+        bound = 1 + arrivals.arrival_rate * (overflow.hold[1] + longer)
         # a diffusion that is reflected at nothing and at the bound, without a drift the slowest; from a load of 1 on it is mirrored
         queue = max(bound, min(_relaxation(min(load, 1 / load), variance), 2 * bound**2 / (pi**2 * variance)))
         lives = 0.0

@@ -92,6 +92,11 @@ def minutes(warm: WarmEnvironments) -> str:
     return "minute" if every == 1 else f"{every:g} minutes"
 
 
+def parameter(warm: WarmEnvironments) -> str:
+    """What the template is told beside the memory size."""
+    return f"ProvisionedConcurrency={warm.provisioned}" if warm.provisioned else f"PingMinutes={warm.pinged_every / 60:g}"
+
+
 @dataclass(frozen=True, eq=False)
 class KeptWarm:
     """A setting of the function with environments that are always there: a ``Candidate``.
@@ -176,15 +181,9 @@ class KeptWarm:
         """What to do, in one sentence."""
         n, first = self.warm.provisioned, self.setting.instruction.removesuffix(".")
         if not n:
-            return f"{first}, and ping it every {minutes(self.warm)} (PingMemory={self.memory_mb}, {self.parameter})."
+            return f"{first}, and ping it every {minutes(self.warm)} (PingMemory={self.memory_mb}, {parameter(self.warm)})."
         environments = "1 environment" if n == 1 else f"{n} environments"
-        return f"{first}, and keep {environments} of it provisioned (ProvisionedMemory={self.memory_mb}, {self.parameter})."
-
-    @property
-    def parameter(self) -> str:
-        """What the template is told beside the memory size."""
-        n = self.warm.provisioned
-        return f"ProvisionedConcurrency={n}" if n else f"PingMinutes={self.warm.pinged_every / 60:g}"
+        return f"{first}, and keep {environments} of it provisioned (ProvisionedMemory={self.memory_mb}, {parameter(self.warm)})."
 
     def percentile(self, percentile: float) -> Estimate:
         """In s; a point where the law is exact."""

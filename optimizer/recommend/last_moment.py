@@ -66,21 +66,33 @@ def last_moment(service: ServiceTimes, slos: Sequence[Slo], longest: float = np.
 
 
 def last_moment_beside(
-    function: ServiceTimes, workers: ServiceTimes, slos: Sequence[Slo], batch_size: int, workers_batch_size: int
+    function: ServiceTimes,
+    workers: ServiceTimes,
+    slos: Sequence[Slo],
+    batch_size: int,
+    workers_batch_size: int,
+    longest: float = np.inf,
 ) -> Policy:
     """The function's table beside workers: the oldest ``batch_size`` leave when a batch of one more would just be in time.
 
     In time whoever serves it: until then a worker that gets free takes up to ``workers_batch_size`` of those that wait, and costs
-    nothing more; so full batches wait as well. Who could not be in time in any case leaves at once.
+    nothing more; so full batches wait as well. Who could not be in time in any case leaves at once. Nobody is held beyond
+    ``longest`` seconds.
     """
-    by_function, by_worker = (np.maximum(seconds_left(service, slos), 0.0) for service in (function, workers))
-    one_more = np.arange(2, max(batch_size, workers_batch_size) + 2)
-    hold = np.minimum(
-        by_function[np.minimum(one_more, batch_size) - 1], by_worker[np.minimum(one_more, workers_batch_size) - 1]
-    ).tolist()
+    hold = left_beside(function, workers, slos, batch_size, workers_batch_size).clip(max=longest).tolist()
     tightest = min(slo.latency for slo in slos)
     take = [min(q, batch_size) for q in range(len(hold) + 1)]
     return Policy([np.inf, *hold], take, kind="last_moment", parameters={"slo": tightest, "max_batch_size": batch_size})
+
+
+def left_beside(
+    function: ServiceTimes, workers: ServiceTimes, slos: Sequence[Slo], batch_size: int, workers_batch_size: int
+) -> Array:
+    """Seconds that 1, 2, ... waiting may wait for one more before the function must take the oldest ``batch_size`` of them."""
+    by_function, by_worker = (np.maximum(seconds_left(service, slos), 0.0) for service in (function, workers))
+    one_more = np.arange(2, max(batch_size, workers_batch_size) + 2)
+    there, here = np.minimum(one_more, batch_size), np.minimum(one_more, workers_batch_size)
+    return np.asarray(np.minimum(by_function[there - 1], by_worker[here - 1]))
 
 
 def cheapest_last_moments(search: Search, slos: Sequence[Slo]) -> tuple[list[LastMoment], int]:

@@ -48,6 +48,8 @@ class WorkerOffer:
         Where the workers are reached: a function or an ``http://`` address, as a plan names it.
     provisioned : bool
         Whether they are the provisioned environments of a function and not machines.
+    energy : array, shape (>= max_batch_size,), optional
+        J of a batch of 1, 2, ..., where a profile tells it.
     """
 
     name: str
@@ -59,6 +61,7 @@ class WorkerOffer:
     granularity: float = 0.001
     function: str = ""
     provisioned: bool = False
+    energy: Array | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.name), "name", self.name, "the name of a machine or a provisioned function")
@@ -161,7 +164,17 @@ def machine_offer(
     sizes = profile.memory_sizes or [1]  # a linear law holds for all
     require(len(sizes) == 1, "worker", name, f"a profile of one memory size, not of {', '.join(map(str, sizes))} MB")
     service = service_times_under(profile, sizes[0], max_batch_size, mix)
-    return WorkerOffer(name, service, price_per_hour, function=profile.function.replace(PLACEHOLDER, str(sizes[0])))
+    function = profile.function.replace(PLACEHOLDER, str(sizes[0]))
+    return WorkerOffer(name, service, price_per_hour, function=function, energy=_energy(profile, service.max_batch_size))
+
+
+def _energy(profile: ServiceProfile, largest: int) -> Array | None:
+    """J by batch size, between those measured linear; ``None`` where some point has none."""
+    told = sorted((point.batch_size, point.energy) for point in profile.points if point.size is None and point.energy is not None)
+    if not told or len(told) < len(profile.points):
+        return None
+    sizes, joules = zip(*told, strict=True)
+    return np.asarray(np.interp(np.arange(1, largest + 1), sizes, joules))
 
 
 def provisioned_offers(

@@ -22,11 +22,11 @@ import numpy as np
 
 from sluice.batching.errors import Infeasible
 from sluice.batching.policy import Policy
-from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
+from sluice.optimizer.recommend.demand import Demand, Drawn
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, UNSEEN, Horizon
-from sluice.optimizer.recommend.last_moment import last_moment_beside, seconds_to_spare
+from sluice.optimizer.recommend.last_moment import last_moment_beside, left_beside, seconds_to_spare
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost, simulate_overflow
 from sluice.optimizer.recommend.question import Question
@@ -34,7 +34,6 @@ from sluice.optimizer.recommend.simulated_doubt import with_doubt
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import Beside
-from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.latency_statistics import surely_keeps
 
 MOST_SIMULATED = 1 << 25  # requests in all, some seconds
@@ -47,6 +46,8 @@ def choose_overflow(
     alone: Mapping[str, int] | None = None,
     *,
     cheaper_than: float = np.inf,
+    demand: Demand | None = None,
+    most: int = MOST_SIMULATED,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> OverflowSetting:
@@ -57,7 +58,11 @@ def choose_overflow(
     alone : mapping of str to int, optional
         Workers that keep the SLOs by themselves, by the name of the offer; fewer are tried, else all that can be had.
     cheaper_than : float
-        USD per request, in all, that something else costs.
+        USD per request, as the demand compares them, that something else costs.
+    demand : Demand, optional
+        By default the requests of the question, which are alike.
+    most : int
+        Requests simulated in the search.
     confidence : float
         Of the two-sided intervals; the SLOs must hold at the upper end.
     seed : int
@@ -68,29 +73,27 @@ def choose_overflow(
     Infeasible
         When a single request takes too long for the workers or for the function, one worker does alone, or nothing is cheaper.
     """
-    search = _Search(question, confidence, seed)
+    demand = Demand(question.arrivals, question.promised) if demand is None else demand
+    search = _Search(question, demand, most, confidence, seed)
     sides, refused = [], []
     for offer in question.offers:
-        most = min(offer.max_workers, (alone or {}).get(offer.name, offer.max_workers + 1) - 1)
+        fewer = min(offer.max_workers, (alone or {}).get(offer.name, offer.max_workers + 1) - 1)
         try:
-            trials = WorkerTrials(question.arrivals, offer, question.promised, confidence, seed)
+            trials = WorkerTrials(demand, offer, confidence, seed)
         except Infeasible as error:
             refused.append(str(error))
             continue
-        if most < 1:
+        if fewer < 1:
             refused.append(f"one worker ({offer.name}) keeps the SLOs alone")
         elif not search.beside(offer):
             refused.append(f"no memory size of another function than {offer.function or offer.name} answers a request in time")
         else:
-            sides += search.sides(trials, most)
+            sides += search.sides(trials, fewer)
     if not sides:
         raise Infeasible("; ".join(refused) or "there are no workers")
-    settings = [
-        simulate_overflow(question, trial.offer, trial.policy, trial.overflow, confidence=confidence, seed=seed)
-        for trial in search.best(sides, cheaper_than)[:CONFIRMED]
-    ]
-    kept = [setting for setting in settings if setting.keeps_slos and setting.cost.in_all(search.rate) < cheaper_than]
-    for setting in sorted(kept, key=lambda setting: setting.cost.in_all(search.rate)):
+    settings = [search.again(trial) for trial in search.best(sides, cheaper_than)[:CONFIRMED]]
+    kept = [setting for setting in settings if setting.keeps_slos and demand.price(setting.cost) < cheaper_than]
+    for setting in sorted(kept, key=lambda setting: demand.price(setting.cost)):
         surely = with_doubt(setting, question, partial(_under, question, setting))
         if surely.keeps_slos:
             return surely
@@ -115,7 +118,7 @@ def _under(question: Question, setting: OverflowSetting, arrivals: ArrivalProces
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """So many workers of an offer, and what they and the function cost at least (USD per request in all), whatever the tables."""
+    """So many workers of an offer, and what they and the function cost at least (USD per request), whatever the tables."""
 
     least: float
     workers: int
@@ -129,7 +132,7 @@ class _Side:
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """What tables came to in the search; ``cost`` is USD per request in all, inf where the SLOs are not surely kept.
+    """What tables came to in the search; ``cost`` is USD per request as compared, inf where the SLOs are not surely kept.
 
     ``idle``: the function was left nothing to do.
     """
@@ -138,6 +141,7 @@ class _Trial:
     policy: Policy
     overflow: Beside
     cost: float
+    slacks: tuple[float, ...] = ()
     idle: bool = False
 
     @property
@@ -149,19 +153,20 @@ class _Trial:
 class _Search:
     """Trials under one question, within a number of requests simulated."""
 
-    def __init__(self, question: Question, confidence: float, seed: int) -> None:
-        self.question, self.confidence, self.seed = question, confidence, seed
-        self.rate = question.arrivals.arrival_rate
-        in_time = [len(seconds_to_spare(service, question.promised)) for service in question.services]
+    def __init__(self, question: Question, demand: Demand, most: int, confidence: float, seed: int) -> None:
+        self.question, self.demand, self.confidence, self.seed = question, demand, confidence, seed
+        self.rate = demand.arrivals.arrival_rate
+        in_time = [len(seconds_to_spare(service, demand.slos)) for service in question.services]
         self._functions = [service.up_to(n) for service, n in zip(question.services, in_time, strict=True) if n]
         prices, moved = question.billing.prices, question.billing.moved
-        self._before = BatchCost(  # USD per request in all of what stands before both
+        before = BatchCost(  # what stands before both
             cache=prices.cache_per_request(*moved),
             load_balancer=prices.load_balancer_per_request(*moved),
             fixed_terms=dict(prices.fixed_terms()),
-        ).in_all(self.rate)
-        self._left = MOST_SIMULATED
-        self._times: dict[tuple[int, int], Array] = {}
+        )
+        self._before = demand.price(before)
+        self._left = most
+        self._drawn: dict[tuple[int, int], Drawn] = {}
 
     def beside(self, offer: WorkerOffer) -> list[ServiceTimes]:
         """The function at every memory size at which it answers in time, and is not what the workers are called themselves."""
@@ -202,6 +207,19 @@ class _Search:
             found = [again, *found] if again.cost < limit else found
         return found
 
+    def again(self, trial: _Trial) -> OverflowSetting:
+        """A trial in a run of its own, over arrivals that the search did not see."""
+        return simulate_overflow(
+            self.question,
+            trial.offer,
+            trial.policy,
+            trial.overflow,
+            demand=self.demand,
+            slacks=trial.slacks,
+            confidence=self.confidence,
+            seed=self.seed,
+        )
+
     def _per_request(self, service: ServiceTimes) -> float:
         compute, fee = invocation_costs(service, self.question.billing)
         return float(((compute + fee) / np.arange(1, len(compute) + 1)).min())
@@ -234,23 +252,25 @@ class _Search:
         return _cheapest(trials)
 
     def _try(self, offer: WorkerOffer, policy: Policy, function: ServiceTimes, size: int) -> _Trial:
-        question = self.question
-        table = last_moment_beside(function, offer.service, question.promised, size, policy.max_batch_size)
+        question, demand, largest = self.question, self.demand, policy.max_batch_size
+        table = last_moment_beside(function, offer.service, demand.slos, size, largest, demand.longest_wait)
+        left = [left_beside(function, offer.service, [slo], size, largest) for slo in demand.slos]
+        slacks = demand.slacks(np.array(left))
         overflow = Beside(table, function, question.environments_at(function.memory_mb))
-        if self._left <= 0:
+        horizon = Horizon.beside(demand.arrivals, offer, policy, table, overflow.environments, demand.longer(slacks))
+        if self._left <= 0 or not demand.shown(horizon):
             return _Trial(offer, policy, overflow, np.inf)
-        horizon = Horizon.beside(question.arrivals, offer, policy, table, overflow.environments)
         n = int(min(horizon.settled, SEARCHED))
         self._left -= n
         dealt = n, horizon.pieces(n)
-        if dealt not in self._times:
-            self._times[dealt] = horizon.arrival_times(n, np.random.default_rng([self.seed, n]))
-        rng = np.random.default_rng([self.seed, n, 1])
-        run = simulate_deployment(offer.under(policy, beside=[overflow]), self._times[dealt], rng)
-        late = [run.estimate_violations(slo.latency, self.confidence, horizon.blocks(n)) for slo in question.promised]
-        kept = all(surely_keeps(*judged) is True for judged in zip(late, question.promised, strict=True))
-        cost = overflow_cost(run, offer, policy, overflow, self.rate, question.billing).in_all(self.rate)
-        return _Trial(offer, policy, overflow, cost if kept else np.inf, not run.by_function.any())
+        if dealt not in self._drawn:
+            self._drawn[dealt] = demand.drawn(horizon, n, np.random.default_rng([self.seed, n]))
+        drawn, rng = self._drawn[dealt], np.random.default_rng([self.seed, n, 1])
+        run = demand.run(offer.under(policy, beside=[overflow]), drawn, slacks, rng)
+        late = demand.violations(run, drawn, self.confidence, horizon.blocks(n))
+        kept = all(surely_keeps(*judged) is True for judged in zip(late, demand.slos, strict=True))
+        cost = demand.price(overflow_cost(run, offer, policy, overflow, self.rate, question.billing))
+        return _Trial(offer, policy, overflow, cost if kept else np.inf, slacks, not run.by_function.any())
 
 
 def _cheapest(trials: Iterable[_Trial]) -> _Trial:

@@ -16,13 +16,14 @@ import numpy as np
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.billing.cost import BatchCost, Billing, predict_cost
+from sluice.optimizer.recommend.demand import Demand
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting, estimates
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_share
 from sluice.optimizer.simulation.deployment import Beside, Deployment
-from sluice.optimizer.simulation.event_loop import SimulationResult, simulate_deployment
+from sluice.optimizer.simulation.event_loop import SimulationResult
 from sluice.optimizer.simulation.function import Function
 
 
@@ -95,26 +96,40 @@ class OverflowSetting(SimulatedSetting):
 
 
 def simulate_overflow(
-    question: Question, offer: WorkerOffer, policy: Policy, overflow: Beside, *, confidence: float = 0.95, seed: int = 0
+    question: Question,
+    offer: WorkerOffer,
+    policy: Policy,
+    overflow: Beside,
+    *,
+    demand: Demand | None = None,
+    slacks: Sequence[float] = (),
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> OverflowSetting:
     """Latency and cost of the workers that ``policy`` names as its servers, and of the function beside them.
 
     The queue is bounded by the function, so that a run of ``MOST_REQUESTS`` shows its equilibrium at any load. It begins without
     environments, and where these have to start it lasts for some of their lives if it can: cold starts are rather too many.
 
+    Parameters
+    ----------
+    demand : Demand, optional
+        By default the requests of the question, which are alike; ``slacks`` are those of its classes, s.
+
     Raises
     ------
     InvalidInput
         A policy without servers.
     """
-    arrivals, slos = question.arrivals, question.promised
+    demand = Demand(question.arrivals, question.promised) if demand is None else demand
+    arrivals = demand.arrivals
     if policy.servers is None:
         raise InvalidInput("policy.servers", None, "the number of workers")
-    horizon = Horizon.beside(arrivals, offer, policy, overflow.policy, overflow.environments)
-    n = max(horizon.stages[-1], int(min(horizon.lives, MOST_REQUESTS)))
+    horizon = Horizon.beside(arrivals, offer, policy, overflow.policy, overflow.environments, demand.longer(slacks))
+    n = max((demand.stages(horizon) or horizon.stages)[-1], int(min(horizon.lives, MOST_REQUESTS)))
     rng = np.random.default_rng(seed)
-    times = horizon.arrival_times(n, rng)
-    run = simulate_deployment(offer.under(policy, beside=[overflow]), times, rng)
+    drawn = demand.drawn(horizon, n, rng)
+    run = demand.run(offer.under(policy, beside=[overflow]), drawn, slacks, rng)
     blocks = horizon.blocks(n)
     at_function = run.by_function[run.batch_of]
     return OverflowSetting(
@@ -128,7 +143,8 @@ def simulate_overflow(
         cost=overflow_cost(run, offer, policy, overflow, arrivals.arrival_rate, question.billing),
         arrival_rate=arrivals.arrival_rate,
         seed=seed,
-        **estimates(run, slos, confidence, blocks),
+        slacks=tuple(slacks),
+        **estimates(run, demand, drawn, confidence, blocks),
     )
 
 

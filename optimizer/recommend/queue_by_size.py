@@ -27,7 +27,8 @@ from sluice.optimizer.recommend.functions_by_size import Assignment, FunctionsBy
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.served_queue import QueueAtLoad, ServedQueue
-from sluice.optimizer.recommend.shared_queues import LONGEST_WAIT, SharedQueue, rounded
+from sluice.optimizer.recommend.shared_queues import SharedQueue
+from sluice.optimizer.recommend.waits import LONGEST_WAIT, rounded
 from sluice.optimizer.service.composed import composed
 
 WORTH = 0.005
@@ -50,7 +51,7 @@ def for_every_load(question: Question, of: ServedQueue, arrivals: ArrivalProcess
         Of all its applications together.
     """
     loads = question.goal.loads
-    if loads is None or of.provisioned or len(question.services) == 1:
+    if loads is None or of.warm or len(question.services) == 1:
         return of
     slos = tuple(each.slo for each in of.applications)
     sizes = FunctionsBySize(FunctionSettings(replace(question, arrivals=arrivals, slos=slos, without=())), loads)
@@ -61,8 +62,17 @@ def for_every_load(question: Question, of: ServedQueue, arrivals: ArrivalProcess
     found = spread.served(of, alone)
     beyond = found.cost.per_request / of.cost.per_request - 1
     saved = 1 - float(np.mean([at.usd / at.usd_of_one_function for at in found.loads]))
-    if beyond > question.premium or saved < WORTH or found.missed > of.missed:
-        return of
+    if saved < WORTH:
+        why = f"One function serves {of.named} at every size of a batch: another for some saves less than {100 * WORTH:g} %"
+        return replace(of, one_function=f"{why} from {loads[0]:g} to {loads[1]:g} times these rates.")
+    if beyond > question.premium:
+        why = (
+            f"One function serves {of.named}: letting the size of a batch choose it costs {100 * beyond:.2g} % more at these rates"
+        )
+        return replace(of, one_function=f"{why}; --premium says how much it may.")
+    if found.missed > of.missed:
+        why = f"One function serves {of.named}: letting the size of a batch choose it makes more late than is promised"
+        return replace(of, one_function=f"{why}, by its cold starts.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A queue that applications share, with what serves it: its cost, and what each of them may expect."""
+"""A queue that applications share before a function: its cost, and what each of them may expect."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sluice.batching.documents import WarmEnvironments, quantile_of
 from sluice.batching.policy import Policy
+from sluice.optimizer.arrays import Array
 from sluice.optimizer.billing.cost import BatchCost, cost_of_parts
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.function.latency import LatencyPrediction, with_cold_starts
-from sluice.optimizer.recommend.application import Application
+from sluice.optimizer.recommend.application import Application, named
 from sluice.optimizer.recommend.every_load import FunctionOfSizes
 from sluice.optimizer.recommend.search import ROUNDING
 from sluice.optimizer.recommend.shared_queues import SharedQueue
 from sluice.optimizer.recommend.words import leaves
+from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.simulation.batch_means import Estimate
+
+N_POINTS = 400  # of a curve
 
 
 class QueueAtLoad(NamedTuple):
@@ -43,13 +49,15 @@ class ServedQueue:
         Of a request.
     cold_starts, init : float
         Share of the batches that start cold, and the seconds that this takes.
-    provisioned : int
-        Environments that are kept for this queue; of a function that serves several, those of all of them together.
+    warm : WarmEnvironments or None
+        Environments that are kept warm for it, and for as many queues of its function as ``warm_queues`` says.
     functions : tuple of FunctionOfSizes
         Where the size of a batch chooses its function, all of them in the order in which their tables are read; ``function`` is the
         first, and ``service`` has the times of all as of one. Else empty.
     loads : tuple of QueueAtLoad
         What that comes to from the slowest to the fastest arrivals.
+    one_function : str
+        Where the size of a batch could choose its function and does not: why, in a sentence.
     """
 
     queue: SharedQueue
@@ -58,14 +66,41 @@ class ServedQueue:
     cost: BatchCost
     cold_starts: float
     init: float
-    provisioned: int = 0
+    warm: WarmEnvironments | None = None
+    warm_queues: int = 1
     functions: tuple[FunctionOfSizes, ...] = ()
     loads: tuple[QueueAtLoad, ...] = ()
+    one_function: str = ""
+
+    @property
+    def provisioned(self) -> int:
+        """Environments that are provisioned for it, and for others of its function."""
+        return self.warm.provisioned if self.warm else 0
+
+    @property
+    def largest(self) -> int:
+        """Requests in its largest batch."""
+        return len(self.queue.batch_size_pmf)
 
     @property
     def applications(self) -> tuple[Application, ...]:
         """The strictest promise first."""
         return self.queue.applications
+
+    @property
+    def slacks(self) -> tuple[float, ...]:
+        """Seconds that a request of each application may wait longer than the table says."""
+        return self.queue.slacks
+
+    @property
+    def arrival_rate(self) -> float:
+        """Requests/s of all of them."""
+        return self.queue.arrival_rate
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean size of a batch."""
+        return self.queue.mean_batch_size
 
     @property
     def policy(self) -> Policy:
@@ -97,7 +132,7 @@ class ServedQueue:
     def runs_on(self) -> str:
         """Memory, and how many environments are kept warm."""
         sizes = ", ".join(map(str, self.memory_sizes))
-        return f"{sizes} MB" + (f", {self.provisioned} warm" if self.provisioned else "")
+        return f"{sizes} MB" + (f", {self.provisioned or 1} warm" if self.warm else "")
 
     @property
     def leaves(self) -> str:
@@ -106,9 +141,8 @@ class ServedQueue:
 
     @property
     def named(self) -> str:
-        """The applications, in words: ``web``, ``web and report``, ``web, report and nightly``."""
-        *others, last = [of.name for of in self.applications]
-        return f"{', '.join(others)} and {last}" if others else last
+        """The applications, in words."""
+        return named(self.applications)
 
     @cached_property
     def latencies(self) -> tuple[LatencyPrediction, ...]:
@@ -117,6 +151,29 @@ class ServedQueue:
         law = shared_holds_law([of.arrivals for of in queue.applications], queue.slacks, np.array(queue.policy.hold[1:-1]))
         each = (law.latency(k, self.service) for k in range(len(queue.applications)))
         return tuple(with_cold_starts(of, self.cold_starts, self.init) for of in each)
+
+    def reached(self, k: int) -> Estimate:
+        """The percentile of an application's promise, s; a point where its law is exact."""
+        law, slo = self.latencies[k], self.applications[k].slo
+        value = law.percentile(slo.percentile)
+        if law.confidence is None:
+            return Estimate(value, value, value)
+        return Estimate(value, *law.quantile_interval(quantile_of(slo.percentile)))
+
+    def exact(self, k: int) -> bool:
+        """Whether the law of an application's latency is."""
+        return self.latencies[k].confidence is None
+
+    def curve(self, k: int) -> tuple[Array, Array]:
+        """Latencies (s), and the share of an application's requests that are answered within each."""
+        law = self.latencies[k]
+        times = np.linspace(0, law.longest, N_POINTS)
+        return times, law.cdf(times)
+
+    @property
+    def method(self) -> str:
+        """How its latencies were found."""
+        return self.latencies[0].method
 
     def keeps(self, k: int) -> bool:
         """Whether the promise of an application is kept, cold starts included: by the table where these are few enough."""
@@ -129,7 +186,10 @@ class ServedQueue:
         return sum(not self.keeps(k) for k in range(len(self.applications)))
 
 
-def cost_of_queues(queues: Sequence[ServedQueue]) -> BatchCost:
+Served = ServedQueue | WorkerQueue
+
+
+def cost_of_queues(queues: Sequence[Served]) -> BatchCost:
     """Of a request of any of the queues; what the buffer costs per month is paid once."""
-    rate = sum(of.queue.arrival_rate for of in queues)
-    return cost_of_parts([(of.queue.arrival_rate / rate, of.memory_mb, of.cost) for of in queues])
+    rate = sum(of.arrival_rate for of in queues)
+    return cost_of_parts([(of.arrival_rate / rate, of.memory_mb, of.cost) for of in queues])

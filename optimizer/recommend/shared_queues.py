@@ -13,7 +13,9 @@ applications from i on and before j in one queue, is
 
 A group is asked for only once it is in a grouping that would be cheapest if every group not yet asked for cost what it cannot go
 below: with a mean batch of m, what the lower convex hull of an invocation's cost over its batch has at m; and a batch of mean m
-holds no more than its first request and those that come while that may wait.
+holds no more than its first request and those that come while that may wait. Where workers can be had a group is asked of the
+function first, and they are simulated once the grouping would be cheapest if they cost what they cannot go below. Whether a
+function beside them is cheaper still is asked of the queues of the cheapest grouping, of one for all, and of a queue for each.
 """
 
 from __future__ import annotations
@@ -30,15 +32,16 @@ from sluice.optimizer.function.batching_law import SEARCH
 from sluice.optimizer.function.class_holds import shared_holds_law
 from sluice.optimizer.recommend.application import Application, by_promise
 from sluice.optimizer.recommend.last_moment import seconds_left
+from sluice.optimizer.recommend.shared_workers import SharedWorkers
+from sluice.optimizer.recommend.waits import LONGEST_WAIT, rounded
+from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.service.times import ServiceTimes
 
 KIND = "last_moment"
 MOST_IN_ANY_GROUPS = 8
 _SAME = 1e-9  # of a cost
-_STEP = 1e-6  # s; holds and slacks are so many, rounded down
 _Group = tuple[int, ...]
 ColdStartCosts = Callable[[int, Array, tuple[Application, ...]], Array]
-LONGEST_WAIT = 50.0  # s; callers wait for 60 s unless told otherwise, and a plan that holds them for longer is refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,9 @@ class SharedQueue:
         return replace(self, applications=tuple(applications[of.name] for of in self.applications))
 
 
+Shared = SharedQueue | WorkerQueue
+
+
 class SharedQueues:
     """The queues that some applications may share, each group asked for once.
 
@@ -94,6 +100,8 @@ class SharedQueues:
     cold_starts : callable, optional
         USD that cold starts add to an invocation, (max_batch_size,): of a function, by its mean batch under each largest batch,
         (max_batch_size,), and a group; infinite where they make more late than a promise allows.
+    workers : SharedWorkers, optional
+        Those that compete with the functions, of the same applications by promise.
     """
 
     def __init__(
@@ -102,8 +110,9 @@ class SharedQueues:
         services: Sequence[ServiceTimes],
         usd: Sequence[Array],
         cold_starts: ColdStartCosts | None = None,
+        workers: SharedWorkers | None = None,
     ) -> None:
-        self.applications = by_promise(applications)
+        self.applications, self._workers = by_promise(applications), workers
         self._services, self._usd, self._cold_starts = services, usd, cold_starts
         self._rates = np.array([of.arrivals.arrival_rate for of in self.applications])
         # by function, (n_applications, max_batch_size)
@@ -114,26 +123,41 @@ class SharedQueues:
         self._floors: dict[tuple[int, int], _Floor] = {}
         self._found: dict[tuple[_Group, bool], SharedQueue | None] = {}
 
-    def cheapest(self) -> tuple[SharedQueue, ...] | None:
-        """The cheapest grouping, the strictest promise first; ``None`` where no function is in time for an application."""
+    def cheapest(self) -> tuple[Shared, ...] | None:
+        """The cheapest grouping, the strictest promise first; ``None`` where nothing is in time for an application."""
         few = self._poisson and len(self.applications) <= MOST_IN_ANY_GROUPS
         found = self.any_groups() if few else self.neighbours()
-        return None if found is None else tuple(sorted(found, key=lambda queue: self.applications.index(queue.applications[0])))
+        if found is None:
+            return None
+        if self._workers is not None:
+            together = self.best(tuple(range(len(self.applications))))
+            ways = [found] if together is None or len(found) == 1 else [found, [together]]
+            found = min(([self.beside(queue) for queue in way] for way in ways), key=_per_second)
+        return tuple(sorted(found, key=lambda queue: self.applications.index(queue.applications[0])))
 
-    def neighbours(self) -> list[SharedQueue] | None:
+    def beside(self, queue: Shared) -> Shared:
+        """Its applications before workers with a function beside them, where that is cheaper or rests on no fit; else the queue."""
+        if self._workers is None:
+            return queue
+        premium = self._workers.premium if isinstance(queue, WorkerQueue) else 0.0
+        group = tuple(self.applications.index(of) for of in queue.applications)
+        return self._workers.beside(group, queue.usd * (1 + premium)) or queue
+
+    def neighbours(self) -> list[Shared] | None:
         """The cheapest of those groupings in which every group has neighbours by promise."""
 
         def cheapest(cost: Array) -> list[_Group] | None:
             ends = _cheapest_ends(cost)
             return None if ends is None else [tuple(range(*part)) for part in zip([0, *ends[:-1]], ends, strict=True)]
 
-        return self._settled(self._least_costs, cheapest, lambda group: (group[0], group[-1] + 1))
+        least = self._least_costs if self._workers is None else np.minimum(self._least_costs, self._workers.least_of_neighbours())
+        return self._settled(least.copy(), cheapest, lambda group: (group[0], group[-1] + 1))
 
-    def any_groups(self) -> list[SharedQueue] | None:
+    def any_groups(self) -> list[Shared] | None:
         """The cheapest of all groupings; their number makes it a matter of a few applications."""
         n = len(self.applications)
         groups = [tuple(k for k in range(n) if of >> k & 1) for of in range(1 << n)]
-        least = [np.inf] + [min(self._least_by_function(group))[0] * float(self._rates[list(group)].sum()) for group in groups[1:]]
+        least = [np.inf] + [self._least(group) * self._rate(group) for group in groups[1:]]
 
         def cheapest(cost: Array) -> list[_Group] | None:
             parts = _cheapest_sets(cost)
@@ -143,9 +167,9 @@ class SharedQueues:
 
     def _settled(
         self, cost: Array, cheapest: Callable[[Array], list[_Group] | None], at: Callable[[_Group], tuple[int, ...]]
-    ) -> list[SharedQueue] | None:
+    ) -> list[Shared] | None:
         """The queues of the cheapest grouping, where ``cost`` has what no group goes below, at the place that it has there."""
-        asked: dict[_Group, SharedQueue | None] = {}
+        asked: dict[_Group, Shared | None] = {}
         while True:
             groups = cheapest(cost)
             if groups is None:
@@ -154,12 +178,26 @@ class SharedQueues:
             if not new:
                 return [queue for group in groups if (queue := asked[group]) is not None]
             for group in new:
-                queue = asked[group] = self.together(group)
-                cost[at(group)] = np.inf if queue is None else queue.usd * queue.arrival_rate
+                least = min(_usd(self.together(group)), self._least_of_workers(group)) * self._rate(group)
+                if not least > cost[at(group)] * (1 + _SAME):
+                    asked[group] = self.best(group)
+                    least = _usd(asked[group]) * self._rate(group)
+                cost[at(group)] = least
 
-    def separate(self) -> tuple[SharedQueue | None, ...]:
-        """A queue for each application; ``None`` where no function is in time for it."""
-        return tuple(self.together((k,)) for k in range(len(self.applications)))
+    def separate(self) -> tuple[Shared | None, ...]:
+        """A queue for each application; ``None`` where nothing is in time for it."""
+        found = [self.best((k,)) for k in range(len(self.applications))]
+        if len(found) > MOST_IN_ANY_GROUPS:
+            return tuple(found)
+        return tuple(None if queue is None else self.beside(queue) for queue in found)
+
+    def best(self, group: _Group) -> Shared | None:
+        """The cheapest queue of the applications at these places, ascending, whatever serves it; ``None`` where nothing does."""
+        queue = self.together(group)
+        if self._workers is None:
+            return queue
+        limit = _usd(queue) / (1 + self._workers.premium)
+        return self._workers.cheapest(group, limit) or queue if self._least_of_workers(group) < limit else queue
 
     def at_the_strictest(self) -> SharedQueue | None:
         """One queue for all in which nobody may wait longer than the strictest promise allows."""
@@ -178,7 +216,7 @@ class SharedQueues:
         return tuple(found)
 
     def together(self, group: _Group, own_slack: bool = True) -> SharedQueue | None:
-        """The cheapest queue of the applications at these places, ascending; ``None`` where no function is in time.
+        """The same of the functions alone.
 
         Of batch sizes that cost the same the smallest is taken.
         """
@@ -217,6 +255,16 @@ class SharedQueues:
                 best = SharedQueue(applications, j, policy, tuple(slacks.tolist()), pmf, float(usd[b - 1]))
         return best
 
+    def _rate(self, group: _Group) -> float:
+        return float(self._rates[list(group)].sum())
+
+    def _least(self, group: _Group) -> float:
+        """What a request of the group costs at the least, whatever serves it."""
+        return min(min(self._least_by_function(group))[0], self._least_of_workers(group))
+
+    def _least_of_workers(self, group: _Group) -> float:
+        return np.inf if self._workers is None else self._workers.least(group)
+
     def _least_by_function(self, group: _Group) -> list[tuple[float, int]]:
         """By function what a request of the group costs at the least; inf where it is not in time."""
         found = []
@@ -248,6 +296,14 @@ class SharedQueues:
         if (service, in_time) not in self._floors:
             self._floors[service, in_time] = _Floor(self._usd[service][:in_time])
         return self._floors[service, in_time]
+
+
+def _per_second(queues: Sequence[Shared]) -> float:
+    return sum(queue.usd * queue.arrival_rate for queue in queues)
+
+
+def _usd(queue: Shared | None) -> float:
+    return np.inf if queue is None else queue.usd
 
 
 class _Floor:
@@ -321,11 +377,6 @@ def _cheapest_sets(cost: Array) -> list[int] | None:
         found.append(part_of[left])
         left ^= part_of[left]
     return found
-
-
-def rounded(seconds: Array) -> Array:
-    """Holds and slacks as they stand in a table, s."""
-    return np.asarray(np.round(np.floor(np.maximum(seconds, 0.0) / _STEP + _SAME) * _STEP, 6))
 
 
 def _policy(holds: Array, tightest: float) -> Policy:

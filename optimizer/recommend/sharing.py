@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -18,7 +19,6 @@ from sluice.batching.documents import (
     Prediction,
     RequestClass,
     Route,
-    WarmEnvironments,
     percentile_name,
 )
 from sluice.batching.errors import Infeasible, require
@@ -27,18 +27,21 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
 from sluice.optimizer.arrivals.superposition import superposed
 from sluice.optimizer.billing.cost import BatchCost, invocation_costs
-from sluice.optimizer.recommend.application import Application
+from sluice.optimizer.recommend.application import Application, by_promise
 from sluice.optimizer.recommend.function_starts import FunctionStarts
-from sluice.optimizer.recommend.kept_warm import HARM, Provisioning
-from sluice.optimizer.recommend.offers import provisioned_offers
+from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.queue_by_size import for_every_load
-from sluice.optimizer.recommend.served_queue import ServedQueue, cost_of_queues
-from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
+from sluice.optimizer.recommend.queues_kept_warm import QueuesKeptWarm
+from sluice.optimizer.recommend.served_queue import Served, ServedQueue, cost_of_queues
+from sluice.optimizer.recommend.shared_queues import Shared, SharedQueue, SharedQueues
+from sluice.optimizer.recommend.shared_workers import SharedWorkers
 from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.worker_queue import WorkerQueue
 
 MOST_PHASES = 16  # of the arrivals of a queue, for which its cold starts are estimated
 MOST_FOR_EVERY_LOAD = 8  # applications; it takes some tenths of a second a queue
+NEAR = 0.01  # of the cost of two queues, beyond which one for both is not made for every load
 WORTH = 0.01  # of the cost: what sharing saves, or is told to be worth nothing
 ONE_SIZE = (
     "a profile of requests of one size, and no sizes, for several applications: measure that of their largest requests, "
@@ -54,21 +57,24 @@ class SharingAnswer:
     ----------
     question : Question
         The profile, the bill and the limits.
-    queues : tuple of ServedQueue
+    queues : tuple of ServedQueue or WorkerQueue
         The cheapest grouping, that of the strictest promise first.
-    separate : tuple of ServedQueue
+    separate : tuple of ServedQueue or WorkerQueue
         A queue for each application, the strictest first.
     at_the_strictest : ServedQueue or None
         One queue in which nobody may wait longer than the strictest promise allows.
     unbatched : tuple of ServedQueue
-        Every application alone and without batching.
+        Every application alone and without batching, where a function is in time for it.
+    cut_short : bool
+        Whether workers were not simulated for every group for which they may have been cheaper, as there were too many.
     """
 
     question: Question
-    queues: tuple[ServedQueue, ...]
-    separate: tuple[ServedQueue, ...]
+    queues: tuple[Served, ...]
+    separate: tuple[Served, ...]
     at_the_strictest: ServedQueue | None
     unbatched: tuple[ServedQueue, ...]
+    cut_short: bool = False
 
     @property
     def applications(self) -> tuple[Application, ...]:
@@ -89,8 +95,8 @@ class SharingAnswer:
     def compared(self) -> Mapping[str, BatchCost]:
         """The same, and of what it is compared with, by name."""
         strict = {} if self.at_the_strictest is None else {"one queue at the strictest promise": self.at_the_strictest.cost}
-        others = {"a queue for each": cost_of_queues(self.separate), **strict, "no batching": cost_of_queues(self.unbatched)}
-        return {"recommended": self.cost, **others}
+        none = {"no batching": cost_of_queues(self.unbatched)} if len(self.unbatched) == len(self.applications) else {}
+        return {"recommended": self.cost, "a queue for each": cost_of_queues(self.separate), **strict, **none}
 
     @property
     def saving(self) -> float:
@@ -105,22 +111,22 @@ class SharingAnswer:
                 queue.applications[0].name,
                 queue.function,
                 PolicyDocument.of(queue.tables[0][1]),
-                queue.queue.arrival_rate / self.arrival_rate,
+                queue.arrival_rate / self.arrival_rate,
                 beside=[Beside(function, PolicyDocument.of(table)) for function, table in queue.tables[1:]],
-                warm=WarmEnvironments(queue.provisioned) if queue.provisioned else UNSET,
+                warm=queue.warm or UNSET,
             )
             for queue in self.queues
         ]
         classes = [
             RequestClass(of.name, of.slo, slack, "" if alone else route.name)
             for queue, route in zip(self.queues, routes, strict=True)
-            for of, slack in zip(queue.applications, queue.queue.slacks, strict=True)
+            for of, slack in zip(queue.applications, queue.slacks, strict=True)
         ]
         memory = {memory_mb for queue in self.queues for memory_mb in queue.memory_sizes}
         (first, *_) = self.applications
         # what the plan's one prediction speaks of is the strictest application
-        latency = {percentile_name(first.slo.percentile): self.queues[0].latencies[0].percentile(first.slo.percentile)}
-        mean = self.arrival_rate / sum(queue.queue.arrival_rate / queue.queue.mean_batch_size for queue in self.queues)
+        latency = {percentile_name(first.slo.percentile): self.queues[0].reached(0).value}
+        mean = self.arrival_rate / sum(queue.arrival_rate / queue.mean_batch_size for queue in self.queues)
         return Plan(
             model=model,
             function=routes[0].function if alone else "",
@@ -139,6 +145,8 @@ class SharingAnswer:
 def recommend_sharing(question: Question, applications: Sequence[Application]) -> SharingAnswer:
     """The cheapest queues for the applications, every promise kept.
 
+    Workers of which more would be needed, for all queues together, than can be had do not compete.
+
     Parameters
     ----------
     question : Question
@@ -149,7 +157,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     Infeasible
         An application's promise that no function keeps; names it, and the least that can be promised.
     InvalidInput
-        No application, a name twice; a question with sizes or offers of workers, a budget, or another objective.
+        No application, a name twice; a question with sizes, a budget, or another objective.
     """
     _check(question)
     headroom = question.goal.headroom
@@ -173,10 +181,11 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         allowed = min((of.slo.error_budget for of in group if cold > of.slo.latency), default=1.0)
         return np.where(share > allowed, np.inf, usd)
 
-    _check_in_time(SharedQueues(promised, services, usd), question)
-    anyhow = SharedQueues(promised, services, usd, cold_starts if starts.matter else None)
-    kept = SharedQueues(promised, services, usd, in_time) if starts.matter else anyhow
-    asked = {of.name: of for of in applications}
+    workers = SharedWorkers(by_promise(promised), question) if question.offers else None
+    _check_in_time(SharedQueues(promised, services, usd, None, workers), question)
+    anyhow = SharedQueues(promised, services, usd, cold_starts if starts.matter else None, workers)
+    kept = SharedQueues(promised, services, usd, in_time, workers) if starts.matter else anyhow
+    asked, warm = {of.name: of for of in applications}, QueuesKeptWarm(question, starts, together)
     # A queue is found with headroom and told with what was asked for.
 
     def served(queue: SharedQueue, buffered: bool = True) -> ServedQueue:
@@ -187,48 +196,66 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         function = question.function_at(service.memory_mb)
         return ServedQueue(queue.of(asked), service, function, cost, cold, float(starts.seconds[j]))
 
-    def kept_warm(of: ServedQueue) -> ServedQueue:
-        """With the cheapest number of environments that keeps every promise, where cold starts harm."""
-        if not starts.matter or starts.told is not None or (of.cold_starts < HARM and not of.missed):
-            return of
-        pmf, (offer,) = (
-            of.queue.batch_size_pmf,
-            provisioned_offers(question.profile, [of.memory_mb], billing, question.max_batch_size),
+    def told(queues: Sequence[Shared | None]) -> tuple[Served, ...]:
+        return warm.pooled(
+            [warm.alone(served(of)) if isinstance(of, SharedQueue) else of.of(asked) for of in queues if of is not None]
         )
-        process, rate = together(of.queue.applications), of.queue.arrival_rate
-        warm = Provisioning.of(offer, starts.of(process), pmf, np.array(of.policy.hold[1:-1]), of.init)
-        found = [of]
-        for way in map(WarmEnvironments, range(1, warm.most + 1)):
-            _, cold = warm.beyond(way)
-            bill = replace(billing, cold_start_probability=cold).cost(pmf, of.service, question.profile, buffered=True)
-            cost = warm.cost(way, bill, billing, rate)
-            found.append(replace(of, cost=cost, cold_starts=cold, provisioned=way.provisioned))
-        return min(found, key=lambda queue: (queue.missed, queue.cost.per_request))
 
-    def told(queues: Sequence[SharedQueue | None]) -> tuple[ServedQueue, ...]:
-        return tuple(kept_warm(served(queue)) for queue in queues if queue is not None)
-
-    def worse(queues: tuple[ServedQueue, ...]) -> tuple[int, float]:
+    def worse(queues: tuple[Served, ...]) -> tuple[int, float]:
         return sum(of.missed for of in queues), cost_of_queues(queues).per_request
 
+    cheapest = kept.cheapest()
     separate, strict = told(anyhow.separate()), anyhow.at_the_strictest()
-    queues = told(kept.cheapest() or ()) or separate
-    if worse(queues)[0] or any(of.provisioned for of in separate):
+    queues = told(cheapest or ()) or separate
+    if worse(queues)[0] or any(of.warm for of in separate):
         # Who comes seldom is alone beside an environment of his own, or shares. Where nothing helps the answer says so.
         queues = min((told(anyhow.cheapest() or ()), separate, queues), key=worse)
+    elif workers is not None:
+        queues = min(queues, separate, key=worse)  # a function beside the workers of each is not in the search of the grouping
 
-    def for_loads(queues: tuple[ServedQueue, ...]) -> tuple[ServedQueue, ...]:
-        if len(applications) > MOST_FOR_EVERY_LOAD:
-            return queues
-        return tuple(for_every_load(question, of, together(of.queue.applications)) for of in queues)
+    if beyond := _beyond(queues):
+        fewer = tuple(offer for offer in question.offers if offer not in beyond)
+        return recommend_sharing(replace(question, offers=fewer), applications)
+
+    every_load = question.goal.loads is not None and len(applications) <= MOST_FOR_EVERY_LOAD
+
+    @cache
+    def for_loads_alone(of: Served) -> Served:
+        return for_every_load(question, of, together(of.queue.applications)) if isinstance(of, ServedQueue) else of
+
+    def for_loads(queues: tuple[Served, ...]) -> tuple[Served, ...]:
+        return tuple(map(for_loads_alone, queues)) if every_load else queues
+
+    def joined(queues: tuple[Served, ...]) -> tuple[Served, ...]:
+        """The queues for every load; two of them as one where that costs less when the size of a batch chooses the function."""
+        found, places = for_loads(queues), {of.name: k for k, of in enumerate(kept.applications)}
+        for first, second in combinations(queues if every_load else (), 2):
+            group = tuple(sorted(places[of.name] for queue in (first, second) for of in queue.applications))
+            one = told([kept.together(group)])
+            near = (1 + NEAR) * cost_of_queues((first, second)).per_request
+            if one and not any(of.warm for of in (first, second, *one)) and one[0].cost.per_request <= near:
+                others = tuple(of for of in queues if of is not first and of is not second)
+                way = tuple(sorted(for_loads((*others, *one)), key=lambda of: places[of.applications[0].name]))
+                found = min(found, way, key=worse)
+        return found
 
     return SharingAnswer(
         question,
-        for_loads(queues),
+        joined(queues),
         for_loads(separate),
-        None if strict is None else kept_warm(served(strict)),
+        None if strict is None else warm.alone(served(strict)),
         tuple(served(queue, buffered=False) for queue in anyhow.unbatched() if queue is not None),
+        workers is not None and workers.spent,
     )
+
+
+def _beyond(queues: Sequence[Served]) -> list[WorkerOffer]:
+    """The offers of which more workers would be needed, for all queues, than can be had."""
+    wanted: dict[WorkerOffer, int] = {}
+    for of in queues:
+        if isinstance(of, WorkerQueue):
+            wanted[of.setting.offer] = wanted.get(of.setting.offer, 0) + of.setting.workers
+    return [offer for offer, n in wanted.items() if n > offer.max_workers]
 
 
 def _superposed(applications: tuple[Application, ...]) -> ArrivalProcess:
@@ -241,8 +268,6 @@ def _superposed(applications: tuple[Application, ...]) -> ArrivalProcess:
 
 def _check(question: Question) -> None:
     require(question.mix is None, "sizes", "given", ONE_SIZE)
-    names = [offer.name for offer in question.offers]
-    require(not names, "offers", names, "none beside several applications: they share functions")
     goal = question.goal
     require(goal.objective == "cost", "objective", goal.objective, "cost, where there are several applications")
     require(goal.max_cost is None, "max_cost", goal.max_cost, "none, where there are several applications")
@@ -254,10 +279,13 @@ def _check(question: Question) -> None:
 
 
 def _check_in_time(shared: SharedQueues, question: Question) -> None:
-    for of, queue in zip(shared.applications, shared.separate(), strict=True):
-        if queue is None:
+    for k, of in enumerate(shared.applications):
+        if shared.together((k,)) is None and shared.best((k,)) is None:
             least = min(float(service.quantile(of.slo.quantile)[0]) for service in question.services)
+            others = (
+                f", and workers do not either ({', '.join(offer.name for offer in question.offers)})" if question.offers else ""
+            )
             raise Infeasible(
                 f"class {of.name}: no function answers {of.slo.name} within {milliseconds(of.slo.latency)}; "
-                f"the quickest takes {milliseconds(least)} for one request"
+                f"the quickest takes {milliseconds(least)} for one request{others}"
             )

@@ -16,6 +16,7 @@ from sluice.batching.policy import Policy
 from sluice.optimizer.billing.cost import BatchCost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend.candidate import shown_percentiles
+from sluice.optimizer.recommend.demand import ClassSeen, Demand, Drawn
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.words import leaves
 from sluice.optimizer.simulation.batch_means import Estimate
@@ -33,11 +34,11 @@ class SimulatedSetting:
     policy : Policy
         Its ``servers`` are the workers.
     slos : tuple of Slo
-        What they were simulated for.
+        What they were simulated for; of several applications that of each.
     latency : mapping of str to Estimate
         Percentiles by name (``"p95"``), s: those of the SLOs and 50, 90, 95, 99.
     violations : tuple of Estimate
-        Share of the requests beyond each SLO.
+        Share of the requests beyond each SLO, of those that it is promised to.
     utilisation : float
         Share of the workers that are busy in the mean; near 1 for greedy ones whatever they could still take.
     settled : bool
@@ -49,6 +50,9 @@ class SimulatedSetting:
     in_doubt : tuple of float
         What the fit may be wrong by, as a part of the requests for each SLO, which is in the ends of ``violations``; empty where
         that is not known.
+    slacks, by_class : tuple of float, and of ClassSeen
+        Of several applications the seconds that requests of each may wait longer than the tables say, and what these met; empty
+        where requests are alike.
     n_requests, confidence, seed
         What the estimates rest on: requests simulated; confidence of the two-sided intervals.
     """
@@ -67,6 +71,8 @@ class SimulatedSetting:
     confidence: float
     seed: int
     in_doubt: tuple[float, ...] = ()
+    slacks: tuple[float, ...] = ()
+    by_class: tuple[ClassSeen, ...] = ()
 
     @property
     def function(self) -> str:
@@ -122,12 +128,13 @@ class SimulatedSetting:
         return all(any(k.latency <= slo.latency and k.percentile >= slo.percentile for k in kept) for slo in slos)
 
 
-def estimates(run: SimulationResult, slos: tuple[Slo, ...], confidence: float, blocks: int) -> dict[str, Any]:
+def estimates(run: SimulationResult, demand: Demand, drawn: Drawn, confidence: float, blocks: int) -> dict[str, Any]:
     """What a run says of a setting that is its own: latency, violations, utilisation, mean batch."""
     return {
-        "slos": slos,
-        "latency": {percentile_name(p): run.percentile(p, confidence, blocks) for p in shown_percentiles(slos)},
-        "violations": tuple(run.estimate_violations(slo.latency, confidence, blocks) for slo in slos),
+        "slos": demand.slos,
+        "latency": {percentile_name(p): run.percentile(p, confidence, blocks) for p in shown_percentiles(demand.slos)},
+        "violations": demand.violations(run, drawn, confidence, blocks),
+        "by_class": demand.by_class(run, drawn, confidence, blocks),
         "utilisation": run.utilisation or 0.0,
         "mean_batch_size": run.mean_batch_size,
         "n_requests": len(run.arrival_times),

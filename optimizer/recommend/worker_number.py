@@ -16,11 +16,12 @@ from sluice.batching.policy import Policy
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
+from sluice.optimizer.recommend.demand import Demand
 from sluice.optimizer.recommend.horizon import MOST_REQUESTS, UNSEEN
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.question import Question
 from sluice.optimizer.recommend.simulated_doubt import with_doubt
-from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
+from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_demand, simulate_workers
 from sluice.optimizer.recommend.worker_trials import WorkerTrials
 
 DOUBTED = 2  # candidates of a number of workers
@@ -60,31 +61,38 @@ def choose_workers(
     InvalidInput
         No SLO; a confidence that is none.
     """
-    trials = WorkerTrials(arrivals, offer, several(slos), confidence, seed)
-    workers = _fewest(trials)
-    best: WorkerSetting | None = None
-    while workers <= offer.max_workers and (best is None or _least_cost(trials, workers) < best.cost.per_request):
-        setting = _confirmed(trials, workers, billing, question)
-        if best is not None and (setting is None or setting.cost.per_request >= best.cost.per_request):
-            break
-        best = setting
-        workers += 1 if question is None or best is not None else 1 + workers // TWENTIETH
+    trials = WorkerTrials(Demand(arrivals, several(slos)), offer, confidence, seed)
+    best = cheapest_workers(trials, offer.max_workers, billing=billing, question=question)
     if best is None:
         raise _too_few(trials, question)
     return best
 
 
-def _fewest(trials: WorkerTrials) -> int:
-    """The fewest under which some candidate keeps the SLOs."""
-    limit = trials.offer.max_workers
+def cheapest_workers(
+    trials: WorkerTrials, most: int, *, billing: Billing | None = None, question: Question | None = None
+) -> WorkerSetting | None:
+    """The cheapest of up to ``most`` workers that keep every SLO, ``None`` where none do; the rest is as in ``choose_workers``."""
+    workers = _fewest(trials, most)
+    best: WorkerSetting | None = None
+    while workers is not None and workers <= most and (best is None or _least_cost(trials, workers) < best.cost.per_request):
+        setting = _confirmed(trials, workers, billing, question)
+        if best is not None and (setting is None or setting.cost.per_request >= best.cost.per_request):
+            break
+        best = setting
+        workers += 1 if question is None or best is not None else 1 + workers // TWENTIETH
+    return best
+
+
+def _fewest(trials: WorkerTrials, most: int) -> int | None:
+    """The fewest under which some candidate keeps the SLOs, of up to ``most``."""
     low = floor(trials.arrivals.arrival_rate / _most_served(trials))  # so few cannot keep up
-    if low >= limit:
-        raise _too_few(trials)
+    if low >= most:
+        return None
     high, step = low + 1, 1
     while not trials.some_keeps(high):
-        if high == limit:
-            raise _too_few(trials)
-        low, high, step = high, min(high + step, limit), 2 * step
+        if high == most:
+            return None
+        low, high, step = high, min(high + step, most), 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if trials.some_keeps(middle) else (middle, high)
@@ -121,7 +129,9 @@ def _ranked(trials: WorkerTrials, workers: int) -> list[Policy]:
 
 def _simulated(trials: WorkerTrials, policy: Policy, billing: Billing | None = None) -> WorkerSetting:
     t = trials
-    return simulate_workers(t.arrivals, t.offer, policy, t.slos, billing=billing, confidence=t.confidence, seed=t.seed)
+    setting = simulate_demand(t.demand, t.offer, policy, t.slacks, billing=billing, confidence=t.confidence, seed=t.seed)
+    t.simulated += setting.n_requests
+    return setting
 
 
 def _most_served(trials: WorkerTrials) -> float:

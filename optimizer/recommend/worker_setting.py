@@ -17,11 +17,11 @@ from sluice.batching.policy import Policy
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing
 from sluice.optimizer.recommend.candidate import several
+from sluice.optimizer.recommend.demand import Demand
 from sluice.optimizer.recommend.horizon import Horizon, load_of
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting, estimates
 from sluice.optimizer.simulation.deployment import Deployment
-from sluice.optimizer.simulation.event_loop import simulate
 from sluice.optimizer.simulation.function import Function
 
 
@@ -99,13 +99,29 @@ def simulate_workers(
     InvalidInput
         No SLO; a policy without servers or with larger batches than the worker takes.
     """
-    promised = several(slos)
+    demand = Demand(arrivals, several(slos))
+    return simulate_demand(demand, offer, policy, (), billing=billing, confidence=confidence, seed=seed)
+
+
+def simulate_demand(
+    demand: Demand,
+    offer: WorkerOffer,
+    policy: Policy,
+    slacks: Sequence[float],
+    *,
+    billing: Billing | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> WorkerSetting:
+    """The same of any demand; ``slacks`` are those of its classes, s."""
     if policy.servers is None:
         raise InvalidInput("policy.servers", None, "the number of workers")
+    arrivals = demand.arrivals
     horizon = Horizon.of(arrivals, offer, policy)
-    n = horizon.stages[-1]
+    n = (demand.stages(horizon) or horizon.stages)[-1]
     rng = np.random.default_rng(seed)
-    run = simulate(policy, horizon.arrival_times(n, rng), offer.service, rng)
+    drawn = demand.drawn(horizon, n, rng)
+    run = demand.run(offer.under(policy), drawn, slacks, rng)
     return WorkerSetting(
         offer=offer,
         policy=policy,
@@ -114,5 +130,6 @@ def simulate_workers(
         cost=offer.cost(run.batch_sizes, policy.servers, arrivals.arrival_rate, billing),
         arrival_rate=arrivals.arrival_rate,
         seed=seed,
-        **estimates(run, promised, confidence, horizon.blocks(n)),
+        slacks=tuple(slacks),
+        **estimates(run, demand, drawn, confidence, horizon.blocks(n)),
     )

@@ -5,7 +5,7 @@ timeout is over. Those can do with fewer workers, as greedy ones bunch: the work
 the others start almost empty and end almost together.
 
 A run in which it is open whether an SLO is kept is repeated with more requests; what stays open counts as not kept. Workers so
-close to saturation that no run of ``MOST_REQUESTS`` would show their equilibrium are not tried.
+close to saturation that no run of ``horizon.MOST_REQUESTS`` would show their equilibrium are not tried.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sluice.batching import policy as policies
-from sluice.batching.documents import Slo
 from sluice.batching.errors import Infeasible
 from sluice.batching.policy import Policy
-from sluice.optimizer.arrays import Array
-from sluice.optimizer.arrivals.map import ArrivalProcess
-from sluice.optimizer.recommend.horizon import MOST_REQUESTS, Horizon, load_of
+from sluice.optimizer.recommend.demand import Demand, Drawn
+from sluice.optimizer.recommend.horizon import Horizon, load_of
 from sluice.optimizer.recommend.offers import WorkerOffer
-from sluice.optimizer.simulation.event_loop import simulate
 from sluice.optimizer.simulation.latency_statistics import surely_keeps
 
 HOLDS = 9  # timeouts tried
@@ -52,17 +49,19 @@ class WorkerTrials:
         When a single request takes too long by itself.
     """
 
-    def __init__(self, arrivals: ArrivalProcess, offer: WorkerOffer, slos: tuple[Slo, ...], confidence: float, seed: int) -> None:
-        self.arrivals, self.offer, self.slos = arrivals, offer, slos
-        self.confidence, self.seed = confidence, seed
-        self._times: dict[tuple[int, int], Array] = {}
+    def __init__(self, demand: Demand, offer: WorkerOffer, confidence: float, seed: int) -> None:
+        self.demand, self.arrivals, self.slos = demand, demand.arrivals, demand.slos
+        self.offer, self.confidence, self.seed = offer, confidence, seed
+        self.simulated = 0  # requests
+        self._drawn: dict[tuple[int, int], Drawn] = {}
         self._tables: dict[int, list[Policy]] = {}
         self._trials: dict[int, list[Trial]] = {}
         self._refuse_slow()
         # Seconds of each SLO that are left when a batch of each size takes what it does at the SLO's own percentile.
-        slack = np.min([slo.latency - offer.service.quantile(slo.quantile) for slo in slos], axis=0)
-        self.max_batch_size = int(np.flatnonzero(slack >= 0)[-1]) + 1
-        self._slack = slack[: self.max_batch_size]
+        left = np.array([slo.latency - offer.service.quantile(slo.quantile) for slo in self.slos])
+        self.max_batch_size = int(np.flatnonzero(left.min(axis=0) >= 0)[-1]) + 1
+        left = np.minimum(left[:, : self.max_batch_size], demand.longest_wait)
+        self.slacks, self._slack = demand.slacks(left), left.min(axis=0)
 
     def tables(self, workers: int) -> list[Policy]:
         """Tables that keep up with room enough to be simulated, the likeliest to keep the SLOs first.
@@ -72,7 +71,7 @@ class WorkerTrials:
         """
         if workers not in self._tables:
             candidates = self.candidates(workers)
-            self._tables[workers] = [table for table in candidates if self._horizon(table).settled <= MOST_REQUESTS]
+            self._tables[workers] = [table for table in candidates if self.demand.stages(self._horizon(table))]
         return self._tables[workers]
 
     def candidates(self, workers: int) -> list[Policy]:
@@ -127,13 +126,15 @@ class WorkerTrials:
         return trials[:count]
 
     def _try(self, policy: Policy, workers: int) -> Trial:
-        horizon = self._horizon(policy)
-        for n in horizon.stages:
+        horizon, demand = self._horizon(policy), self.demand
+        for n in demand.stages(horizon):
             dealt = n, horizon.pieces(n)
-            if dealt not in self._times:
-                self._times[dealt] = horizon.arrival_times(n, np.random.default_rng([self.seed, n]))
-            run = simulate(policy, self._times[dealt], self.offer.service, np.random.default_rng([self.seed, n, 1]))
-            violations = [run.estimate_violations(slo.latency, self.confidence, horizon.blocks(n)) for slo in self.slos]
+            if dealt not in self._drawn:
+                self._drawn[dealt] = demand.drawn(horizon, n, np.random.default_rng([self.seed, n]))
+            drawn, rng = self._drawn[dealt], np.random.default_rng([self.seed, n, 1])
+            run = demand.run(self.offer.under(policy), drawn, self.slacks, rng)
+            self.simulated += n
+            violations = demand.violations(run, drawn, self.confidence, horizon.blocks(n))
             verdicts = [surely_keeps(*judged) for judged in zip(violations, self.slos, strict=True)]
             # a queue that starts empty may prove too long before it has settled, but not short enough
             if False in verdicts or (None not in verdicts and n >= horizon.settled):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sluice.batching.documents import Plan, PolicyDocument, quantile_of
+from sluice.batching.documents import Plan, PolicyDocument, WarmEnvironments
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH
 from sluice.optimizer.recommend import ServedQueue, SharingAnswer
-from sluice.optimizer.recommend.served_queue import cost_of_queues
+from sluice.optimizer.recommend.kept_warm import minutes, parameter
+from sluice.optimizer.recommend.served_queue import Served, cost_of_queues
 from sluice.optimizer.recommend.sharing import WORTH
 from sluice.optimizer.recommend.words import milliseconds
+from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
-from sluice.optimizer.report.wording import per_million, small
+from sluice.optimizer.report.wording import per_million, percent, small
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -47,7 +49,7 @@ def headline(answer: SharingAnswer) -> str:
     text = f"{text}: {usd} USD per million requests"
     if len(answer.queues) == len(answer.applications):
         return f"{text}{'; sharing a queue is worth nothing here' if others else ''}."
-    if answer.saving < 0:
+    if answer.saving < 0 and any(of.missed for of in answer.separate):
         return f"{text}, {-saved:.3g} % more than a queue for each ({apart}), in which cold starts would break a promise."
     if answer.saving < WORTH:
         return f"{text}, as much as a queue for each ({apart})."
@@ -57,7 +59,7 @@ def headline(answer: SharingAnswer) -> str:
 def verdict(answer: SharingAnswer) -> list[str]:
     """Whether the promises are kept, what sharing is worth, what the buffer costs."""
     rows = application_rows(answer)
-    how = "exact" if all(of.exact for of in rows) else "some from drawn arrivals, with their intervals below"
+    how = "exact" if all(of.exact for of in rows) else "some from drawn arrivals or a run, with their intervals below"
     reached = ", ".join(f"{of.name} {of.promised}: {milliseconds(of.reached.value)}" for of in rows)
     missed = [of.name for of in rows if not of.kept]
     told = f"Predicted ({how}): {reached}."
@@ -65,12 +67,19 @@ def verdict(answer: SharingAnswer) -> list[str]:
         estimated = answer.question.billing.cold_start_probability is None
         however = ", however many environments that there is an estimate for are kept warm" if estimated else ""
         sentences = [f"Cold starts make more requests of {', '.join(missed)} late than promised{however}. {told}"]
-    elif any(of.provisioned for of in answer.queues):
+    elif in_run := [of for of in answer.queues if isinstance(of, WorkerQueue) and not of.setting.for_any_arrivals]:
+        confidence = f"{100 * in_run[0].setting.confidence:g} %"
+        before = " and ".join(of.named for of in in_run)
+        sentences = [f"Every promise is kept: of {before} in a run of these arrivals, with {confidence} confidence. {told}"]
+    elif any(of.warm for of in answer.queues):
         sentences = [f"Every promise is kept, by the tables and by the environments that are kept warm. {told}"]
     else:
         sentences = [f"Every promise is kept by the table, whatever the arrivals do. {told}"]
+    sentences += [f"{of.named}: {of.setting.instruction}" for of in answer.queues if isinstance(of, WorkerQueue)]
+    if answer.cut_short:
+        sentences.append("Not every group for which workers may be cheaper was simulated: there are too many.")
     sentences += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer)]
-    if len(answer.queues) < len(answer.applications) and 0 <= answer.saving < WORTH:
+    if len(answer.queues) < len(answer.applications) and -WORTH < answer.saving < WORTH and not missed:
         sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
     sentences += _strict(answer)
     fixed, rate = answer.cost.fixed_per_month, answer.arrival_rate
@@ -90,10 +99,12 @@ def _by_size(answer: SharingAnswer) -> list[str]:
     """Where the size of a batch chooses its function, and what that is worth at other rates."""
     sentences = []
     for of in answer.queues:
-        if not of.loads:
+        if isinstance(of, ServedQueue) and of.one_function:
+            sentences.append(of.one_function)
+        if not isinstance(of, ServedQueue) or not of.loads:
             continue
         low, high = of.loads[0], of.loads[-1]
-        saved = ", ".join(f"{100 * (1 - at.usd / at.usd_of_one_function):.3g} % at {at.factor:g}" for at in (low, high))
+        saved = ", ".join(f"{percent(1 - at.usd / at.usd_of_one_function)} % at {at.factor:g}" for at in (low, high))
         several = len(of.functions) > 1
         which = f"The size of a batch of {of.named} chooses the function: {of.by_size}" if several else f"{of.named}: {of.by_size}"
         sentences.append(f"{which}; beside the cheapest table at these rates that saves {saved} times the rates.")
@@ -110,13 +121,17 @@ def _cold_starts(answer: SharingAnswer) -> list[str]:
 
 def _kept_warm(answer: SharingAnswer) -> list[str]:
     """What to deploy beside the plan."""
-    wanted: dict[tuple[str, int], int] = {}
+    wanted: dict[tuple[str, int, bool], WarmEnvironments] = {}
     for of in answer.queues:
-        if of.provisioned:
-            wanted[of.function, of.memory_mb] = wanted.get((of.function, of.memory_mb), 0) + of.provisioned
+        if isinstance(of, ServedQueue) and of.warm:
+            at = of.function, of.memory_mb, bool(of.provisioned)
+            before = wanted[at].provisioned if at in wanted and of.warm_queues == 1 else 0
+            wanted[at] = WarmEnvironments(before + of.provisioned) if of.provisioned else of.warm
     sentences = [
-        f"Keep {n} of {function} provisioned (ProvisionedMemory={memory_mb}, ProvisionedConcurrency={n})."
-        for (function, memory_mb), n in wanted.items()
+        f"Keep {warm.provisioned} of {function} provisioned (ProvisionedMemory={memory_mb}, {parameter(warm)})."
+        if warm.provisioned
+        else f"Ping {function} every {minutes(warm)} (PingMemory={memory_mb}, {parameter(warm)})."
+        for (function, memory_mb, _), warm in wanted.items()
     ]
     if len(wanted) > 1:
         sentences.append("The template keeps those of one memory size: set the others on the alias of their function.")
@@ -138,8 +153,8 @@ def application_rows(answer: SharingAnswer) -> list[ApplicationRow]:
         for k, of in enumerate(queue.applications):
             others = ", ".join(other.name for other in queue.applications if other is not of)
             promised = f"{of.slo.name} {milliseconds(of.slo.latency)}"
-            reached, exact = _reached(queue, k), queue.latencies[k].confidence is None
-            slack = queue.queue.slacks[k]
+            reached, exact = queue.reached(k), queue.exact(k)
+            slack = queue.slacks[k]
             row = (of.name, of.arrivals.arrival_rate, promised, reached, exact, queue.keeps(k), others, slack)
             found.append(ApplicationRow(*row))
     return found
@@ -148,37 +163,31 @@ def application_rows(answer: SharingAnswer) -> list[ApplicationRow]:
 def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
     """An answer, with the plan made of it."""
 
-    def queue(of: ServedQueue) -> Document:
+    def queue(of: Served) -> Document:
         return {
             "function": of.function,
             "memory_mb": of.memory_mb,
             "policy": PolicyDocument.of(of.tables[0][1]),
             "beside": [{"function": function, "policy": PolicyDocument.of(table)} for function, table in of.tables[1:]],
-            "loads": [at._asdict() for at in of.loads],
-            "arrival_rate": of.queue.arrival_rate,
-            "mean_batch_size": of.queue.mean_batch_size,
-            "cost": cost_document(of.cost, of.queue.arrival_rate),
+            "loads": [at._asdict() for at in of.loads] if isinstance(of, ServedQueue) else [],
+            "arrival_rate": of.arrival_rate,
+            "mean_batch_size": of.mean_batch_size,
+            "cost": cost_document(of.cost, of.arrival_rate),
             "cold_starts": of.cold_starts,
-            "provisioned": of.provisioned,
+            "warm": of.warm,
             "classes": [
                 {
                     "name": each.name,
                     "arrival_rate": each.arrivals.arrival_rate,
                     "slo": each.slo,
                     "slack": slack,
-                    "latency": {each.slo.name: value},
-                    "interval": None if law.confidence is None else [low, high],
-                    "method": law.method,
+                    "latency": {each.slo.name: reached.value},
+                    "interval": None if of.exact(k) else [reached.low, reached.high],
+                    "method": of.method,
                     "kept": of.keeps(k),
                 }
-                for k, each, slack, law, (value, low, high) in zip(
-                    range(len(of.applications)),
-                    of.applications,
-                    of.queue.slacks,
-                    of.latencies,
-                    (_reached(of, k) for k in range(len(of.applications))),
-                    strict=True,
-                )
+                for k, (each, slack) in enumerate(zip(of.applications, of.slacks, strict=True))
+                for reached in [of.reached(k)]
             ],
         }
 
@@ -195,14 +204,5 @@ def sharing_document(answer: SharingAnswer, plan: Plan) -> Document:
     }
 
 
-def _reached(queue: ServedQueue, k: int) -> Estimate:
-    """The percentile of an application's promise, s; a point where the law is exact."""
-    law, slo = queue.latencies[k], queue.applications[k].slo
-    value = law.percentile(slo.percentile)
-    if law.confidence is None:
-        return Estimate(value, value, value)
-    return Estimate(value, *law.quantile_interval(quantile_of(slo.percentile)))
-
-
-def _setting(queue: ServedQueue) -> str:
+def _setting(queue: Served) -> str:
     return f"{queue.leaves}, {queue.runs_on}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from sluice.optimizer.recommend import SharingAnswer
@@ -13,7 +12,6 @@ from sluice.optimizer.report import sharing as told
 from sluice.optimizer.report.page import Cell, Row, Section, Table, latency_cell, rendered, svg, usd_cell
 from sluice.optimizer.report.wording import named
 
-N_POINTS = 400
 MOST_DRAWN = 8  # applications whose latency is drawn
 
 
@@ -63,7 +61,7 @@ def _queues(answer: SharingAnswer) -> Section:
             [
                 Cell(of.runs_on, of.memory_mb),
                 Cell(of.leaves),
-                Cell(f"{of.queue.mean_batch_size:.2f}", of.queue.mean_batch_size),
+                Cell(f"{of.mean_batch_size:.2f}", of.mean_batch_size),
                 usd_cell(of.cost.per_request),
             ],
         )
@@ -74,14 +72,11 @@ def _queues(answer: SharingAnswer) -> Section:
 
 
 def _latency(answer: SharingAnswer) -> Section:
-    drawn = [(of.name, law) for queue in answer.queues for of, law in zip(queue.applications, queue.latencies, strict=True)][
-        :MOST_DRAWN
-    ]
-    times = np.linspace(0, max(law.longest for _, law in drawn), N_POINTS)
+    drawn = [(of.name, queue.curve(k)) for queue in answer.queues for k, of in enumerate(queue.applications)][:MOST_DRAWN]
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.subplots()
-    for name, law in drawn:
-        axes.plot(1e3 * times, law.cdf(times), label=name)
+    for name, (times, shares) in drawn:
+        axes.plot(1e3 * times, shares, label=name)
     axes.set_xlabel("latency, ms")
     axes.set_ylabel("share of the requests")
     axes.legend()

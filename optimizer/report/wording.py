@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
 from sluice.optimizer.recommend import Answer, Candidate, FrontierPoint
+from sluice.optimizer.recommend.kept_warm import parameter
 from sluice.optimizer.recommend.simulated_setting import SimulatedSetting
 from sluice.optimizer.recommend.words import milliseconds, promised
 from sluice.optimizer.simulation.deployment import Deployment
@@ -108,7 +109,7 @@ def kept_warm(answer: Answer) -> list[str]:
         late = "next to none" if warm.cold_starts < 1e-6 else f"{small(warm.cold_starts)} %"
         return [f"{without} {small(warm.on_demand)} % find {all_of} busy and go to {others}; {late} start cold.{promise}"]
     more = (warm.cost.per_request - answer.by_function.cost.per_request) * answer.arrival_rate * SECONDS_PER_MONTH
-    kept = f"with {warm.parameter} the function"
+    kept = f"with {parameter(warm.warm)} the function"
     if not answer.feasible:
         return [f"Kept warm, {kept} would do it for {per_million(warm.cost.per_request)} USD per million requests."]
     return [f"Nothing need be kept warm: {kept} would cost {abs(more):.2f} USD per month {'more' if more >= 0 else 'less'}."]

@@ -152,16 +152,16 @@ class MergedArrivals:
         return sum(process.arrival_rate for process in self._processes)
 
     def chunks(self) -> Iterator[Array]:
-        return (times for times, _ in self._merged())
+        return (times for times, _ in self.merged())
 
     def size_chunks(self) -> Iterator[Array] | None:
         return None
 
     def class_chunks(self) -> Iterator[Indices] | None:
-        return (classes for _, classes in self._merged())
+        return (classes for _, classes in self.merged())
 
-    def _merged(self) -> Iterator[tuple[Array, Indices]]:
-        """All that came up to the moment up to which every process is drawn, again and again."""
+    def merged(self) -> Iterator[tuple[Array, Indices]]:
+        """Times with their classes, piece by piece: all that came up to the moment up to which every process is drawn."""
         drawn = [self._times(k) for k in range(len(self._processes))]
         known = [next(times) for times in drawn]
         left = self._n_requests

@@ -2,8 +2,9 @@
 
 A process is fitted to the latest arrivals and the searches of ``recommend`` are asked: no batching at every memory size, the
 cheapest size-or-timeout for the promise and for half of the error budget (where the mean is just in time the next window may not
-be), the tables that wait to the last moment, the plan for every load, workers. What each does is found by rehearsal, with cold
-starts, so that the fit may be quick, two phases, and the searches leave cold starts out, which take most of their time.
+be), the tables that wait to the last moment, the plan for every load, workers. Of fixed servers the tables are proposed that
+are optimal at the rate, for all of the error budget, a half and a quarter. What each does is found by rehearsal, with cold starts,
+so that the fit may be quick, two phases, and the searches leave cold starts out, which take most of their time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from sluice.batching import policy as policies
 from sluice.batching.documents import Beside, Plan, PolicyDocument, ServiceProfile, Slo
 from sluice.batching.errors import Infeasible, InvalidInput
+from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.poisson import poisson
@@ -29,6 +31,7 @@ from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.tuning.proposal import Proposal
+from sluice.optimizer.tuning.rate_tables import RateTables
 from sluice.optimizer.tuning.setup import TuningSetup
 
 FITTED = 1 << 13  # arrivals; a fit of two phases to more says no more
@@ -39,7 +42,10 @@ MOST_LAST_MOMENTS = 3
 
 
 def unbatched(setup: TuningSetup) -> list[Proposal]:
-    """No batching at every memory size, the largest first."""
+    """No batching at every memory size, the largest first; fixed servers take all that wait."""
+    if setup.servers is not None:
+        largest = min(setup.offers[0].service.max_batch_size, setup.max_batch_size)
+        return [_of_servers(setup, policies.greedy(largest, setup.servers), "greedy")]
     table = PolicyDocument.of(policies.no_batching())
     return [
         Proposal(f"no batching, {mb} MB", _plan(setup, setup.function_at(mb), table, (), mb)) for mb in reversed(setup.memory_sizes)
@@ -73,6 +79,14 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
             continue
 
 
+def tables(setup: TuningSetup, optimal: RateTables, arrival_rate: float) -> Iterator[Proposal]:
+    """Of fixed servers the tables that are optimal about this rate (requests/s)."""
+    middle = optimal.middle(arrival_rate)
+    for part, policy in zip(optimal.budgets, optimal.all_at(arrival_rate), strict=True):
+        of_budget = f" with {part:g} of the error budget" if part < 1 else ""
+        yield _of_servers(setup, policy, f"optimal at {middle:.4g} requests/s{of_budget}")
+
+
 def every_load(setup: TuningSetup, profile: ServiceProfile, arrival_rate: float) -> Proposal | None:
     """The plan for every load; ``None`` where no function answers even one request with a moment to spare."""
     question = _question(setup, profile, poisson(arrival_rate), setup.slos, loads=LOADS)
@@ -104,6 +118,12 @@ def _of(candidate: Candidate, setup: TuningSetup, kind: str) -> Proposal:
     name = f"{kind}, {candidate.runs_on}, {candidate.leaves}"
     percentile = candidate.percentile(setup.slos[0].percentile).value
     return Proposal(name, plan, candidate.cost.per_request, percentile, candidate.rests_on_fit)
+
+
+def _of_servers(setup: TuningSetup, policy: Policy, name: str) -> Proposal:
+    offer = setup.offers[0]
+    plan = _plan(setup, offer.function, PolicyDocument.of(policy), (), None)
+    return Proposal(f"{setup.servers} × {offer.name}, {name}", plan)
 
 
 def _plan(

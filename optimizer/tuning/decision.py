@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from sluice.batching.documents import Plan
 from sluice.optimizer.simulation.batch_means import Estimate
 
-Kind = Literal["start", "periodic", "rate", "burstiness", "promise", "service", "canary", "learning"]
+Kind = Literal["start", "periodic", "rate", "burstiness", "promise", "service", "way", "canary", "learning"]
 URGENT: frozenset[Kind] = frozenset({"start", "promise", "service"})
 
 
@@ -104,6 +104,8 @@ class Decision:
         Requests/s, as rehearsed.
     bias : float
         Seconds added to every rehearsed latency.
+    way : float
+        Seconds that requests are on their way through the buffer, which are in every service time.
     """
 
     at: float
@@ -119,6 +121,7 @@ class Decision:
     alarm: str
     arrival_rate: float
     bias: float
+    way: float
 
     def document(self) -> dict[str, Any]:
         """As the journal has it."""
@@ -135,6 +138,7 @@ class Decision:
             "change_usd": self.change_usd,
             "new_environments": self.new_environments,
             "bias": self.bias,
+            "way": self.way,
             "why": self.why,
             "alarm": self.alarm,
         }

@@ -11,6 +11,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.billing.cost import invocation_costs, predict_cost
 from sluice.optimizer.recommend.offers import WorkerOffer
+from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.tuning.setup import TuningSetup
@@ -51,7 +52,7 @@ def deployment_of(route: Route, setup: TuningSetup, profile: ServiceProfile) -> 
     own, *tables = [route.policy.policy(), *(beside.policy.policy() for beside in route.beside)]
     beside = [other.beside(table) for other, table in zip(others, tables, strict=True)]
     if isinstance(first, WorkerOffer):
-        return first.under(own, beside=beside, billing=setup.billing)
+        return replace(first.under(own, beside=beside, billing=setup.billing), energy=first.energy)
     return first.under(own, beside)
 
 
@@ -61,7 +62,9 @@ def _serving(name: str, setup: TuningSetup, profile: ServiceProfile) -> Function
         return Function(profile, memory_mb, setup.billing, setup.environments, setup.max_batch_size)
     for offer in setup.offers:
         if offer.function == name:
-            return offer
+            if setup.servers is None:
+                return offer
+            return replace(offer, service=service_times_up_to(profile, setup.memory_sizes[0], offer.service.max_batch_size))
     known = [*(setup.function_at(mb) for mb in setup.memory_sizes), *(offer.function for offer in setup.offers)]
     raise InvalidInput("plan.function", name, "one of " + ", ".join(known))
 

@@ -1,14 +1,15 @@
 """Has the share of late requests left the promise? Bets on it, batch after batch (docs/watching.md, docs/model.md, section 10).
 
-Of a batch with ``n`` requests ``x`` are late, of which the promise allows a part ``p``. Had each batch, whatever came before it, no
-more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / n_max`` with every batch, would
-not grow in the mean, ``0 <= b < 1/p``. So it does not matter how those of one batch depend on each other: all of them may be late
-together. The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds ``L``
-for the first time after at least ``L`` batches in the mean, whenever it is looked at.
+Of a batch with ``n`` requests ``x`` are late, of which the promise allows a part ``p``. Had each batch, whatever came before it,
+no more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / m`` with every batch, would
+not grow in the mean, ``0 <= b < 1/p``, where ``m >= n`` is settled before it: the largest of the last ``BEFORE`` batches, as
+which a larger one counts. So it does not matter how those of one batch depend on each other: all of them may be late together.
+The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds ``L`` for the
+first time after at least ``L`` batches in the mean, whenever it is looked at.
 
-Where late batches come in runs, as they do where queues build up, what comes before a batch tells of it, and the mean is not that.
-So the logarithms of the gains are divided by how much more the sums of ``x - p n`` over many batches vary than those over one,
-where that is beyond chance (``dispersion``); then the bound rests on what was measured.
+Where late batches come in runs, as they do where queues build up, what comes before a batch tells of it, and the mean is not
+that. So the logarithms of the gains are divided by how much more the sums of ``x - p n`` over many batches vary than those over
+one, where that is beyond chance (``dispersion``); then the bound rests on what was measured.
 
 References: Shin, Ramdas, Rinaldo, E-detectors: a nonparametric framework for sequential change detection (2023), for the bound;
 Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024) 1, for the bets.
@@ -34,6 +35,7 @@ BETS = np.array([0.03, 0.1, 0.2, 0.4])  # of the largest allowed, 1/p
 RUN_LENGTH = 50_000.0  # batches
 LONGEST = 10  # doublings of a batch over which runs of late ones are looked for
 KEPT = 512  # batches of which the percentile is told
+BEFORE = 64  # batches whose largest a batch is measured by
 
 
 class PromiseWatch:
@@ -42,23 +44,20 @@ class PromiseWatch:
     Parameters
     ----------
     slo : Slo
-    max_batch : int
-        Requests in the largest batch; larger ones count as that many.
     run_length : float
         Batches before a false alarm, in the mean and at the least, where exactly what is allowed is late.
     """
 
-    def __init__(self, slo: Slo, max_batch: int = 1, run_length: float = RUN_LENGTH) -> None:
-        require(max_batch >= 1, "max_batch", max_batch, "an integer >= 1")
+    def __init__(self, slo: Slo, run_length: float = RUN_LENGTH) -> None:
         require(1 < run_length < inf, "run_length", run_length, "a number of batches > 1")
         self.slo, self.run_length = slo, run_length
-        self._max_batch = max_batch
         self._bets = BETS / slo.error_budget
         self.restart()
 
     def restart(self) -> None:
         """Forget what was seen: another plan is in force."""
         self._latest: deque[tuple[int, tuple[float, ...]]] = deque(maxlen=KEPT)  # late requests of a batch, latencies
+        self._sizes: deque[int] = deque(maxlen=BEFORE)
         self._dispersion = Dispersion.empty()
         self.clear()
 
@@ -88,9 +87,12 @@ class PromiseWatch:
             if batch.latencies:
                 late = sum(seconds > self.slo.latency for seconds in batch.latencies)
                 self._latest.append((late, batch.latencies))
-                rows.append((batch.ended_at, late, len(batch.latencies)))
-        counts = np.array(rows, dtype=np.float64).reshape(-1, 3)
-        excess = (counts[:, 1] / counts[:, 2] - self.slo.error_budget) * np.minimum(counts[:, 2] / self._max_batch, 1.0)
+                n = len(batch.latencies)
+                rows.append((batch.ended_at, late, n, max(self._sizes, default=n)))
+                self._sizes.append(n)
+        told = np.array(rows, dtype=np.float64).reshape(-1, 4)
+        counts = np.ascontiguousarray(told[:, :3])
+        excess = (counts[:, 1] / counts[:, 2] - self.slo.error_budget) * np.minimum(counts[:, 2] / told[:, 3], 1.0)
         place = _bet(counts, excess, self._bets, self._runs(), np.log(self.run_length), self._capital, self._gain, self._began)
         if self.alarm is None and place >= 0:
             self._speak(float(counts[place, 0]))

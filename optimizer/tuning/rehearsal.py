@@ -29,9 +29,9 @@ class Rehearsed:
 
     Parameters
     ----------
-    usd, requests : array, shape (blocks,)
-        USD and requests of each block of the run but the first, in which every environment is new; the weight of each block in
-        ``weights``.
+    usd, requests, joules, seconds : array, shape (blocks,)
+        USD, requests, energy and latencies together of each block of the run but the first, in which every environment is new; the
+        weight of each block in ``weights``. ``nan`` where no energy is known.
     late : tuple of Estimate
         Share of the requests beyond each SLO.
     next_late : tuple of float
@@ -44,6 +44,8 @@ class Rehearsed:
 
     usd: Array
     requests: Array
+    joules: Array
+    seconds: Array
     weights: Array
     late: tuple[Estimate, ...]
     next_late: tuple[float, ...]
@@ -65,6 +67,22 @@ class Rehearsed:
         mean, low, high = estimate_ratio(other.usd - self.usd, self.requests.astype(np.int64), confidence)
         value = float(self.weights @ (other.usd - self.usd) / (self.weights @ self.requests))
         return Estimate(value, value - (mean - low), value + (high - mean))
+
+    @property
+    def burden_of(self) -> str:
+        """What counts between plans that cost the same: the energy, or where none is known the latency."""
+        return "latency" if np.isnan(self.joules).any() else "energy"
+
+    @property
+    def burden(self) -> Array:
+        """How much there is of that, by block."""
+        return self.seconds if self.burden_of == "latency" else self.joules
+
+    def relief(self, other: Rehearsed, confidence: float) -> Estimate:
+        """The part of another plan's burden on the same arrivals that is spared."""
+        spared = estimate_ratio(other.burden - self.burden, self.requests.astype(np.int64), confidence)
+        whole = float(other.burden.sum() / self.requests.sum())
+        return Estimate(*(each / whole for each in spared))
 
     def keeps(self, slos: Sequence[Slo], more_late: float = 0.0) -> bool:
         """Whether every promise is surely kept in the next window, of whose requests another share is late beside."""
@@ -111,6 +129,8 @@ def rehearse(
     usd = bill.usd(run.batch_sizes, run.tables.astype(np.int64), cold.astype(np.int64))
     block = np.maximum((run.first_of_batch - first) // length, -1) + 1
     by_block = np.bincount(block, weights=usd, minlength=BLOCKS + 1)[1:]
+    energy = np.full(len(usd), np.nan) if deployment.energy is None else deployment.energy[run.batch_sizes - 1]
+    answered = latency[first:].reshape(BLOCKS, length)
     edges = times[first + length * np.arange(BLOCKS)]
     ends = np.append(edges[1:], times[-1])
     names = np.array([side.function for side in deployment.serving])
@@ -119,6 +139,8 @@ def rehearse(
     return Rehearsed(
         by_block + bill.per_second * (ends - edges),
         np.full(BLOCKS, float(length)),
+        np.bincount(block, weights=energy, minlength=BLOCKS + 1)[1:].astype(np.float64),
+        np.where(np.isfinite(answered), answered, times[-1] - times[0]).sum(axis=1),
         0.5 ** ((times[-1] - ends) / half_life),
         tuple(estimate_share(happened) for happened in settled),
         tuple(most_of_next(happened, max(1.0, n_next), confidence) for happened in settled),

@@ -40,11 +40,15 @@ class TuningSetup:
         Workers that may serve in the function's place.
     worker_start : float
         Seconds until a new worker serves.
+    servers : int, optional
+        So many workers of the only offer are there, whatever comes, and nothing else serves: the plan is their table. The profile
+        is theirs.
 
     Raises
     ------
     InvalidInput
-        No SLO; neither a profile nor the function's name and memory sizes; a profile with sizes of requests.
+        No SLO; neither a profile nor the function's name and memory sizes; a profile with sizes of requests; servers without the
+        one offer and the profile that are theirs.
     """
 
     model: str
@@ -57,6 +61,7 @@ class TuningSetup:
     max_batch_size: int = LARGEST_BATCH
     offers: tuple[WorkerOffer, ...] = ()
     worker_start: float = 60.0
+    servers: int | None = None
 
     def __post_init__(self) -> None:
         profile = self.profile
@@ -66,7 +71,8 @@ class TuningSetup:
         named = self.function or (profile.function if profile is not None else "")
         require(bool(named), "function", self.function, "the name of a function, where there is no profile")
         object.__setattr__(self, "function", named)
-        sizes = tuple(sorted(set(self.memory_sizes or (profile.memory_sizes if profile is not None else ()))))
+        own = profile.memory_sizes if profile is not None else ()
+        sizes = tuple(sorted(set(self.memory_sizes or own or (() if self.servers is None else (1,)))))  # a machine names none
         require(bool(sizes), "memory_sizes", list(self.memory_sizes), "at least one memory size (MB)")
         require(len(sizes) == 1 or PLACEHOLDER in named, "memory_sizes", list(sizes), f"one, as {named} has no {PLACEHOLDER}")
         unknown = [mb for mb in sizes if profile is not None and profile.points and mb not in profile.memory_sizes]
@@ -74,6 +80,12 @@ class TuningSetup:
         object.__setattr__(self, "memory_sizes", sizes)
         require(self.max_batch_size >= 1, "max_batch_size", self.max_batch_size, "an integer >= 1")
         require(0 <= self.worker_start < INF, "worker_start", self.worker_start, "a number of seconds >= 0")
+        if self.servers is not None:
+            require(self.servers >= 1, "servers", self.servers, "an integer >= 1")
+            require(len(self.offers) == 1, "offers", len(self.offers), "one, of which there are so many servers")
+            theirs, called = self.offers[0].function, self.function_at(sizes[0])
+            is_theirs = profile is not None and theirs == called
+            require(is_theirs, "profile.function", called, f"{theirs}: the profile is that of the servers")
 
     def function_at(self, memory_mb: int) -> str:
         """The function with so much memory, as a plan names it."""
@@ -81,6 +93,8 @@ class TuningSetup:
 
     def memory_of(self, function: str) -> int | None:
         """The memory size (MB) at which a plan names the function so; ``None`` where at none of those that may be chosen."""
+        if self.servers is not None:
+            return None
         return next((mb for mb in self.memory_sizes if self.function_at(mb) == function), None)
 
 

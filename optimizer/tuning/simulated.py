@@ -48,8 +48,8 @@ class ControlledRun:
     ----------
     arrival_times, latency : array, shape (n_requests,)
         s, in order of arrival.
-    usd : array, shape (n_requests,)
-        What each request cost: its part of its batch.
+    usd, joules : array, shape (n_requests,)
+        What each request cost, and took of energy: its part of its batch; ``nan`` where no energy is known.
     machines_usd : float
         What the workers cost that were there.
     batches, cold : int
@@ -61,6 +61,7 @@ class ControlledRun:
     arrival_times: Array
     latency: Array
     usd: Array
+    joules: Array
     machines_usd: float
     batches: int
     cold: int
@@ -205,7 +206,7 @@ class _Queue:
         self._rng = np.random.default_rng([seed, 1])
         self._deal = np.random.default_rng([seed, 2])
         self._pending: list[MeasuredBatch] = []
-        self._found: list[tuple[Array, Array, Array]] = []  # arrival times, latencies, USD
+        self._found: list[tuple[Array, Array, Array, Array]] = []  # arrival times, latencies, USD, J
         self._batches = self._cold = 0
         self._machines = 0.0
 
@@ -255,7 +256,9 @@ class _Queue:
         offset = np.arange(len(batch)) - np.repeat(np.cumsum(batches.sizes) - batches.sizes, batches.sizes)
         came = progress.requests.times[batches.first[batch] + offset]
         latency = batches.dispatched[batch] - came + batches.responses[batch]
-        self._found.append((came, latency, usd[batch] / batches.sizes[batch]))
+        energy = route.energy
+        joules = np.full(len(usd), np.nan) if energy is None else energy[batches.sizes - 1]
+        self._found.append((came, latency, usd[batch] / batches.sizes[batch], joules[batch] / batches.sizes[batch]))
         self._batches += len(ends)
         self._cold += int(cold.sum())
         if self._watched:
@@ -292,9 +295,10 @@ class _Queue:
     ) -> ControlledRun:
         """When all has been fed."""
         self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
-        came, latency, usd = (np.concatenate(values) for values in zip(*self._found, strict=True))
+        came, *others = (np.concatenate(values) for values in zip(*self._found, strict=True))
         order = np.argsort(came, kind="stable")
-        found = came[order], latency[order], usd[order]
+        latency, usd, joules = (values[order] for values in others)
+        found = came[order], latency, usd, joules
         return ControlledRun(*found, self._machines, self._batches, self._cold, decisions, plans)
 
 
@@ -302,7 +306,7 @@ class _Route:
     """A queue under way with its bill; of each of its functions the overhead by batch size, INIT and the step of the bill, s."""
 
     def __init__(self, name: str, run: QueueRun, deployment: Deployment) -> None:
-        self.name, self.run, self.bill = name, run, Bill.of(deployment)
+        self.name, self.run, self.bill, self.energy = name, run, Bill.of(deployment), deployment.energy
         self.functions = [side.function for side in deployment.serving]
         self.known = [
             (

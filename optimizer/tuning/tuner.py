@@ -13,6 +13,7 @@ is more than the change costs. Where the one in force does not surely keep the p
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,11 +43,13 @@ from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.way import WayWatch
 
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 MOST_KEPT = 12  # proposals that are rehearsed again and again
 LATENCIES_KEPT = 4096  # by which the bias is found
+LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 
 class Tuner:
@@ -63,15 +66,17 @@ class Tuner:
         self.live = LiveProfile(setup.profile, setup.function, setup.memory_sizes[-1])
         self._recent = RecentArrivals(self.settings.memory, self.settings.max_requests)
         self._rate, self._burstiness = RateTest(), BurstinessTest(max(slo.latency for slo in setup.slos))
-        self._promises = [PromiseWatch(slo, setup.max_batch_size) for slo in setup.slos]
+        self._promises = [PromiseWatch(slo) for slo in setup.slos]
         self._services: ServiceWatch | None = None
+        self._way = WayWatch(setup.slos)
         self._back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
         self._since = self._decided = self._changed = -inf
         self._compared = False  # plans, ever
         self._proposals: dict[str, Proposal] = {}
-        self._proposed_for: tuple[float, ServiceProfile] | None = None
+        self._proposed_for: tuple[float, ServiceProfile, float] | None = None  # rate, times, and the way in them
+        self._packed_tables = b""  # of fixed servers, and their profile: who watches has no use for what solves them
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
         self._bias = 0.0
@@ -97,6 +102,7 @@ class Tuner:
             promise.see([batch for batch in batches if self._plan is None or batch.digest in ("", self._plan.digest)])
         if self._services is not None:
             self._services.see(batches)
+        self._way.see(batches)
         for batch in batches:
             self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
             self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
@@ -120,6 +126,7 @@ class Tuner:
         if self._plan is not None and plan.digest == self._plan.digest:
             return
         self._plan, self._since = plan, since
+        self._way.follow(plan)
         self._back_off.restart()
         for promise in self._promises:
             promise.restart()
@@ -127,10 +134,16 @@ class Tuner:
     # --- what it says
 
     @property
-    def profile(self) -> ServiceProfile | None:
-        """The service times that it plans with; ``None`` where nothing is known yet."""
+    def function(self) -> ServiceProfile | None:
+        """The service times of the function, as they are known; ``None`` where nothing is."""
         found = self.live.profile()
         return found if found is None or self.setup.profile is not None else grown(found, self.setup.max_batch_size)
+
+    @property
+    def profile(self) -> ServiceProfile | None:
+        """The service times that it plans with: of the function behind the buffer."""
+        found = self.function
+        return None if found is None else self._way.before(found)
 
     @property
     def bias(self) -> float:
@@ -148,6 +161,8 @@ class Tuner:
                 return Trigger("promise", promise.alarm.at, promise.alarm.words)
         if self._services is not None and self._services.alarm is not None:
             return Trigger("service", self._services.alarm.at, self._services.alarm.words)
+        if self._way.longer:
+            return Trigger("way", now, f"requests are {milliseconds(self._way.measured)} on their way through the buffer")
         if len(self._plan.routes) and self._canary_told():
             return Trigger(
                 "canary", now, f"{self.settings.canary_batches} batches of {self._plan.routes[1].function} were measured"
@@ -170,17 +185,17 @@ class Tuner:
 
         self._decided = now
         self._take_note(trigger)
-        profile, times = self.profile, self._recent.times()
+        function, profile, times = self.function, self.profile, self._recent.times()
         if self._plan is None and (profile is None or len(times) < self.settings.fewest):
             return self._begin(now, trigger, profile)
-        if profile is None:
+        if profile is None or function is None:
             return self._stays(now, trigger, "no batch was measured yet, and there is no profile")
         if len(times) < self.settings.fewest or times[-1] <= times[0]:
             known = f"{len(times)} requests are remembered"
             return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
         self._compared = True
         if self._services is None:
-            self._services = ServiceWatch(profile)
+            self._services = ServiceWatch(function)
         rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)
         arrivals = fitted(rehearsal.times)
         self._rate.expect(arrivals)
@@ -196,11 +211,12 @@ class Tuner:
     def _take_note(self, trigger: Trigger) -> None:
         if self._services is not None and self._services.alarm is not None:
             self.live.restart(self._services.alarm.since)
-            profile = self.profile
+            function = self.function
             self._services.clear()
             self._back_off.restart()
-            if profile is not None:
-                self._services.refreshed(profile)
+            if function is not None:
+                self._services.refreshed(function)
+        self._way.settle()
         self._rate.clear()
         self._burstiness.clear()
         for promise in self._promises:
@@ -224,11 +240,16 @@ class Tuner:
 
     def _propose(self, profile: ServiceProfile, arrivals: ArrivalProcess, rate: float) -> None:
         """Proposals, made anew where the rate or the service times are others than those that they were made for."""
-        for_ = self._proposed_for
-        if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not _differ(profile, for_[1]):
+        if self.setup.servers is not None:
+            self._keep(self._of_servers(self.setup.servers, profile, rate))
             return
-        if for_ is not None and _differ(profile, for_[1]):
+        for_ = self._proposed_for
+        other = for_ is not None and (self._way.seconds != for_[2] or _differ(profile, for_[1]))
+        if for_ is not None and 1 / OTHER_RATE < rate / for_[0] < OTHER_RATE and not other:
+            return
+        if other:
             self._proposals.clear()
+            self._every_load = None
         from sluice.optimizer.tuning.candidates import every_load, propose, unbatched
 
         found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals)]
@@ -237,12 +258,31 @@ class Tuner:
             self._every_load = made = every_load(self.setup, profile, rate), profile, rate
         if made[0] is not None:
             found.append(made[0])
+        self._keep(found)
+        self._proposed_for = rate, profile, self._way.seconds
+
+    def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
+        """Greedy, and the optimal tables; those made for other rates are rehearsed on, unless service times are others."""
+        from sluice.optimizer.tuning.candidates import tables, unbatched
+        from sluice.optimizer.tuning.rate_tables import tables_of
+
+        known = pickle.loads(self._packed_tables) if self._packed_tables else None
+        if known is None or _differ(profile, known[1]):
+            self._proposals.clear()
+            service = service_times_up_to(profile, self.setup.memory_sizes[0], LARGEST_BATCH)
+            offer = replace(self.setup.offers[0], service=service)
+            known = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size), profile
+        optimal = known[0]
+        found = [*unbatched(self.setup), *([] if optimal is None else tables(self.setup, optimal, rate))]
+        self._packed_tables = pickle.dumps(known)  # with those that were solved now
+        return found
+
+    def _keep(self, found: Sequence[Proposal]) -> None:
         for proposal in found:
             self._proposals.pop(proposal.plan.digest, None)
             self._proposals[proposal.plan.digest] = proposal
         while len(self._proposals) > MOST_KEPT:
             del self._proposals[next(iter(self._proposals))]
-        self._proposed_for = rate, profile
 
     def _find_bias(self, rehearsal: _Rehearsal, times: Array) -> None:
         """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all."""
@@ -266,15 +306,17 @@ class Tuner:
         """The first plan, before there is anything to rehearse."""
         from sluice.optimizer.tuning.candidates import every_load, unbatched
 
-        first = every_load(self.setup, profile, 1.0) if profile is not None else None
+        first = every_load(self.setup, profile, 1.0) if profile is not None and self.setup.servers is None else None
         best = first or unbatched(self.setup)[0]
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
         self._changed = now
         why = f"it begins with {best.name}: {why}"
-        return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias)
+        return Decision(now, trigger, (), best.plan, best.name, "", 0.0, 0.0, 0, why, "", 0.0, self._bias, self._way.seconds)
 
     def _stays(self, now: float, trigger: Trigger, why: str) -> Decision:
-        return Decision(now, trigger, (), None, "", "", 0.0, 0.0, 0, f"the plan stays: {why}", "", 0.0, self._bias)
+        return Decision(
+            now, trigger, (), None, "", "", 0.0, 0.0, 0, f"the plan stays: {why}", "", 0.0, self._bias, self._way.seconds
+        )
 
     def _choose(self, of: _Rehearsal, trigger: Trigger) -> Decision:
         settings, slos, now = self.settings, self.setup.slos, of.now
@@ -294,7 +336,8 @@ class Tuner:
         cost = {id(one): one.usd * (1 + settings.premium * one.proposal.rests_on_fit) for one in tried}
         alarm = ""
         if kept:
-            best = min(kept, key=lambda one: cost[id(one)])
+            fixed = self.setup.servers is not None  # what costs the same then, whatever the table
+            best = min(kept, key=lambda one: (cost[id(one)], one.runs[0].burden.sum() if fixed else 0.0))
         else:
             best = min(tried, key=lambda one: (*one.failing, cost[id(one)]))
             if all(run.cannot_keep(slos) for run in best.runs):
@@ -330,6 +373,7 @@ class Tuner:
             alarm,
             of.rate,
             self._bias,
+            self._way.seconds,
         )
 
     @property
@@ -357,13 +401,17 @@ class Tuner:
         urgent = trigger.urgent or broken
         if not urgent and of.now < self._changed + settings.least_between:
             return None, f"the plan stays: the last change was less than {settings.least_between:g} s ago"
-        if not broken and saving.low * over_horizon <= change:
+        same = self.setup.servers is not None and saving.value == change == 0
+        relief = best.runs[0].relief(serving.runs[0], settings.confidence) if same else Estimate(0, 0, 0)
+        if not broken and saving.low * over_horizon <= change and relief.low <= LEAST_RELIEF:
             usd = f"{max(0.0, saving.low) * over_horizon:.3g} USD in {settings.horizon:g} s"
             return None, f"the plan stays: {best.proposal.name} would surely save {usd}, and changing costs {change:.3g} USD"
         why = (
             f"{best.proposal.name} keeps the promise, which {serving.proposal.name} does not surely"
             if broken
             else f"{best.proposal.name} saves {1e6 * saving.value:.3g} USD per million requests"
+            if relief.low <= 0
+            else f"{best.proposal.name} costs the same and spares {100 * relief.value:.3g} % of the {best.runs[0].burden_of}"
         )
         if not kept:
             why = f"{best.proposal.name} has the fewest late; nothing surely keeps the promise"
@@ -447,7 +495,7 @@ class _Tried:
         """USD for environments that start, and workers while they load."""
         usd = sum(usd for name, usd in self.runs[0].usd_of_new.items() if name not in warm)
         for offer in setup.offers:
-            if offer.function in self.functions and offer.function not in warm:
+            if offer.function in self.functions and offer.function not in warm and setup.servers is None:
                 servers = single_route(self.proposal.plan).policy.servers or 0
                 usd += servers * offer.price_per_hour / 3600 * setup.worker_start
         return usd

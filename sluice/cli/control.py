@@ -48,6 +48,12 @@ FLEET_LOOK = 0.5  # s; a plan is written as often at most
 @click.option(
     "--memory", "memory_sizes", type=int, multiple=True, metavar="MB", help="Consider only this memory size; may be repeated."
 )
+@click.option(
+    "--servers",
+    type=int,
+    metavar="K",
+    help="The profiles are of workers, of which so many serve each model, and nothing else: the plan is their table.",
+)
 @click.option("--max-batch-size", type=int, default=LARGEST_BATCH, show_default=True, help="Requests in a batch, at most.")
 @price_options
 @click.option(
@@ -67,6 +73,7 @@ def command(
     slos: tuple[Slo, ...],
     function: str,
     memory_sizes: tuple[int, ...],
+    servers: int | None,
     max_batch_size: int,
     billing: Billing,
     period: float | None,
@@ -112,7 +119,7 @@ def command(
         interpret()  # what watches; what is decided is decided in another process
         settings = TuningSettings() if period is None else TuningSettings(period=period)
         profiles = by_model((path, read_document(ServiceProfile, path, "--profile")) for path in _files(profile_paths))
-        setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings)
+        setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings, servers)
 
         def work() -> Awaitable[None]:
             return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()

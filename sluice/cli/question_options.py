@@ -71,9 +71,7 @@ def question_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         if applications:
-            arrivals, slos = _for_applications(
-                applications, arrivals, slos, profile, mix, (*worker_texts, *["--provisioned"] * provisioned)
-            )
+            arrivals, slos = _for_applications(applications, arrivals, slos, profile, mix)
         if arrivals is None:
             raise InvalidInput("arrivals", NOT_GIVEN, f"{ONE}, or --class for each of several applications")
         if not slos:
@@ -103,7 +101,6 @@ def _for_applications(
     slos: Sequence[Slo],
     profile: ServiceProfile,
     mix: SizeMix | None,
-    workers: Sequence[str],
 ) -> tuple[ArrivalDocument, tuple[Slo, ...]]:
     """What stands for their arrivals and SLOs, and nothing that does not go together with them."""
     beside = f"none beside {CLASS}"
@@ -111,7 +108,6 @@ def _for_applications(
     require(not slos, "--slo", ", ".join(slo.name for slo in slos), f"{beside}, which has that of each application")
     require(mix is None, "--sizes", "given", f"{beside}: {ONE_SIZE}")
     require(not profile.sizes, "--profile", profile.function, ONE_SIZE)
-    require(not workers, "--worker, --provisioned", " ".join(workers), f"{beside}: applications share functions")
     rate = sum(of.arrivals.arrival_rate for of in applications)
     return poisson(rate).document(), (min((of.slo for of in applications), key=lambda slo: slo.latency),)
 

@@ -41,7 +41,10 @@ def service_changes(context: click.Context, option: click.Parameter, texts: tupl
 def controlled(
     situation: Situation, changes: Sequence[ServiceChange], seed: int, on_progress: Callable[[float], None]
 ) -> ControlledRun:
-    """The function of a situation under a tuner that knows its profile, over the requests that are run.
+    """The function of a situation under a tuner that knows its profile, over the requests that are run; or its workers.
+
+    Workers that are given may serve in its place. Where so many of them are asked for, and their profile is the function's, they
+    are all there is, and what is tuned is their table.
 
     Raises
     ------
@@ -53,6 +56,7 @@ def controlled(
     require(run.size_chunks() is None, "sizes", "given", f"none of the requests, with policy {NAME}")
     require(not situation.workload.classes, "classes", len(situation.workload.classes), f"none, with policy {NAME}")
     require(run.n_requests >= FEWEST_REQUESTS, "n_requests", run.n_requests, f"at least {FEWEST_REQUESTS}, for intervals")
+    fixed = situation.worker is not None and situation.worker.function == function.profile.function
     setup = TuningSetup(
         function.profile.model or "model",
         situation.slos,
@@ -61,6 +65,8 @@ def controlled(
         billing=function.billing,
         environments=function.environments or TuningSetup.environments,
         max_batch_size=function.max_batch_size,
+        offers=tuple(situation.offers),
+        servers=situation.workers if fixed else None,
     )
     start = float(situation.times[0])
     from_start = [ServiceChange(start + change.at, change.factor) for change in changes]
@@ -75,6 +81,7 @@ def document(run: ControlledRun, slos: Sequence[Slo]) -> dict[str, Any]:
         "latency": {slo.name: percentile_of(run, slo) for slo in slos},
         "violations": [float((~(run.latency <= slo.latency)).mean()) for slo in slos],
         "cost_per_request": run.cost_per_request,
+        "energy_per_request": None if np.isnan(run.joules).any() else float(run.joules.mean()),
         "batches": run.batches,
         "cold_starts": run.cold,
         "windows": {"seconds": WINDOW, "n": len(n), "kept": kept(run, slos)},

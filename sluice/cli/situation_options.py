@@ -49,7 +49,11 @@ def situation_options(command: Command) -> Command:
         " of a plan, by their address  [default: provisioned concurrency]",
     )
     @click.option(
-        "--servers", type=int, metavar="K", help="Number of these workers  [default: the fewest that keep the SLOs in the past]"
+        "--servers",
+        type=int,
+        metavar="K",
+        help="Number of these workers; of policy control all there is, where their profile is --profile too"
+        "  [default: the fewest that keep the SLOs in the past]",
     )
     @slo_options(required=False)
     @wraps(command)

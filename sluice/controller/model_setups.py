@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sluice.batching.documents import Plan, ServiceProfile, Slo
 from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.billing import Billing
+from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.tuner import Tuner
@@ -29,6 +30,8 @@ class ModelSetups:
         MB, of those that may be chosen; where there are none, those of its profile, or that of its plan.
     billing, max_batch_size, settings
         Of every model.
+    servers
+        So many workers are there of each model, whose profile is theirs, and nothing else serves it.
     """
 
     profiles: Mapping[str, ServiceProfile] = field(default_factory=dict)
@@ -38,6 +41,7 @@ class ModelSetups:
     billing: Billing = field(default_factory=Billing)
     max_batch_size: int = LARGEST_BATCH
     settings: TuningSettings = field(default_factory=TuningSettings)
+    servers: int | None = None
 
     def tuner(self, plan: Plan) -> Tuner:
         """The tuner of a model with this plan.
@@ -55,7 +59,22 @@ class ModelSetups:
             function = function or plan.function
             sizes = sizes or ((plan.memory_mb,) if plan.memory_mb is not None else ())
             require(bool(sizes), "memory_mb", None, "a memory size in the plan, or --memory, where the model has no --profile")
-        setup = TuningSetup(plan.model, slos, profile, function, sizes, self.billing, max_batch_size=self.max_batch_size)
+        offers: tuple[WorkerOffer, ...] = ()
+        if self.servers is not None:
+            require(profile is not None, "--profile", None, f"that of {plan.model}'s workers, with --servers")
+            assert profile is not None
+            offers = (machine_offer(profile.function, profile, 0.0, self.max_batch_size),)
+        setup = TuningSetup(
+            plan.model,
+            slos,
+            profile,
+            function,
+            sizes,
+            self.billing,
+            max_batch_size=self.max_batch_size,
+            offers=offers,
+            servers=self.servers,
+        )
         return Tuner(setup, self.settings)
 
 

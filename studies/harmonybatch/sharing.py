@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrivals import poisson
 from sluice.optimizer.recommend.application import Application as Class
-from sluice.optimizer.recommend.shared_queues import SharedQueue, SharedQueues
+from sluice.optimizer.recommend.shared_queues import Shared, SharedQueue, SharedQueues
 
 from .functions import functions
 from .merging import Application
@@ -46,8 +46,8 @@ class Sharing:
         places = {id(of): k for k, of in enumerate(self.applications)}
         return self._made(self._queues.together(tuple(places[id(of)] for of in group)) for group in groups)
 
-    def _made(self, found: Iterable[SharedQueue | None]) -> list[Queue]:
-        return [self._queue(of) for of in found if of is not None]
+    def _made(self, found: Iterable[Shared | None]) -> list[Queue]:
+        return [self._queue(of) for of in found if isinstance(of, SharedQueue)]
 
     def _queue(self, found: SharedQueue) -> Queue:
         applications = tuple(self.applications[int(of.name)] for of in found.applications)

@@ -12,7 +12,7 @@ import re
 import pytest
 
 from sluice.buffer_service.http_connection import MAX_HEADER_BYTES, MAX_KNOWN, Patience
-from sluice.buffer_service.http_server import Connection, HttpServer
+from sluice.buffer_service.http_server import PORTION, Connection, HttpServer
 from sluice.buffer_service.room import Connections, Room
 from tests.buffer_service.virtual_time import run
 
@@ -264,3 +264,24 @@ async def stays_within(server):
         for connection in server.connections:
             assert connection._http.held <= 2 * READ + MAX_HEADER_BYTES
         await asyncio.sleep(0.05)
+
+
+def test_thousands_of_connections_are_looked_at_in_portions_and_then_again():
+    class Idle:
+        looks = 0
+
+        def look(self, now):
+            Idle.looks += 1
+
+    async def main():
+        server = HttpServer(None, PATIENCE, Room(0), Room(0), Connections(0))
+        server.loop = asyncio.get_running_loop()
+        server.connections = {Idle() for _ in range(2 * PORTION + 1)}
+        server.look_around()
+        for looks in (PORTION, 2 * PORTION, 2 * PORTION + 1, 2 * PORTION + 1):
+            assert Idle.looks == looks
+            await asyncio.sleep(0)
+        await asyncio.sleep(PATIENCE.header / 4)
+        assert Idle.looks > 2 * PORTION + 1
+
+    run(lambda loop: main())

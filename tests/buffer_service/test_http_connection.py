@@ -85,6 +85,28 @@ def test_an_answer_that_is_not_due_is_a_defect(sent):
         answer(http)
 
 
+def test_an_answer_that_cannot_be_written_leaves_its_place_to_another():
+    http = connection()
+    http.receive(0.0, POST % 0)
+    with pytest.raises(UnicodeEncodeError):
+        http.answer(0.0, 200, "text/\u20ac", 0)
+    assert http.stage is TURN and answer(http).startswith(b"HTTP/1.1 200 OK\r\n") and http.stage is IDLE
+
+
+def test_an_idle_connection_keeps_nothing_of_what_it_read():
+    large = b"x" * 50_000
+    http = connection()
+    for head in (POST[:-2] % len(large) + b"x: " + large + b"\r\n\r\n", CHUNKED[:-2] + b"x: " + large + b"\r\n\r\nc350\r\n"):
+        http.receive(0.0, head)
+        http.receive(0.0, large)
+        http.receive(0.0, b"\r\n0\r\n\r\n" * (http.stage is BODY))
+        assert http.stage is TURN
+        answer(http)
+        assert http.stage is IDLE and not [
+            value for value in vars(http).values() if isinstance(value, (bytes, list, Head)) and value
+        ]
+
+
 def test_nothing_behind_a_request_without_an_answer_is_parsed():
     http = connection()
     first = http.receive(0.0, POST % 1 + b"1" + b"this is not HTTP")

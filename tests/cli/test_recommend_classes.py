@@ -51,6 +51,23 @@ def test_as_json_every_queue_and_application_is_there(document_of: Document, pro
     assert document["queues"][0]["classes"][0]["method"] == "exact"
 
 
+def test_workers_compete_and_the_plan_that_has_them_is_simulated(
+    shown_by: Callable[..., str], document_of: Document, profiled: str, tmp_path: Path
+) -> None:
+    worker, plan, page = (str(tmp_path / name) for name in ("worker.json", "plan.json", "page.html"))
+    Path(worker).write_bytes(write(perceptron(memory_sizes=(CORE,))))
+    workers, classes = ("--worker", f"{worker}:0.02"), (("web", 300), ("report", 50))
+    asked = [text for name, rate in classes for text in ("--class", f"{name}:{rate}:p95=0.1")]
+    written = ("--out", plan, "--report", page)
+    told = shown_by("recommend", "--profile", profiled, *workers, *asked, *written)
+    assert "One queue for web and report (up to 32, at once, 1 × worker:0.02)" in " ".join(told.split())
+    assert "<h2>Latency</h2>" in Path(page).read_text()
+    arrivals = [text for name, rate in classes for text in ("--class", f"{name}:{rate}")]
+    run = document_of("simulate", "--policy", plan, "--profile", profiled, *workers, *arrivals, "--requests", "5000")
+    (ran,) = run["policies"].values()
+    assert all(of["keeps_slo"] for of in ran["classes"])
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -62,7 +79,6 @@ def test_as_json_every_queue_and_application_is_there(document_of: Document, pro
         (["--class", "a:nan:0.2"], "--class: 'a:nan' is not allowed; allowed: a rate above 0, in requests/s"),
         (["--class", "a:5:0.2", "--slo", "0.1"], "--slo: 'p95' is not allowed; allowed: none beside --class"),
         (["--class", "a:5:0.2", "--poisson", "3"], "none beside --class"),
-        (["--class", "a:5:0.2", "--provisioned"], "none beside --class: applications share functions"),
         (["--class", "a:5:0.2", "--trace", "t.csv"], "none beside --class: sluice simulate --policy PLAN"),
         (
             ["--class", "a:5:0.2", "--size-classes", "2"],

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 
 Run = Callable[..., tuple[int, str, str]]
 Document = Callable[..., dict[str, Any]]
@@ -21,6 +25,19 @@ def test_a_change_of_service_times_is_noticed_and_the_promise_kept(document_of: 
     assert "service" in [decision["trigger"]["kind"] for decision in found["decisions"]]
     assert found["violations"][0] < 0.05 and found["n_requests"] == 10_000
     assert found["windows"] == {"seconds": 300.0, "n": 1, "kept": 1}
+
+
+def test_the_table_of_fixed_servers_is_tuned_and_nothing_else_serves(document_of: Document, tmp_path: Path) -> None:
+    points = [ProfilePoint(1, b, ServiceTime(0.1 + 0.03 * b), 1.0, energy=2.0 + 0.5 * b) for b in (1, 8)]
+    path = tmp_path / "gpu.json"
+    path.write_bytes(msgspec.json.encode(ServiceProfile(function="http://gpu:8500", points=points, max_batch_size=8)))
+    workers = "--worker", f"{path}:0.5", "--servers", "1", "--policy", "control"
+    asked = "simulate", "--poisson", "6", "--profile", str(path), "--requests", "3000", "--slo", "1", "--max-batch-size", "8"
+    found = document_of(*asked, *workers)["control"]
+    considered = [one["name"] for decision in found["decisions"] for one in decision["considered"]]
+    assert considered and all("1 × gpu:0.5" in name for name in considered)
+    assert any("optimal at" in decision["chosen"] and decision["changed"] for decision in found["decisions"])
+    assert 0 < found["energy_per_request"] < 2.5 and found["violations"][0] < 0.05
 
 
 def test_control_stands_beside_other_policies(exit_of: Run, asked: tuple[str, ...]) -> None:

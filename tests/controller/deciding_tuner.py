@@ -46,4 +46,4 @@ class DecidingTuner:
             time.sleep(60.0)
         if fate == "fails":
             raise ZeroDivisionError("a defect")
-        return Decision(now, trigger, (), self.chosen, "", "", 0.0, 0.0, 0, "it is cheaper", "", 1.0, 0.0)
+        return Decision(now, trigger, (), self.chosen, "", "", 0.0, 0.0, 0, "it is cheaper", "", 1.0, 0.0, 0.0)

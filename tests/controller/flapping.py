@@ -48,7 +48,7 @@ class Flapping:
 
     def decide(self, now: float, trigger: Trigger) -> Decision:
         chosen = self._plans[(self._now + 1) % len(self._plans)]
-        return Decision(now, trigger, (), chosen, "", "", 0.0, 0.0, 0, "another", "", 0.0, 0.0)
+        return Decision(now, trigger, (), chosen, "", "", 0.0, 0.0, 0, "another", "", 0.0, 0.0, 0.0)
 
 
 async def control(url: str, namespace: str, name: str, model: str, function: str) -> None:

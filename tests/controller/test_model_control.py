@@ -44,7 +44,7 @@ def plan(model: str = "m", batch_size: int = 1) -> Plan:
 
 
 def decision(chosen: Plan | None, alarm: str = "") -> Decision:
-    return Decision(1.0, TRIGGER, (), chosen, "", "", 0.0, 0.0, 0, "it is cheaper", alarm, 1.0, 0.0)
+    return Decision(1.0, TRIGGER, (), chosen, "", "", 0.0, 0.0, 0, "it is cheaper", alarm, 1.0, 0.0, 0.0)
 
 
 class FakeTuner:
@@ -133,6 +133,15 @@ class Here:
 
     async def close(self) -> None:
         pass
+
+
+def test_fixed_servers_are_set_up_by_the_profile_that_is_theirs() -> None:
+    profile = ServiceProfile(function="http://w:8500", model="m", service_time=LinearServiceTime(0.01, 0.001), max_batch_size=8)
+    setup = ModelSetups(profiles={"m": profile}, servers=3).tuner(plan()).setup
+    assert setup.servers == 3 and [offer.function for offer in setup.offers] == ["http://w:8500"]
+    assert setup.memory_of("http://w:8500") is None
+    with pytest.raises(InvalidInput, match="--profile: None is not allowed; allowed: that of m's workers, with --servers"):
+        ModelSetups(servers=3).tuner(replace(plan(), memory_mb=1769, digest=""))
 
 
 class Bench:

@@ -26,12 +26,14 @@ from sluice.optimizer.recommend import (
     WorkerOffer,
     choose_overflow,
     choose_workers,
+    demand,
     mmpp2,
     overflow_choice,
     poisson,
     recommend,
     simulate_overflow,
 )
+from sluice.optimizer.recommend.demand import Demand
 from sluice.optimizer.recommend.horizon import Horizon
 from sluice.optimizer.recommend.last_moment import last_moment_beside
 from sluice.optimizer.recommend.overflow_setting import OverflowSetting, overflow_cost
@@ -89,7 +91,7 @@ def test_no_other_number_of_workers_and_no_other_tables_cost_less(arrivals: Arri
     best = choose_overflow(question, {"core": alone})
     assert best.keeps_slos and 1 <= best.workers < alone
     times = np.cumsum(arrivals.sample(1 << 18, np.random.default_rng(77)))  # that the search has not seen
-    trials = WorkerTrials(arrivals, CORES, (SLO,), 0.95, 0)
+    trials = WorkerTrials(Demand(arrivals, (SLO,)), CORES, 0.95, 0)
     tables = [table for workers in range(1, alone) for table in trials.candidates(workers)]
     least = min(cost_of(question, table, size, times) for table, size in product(tables, (1, 2, 4)))
     assert cost_of(question, best.policy, best.overflow.policy.max_batch_size, times) <= 1.01 * least
@@ -97,8 +99,8 @@ def test_no_other_number_of_workers_and_no_other_tables_cost_less(arrivals: Arri
 
 def test_no_table_costs_less_than_the_bound_of_its_number_of_workers() -> None:
     question = asked(BURSTY, CORES)
-    search = overflow_choice._Search(question, 0.95, 0)
-    trials = WorkerTrials(BURSTY, CORES, (SLO,), 0.95, 0)
+    search = overflow_choice._Search(question, Demand(BURSTY, (SLO,)), overflow_choice.MOST_SIMULATED, 0.95, 0)
+    trials = WorkerTrials(Demand(BURSTY, (SLO,)), CORES, 0.95, 0)
     times = np.cumsum(BURSTY.sample(1 << 18, np.random.default_rng(5)))
     times *= len(times) / BURSTY.arrival_rate / times[-1]  # the bound is for the mean rate
     for side in search.sides(trials, 5):
@@ -122,7 +124,9 @@ def test_what_overflows_falls_by_less_and_less_with_every_worker() -> None:
 def test_nobody_is_late_whatever_the_arrivals_do(gaps: list[float], data: st.DataObject) -> None:
     times = np.cumsum(gaps)
     question = asked(poisson(20), CORES)
-    policy = data.draw(st.sampled_from(WorkerTrials(poisson(20), CORES, (SLO,), 0.95, 0).candidates(data.draw(st.integers(1, 3)))))
+    policy = data.draw(
+        st.sampled_from(WorkerTrials(Demand(poisson(20), (SLO,)), CORES, 0.95, 0).candidates(data.draw(st.integers(1, 3))))
+    )
     beside = overflow(question, CORES, policy, data.draw(st.sampled_from([1, 2, 4])))
     run = simulate_deployment(CORES.under(policy, beside=[beside]), times, np.random.default_rng(0))
     assert run.answered.all() and run.latency.max() <= SLO.latency
@@ -190,7 +194,7 @@ def test_nothing_is_simulated_where_the_bound_is_beyond_what_something_else_cost
     def refused(*_: object) -> None:
         raise AssertionError("a run")
 
-    monkeypatch.setattr(overflow_choice, "simulate_deployment", refused)
+    monkeypatch.setattr(demand, "simulate_deployment", refused)
     with pytest.raises(Infeasible, match="none was found that costs less; no table with any number of them goes below 2") as caught:
         choose_overflow(asked(BURSTY, CORES), cheaper_than=1e-7)
     assert caught.value.best is not None and caught.value.best["cost_per_request"] > 1e-7
@@ -198,28 +202,28 @@ def test_nothing_is_simulated_where_the_bound_is_beyond_what_something_else_cost
 
 def test_the_search_ends_after_so_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = []
-    simulate = overflow_choice.simulate_deployment
+    simulate = demand.simulate_deployment
 
     def counted(deployment, times, rng):  # type: ignore[no-untyped-def]
-        simulated.append(len(times))
+        if len(times) <= overflow_choice.SEARCHED:  # and not to confirm
+            simulated.append(len(times))
         return simulate(deployment, times, rng)
 
-    monkeypatch.setattr(overflow_choice, "simulate_deployment", counted)
-    monkeypatch.setattr(overflow_choice, "MOST_SIMULATED", 1 << 21)
-    assert choose_overflow(asked(BURSTY, CORES), {"core": 6}).keeps_slos
+    monkeypatch.setattr(demand, "simulate_deployment", counted)
+    assert choose_overflow(asked(BURSTY, CORES), {"core": 6}, most=1 << 21).keeps_slos
     assert 1 << 21 <= sum(simulated) <= (1 << 21) + overflow_choice.SEARCHED
 
 
 def test_one_function_is_tried_where_none_is_left_anything_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core serves all at once for its hours alone: whichever function stands beside it costs the same."""
     simulated = []
-    simulate = overflow_choice.simulate_deployment
+    simulate = demand.simulate_deployment
 
     def counted(deployment, times, rng):  # type: ignore[no-untyped-def]
         simulated.append(deployment.beside[0].service.memory_mb)
         return simulate(deployment, times, rng)
 
-    monkeypatch.setattr(overflow_choice, "simulate_deployment", counted)
+    monkeypatch.setattr(demand, "simulate_deployment", counted)
     points = [ProfilePoint(m, b, ServiceTime(0.02 * b), 0.02 * b) for m in range(512, 1537, 64) for b in (1, 2, 4)]
     quick = replace(CORES, service=linear(0.0, 0.001))
     question = Question(poisson(1), ServiceProfile(function="net-{memory_mb}", points=points), SLO, offers=(quick,))

@@ -41,7 +41,7 @@ def alarms(watch: PromiseWatch, seen: Iterator[MeasuredBatch]) -> Iterator[int]:
 
 def test_twenty_percent_late_is_noticed_within_ten_seconds_at_fifty_requests_a_second() -> None:
     for seed in range(5):
-        watch = PromiseWatch(SLO, 5)
+        watch = PromiseWatch(SLO)
         assert not list(alarms(watch, batches(0.03, 1000, seed)))
         assert next(alarms(watch, batches(0.2, 200, seed + 100))) <= 100
 
@@ -49,7 +49,7 @@ def test_twenty_percent_late_is_noticed_within_ten_seconds_at_fifty_requests_a_s
 def test_that_all_of_a_batch_are_late_together_is_noticed_as_well() -> None:
     delays = []
     for seed in range(9):
-        watch = PromiseWatch(SLO, 5)
+        watch = PromiseWatch(SLO)
         list(alarms(watch, batches(0.03, 1000, seed, together=True)))
         delays.append(next(alarms(watch, batches(0.2, 1000, seed + 100, together=True))))
     assert np.median(delays) <= 100
@@ -57,24 +57,24 @@ def test_that_all_of_a_batch_are_late_together_is_noticed_as_well() -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_promise_that_is_just_kept_is_broken_no_sooner_in_the_mean_than_was_asked(together: bool) -> None:
-    first = [next(alarms(PromiseWatch(SLO, 5, 200.0), batches(0.05, 5000, seed, together)), 5000) for seed in range(40)]
+    first = [next(alarms(PromiseWatch(SLO, 200.0), batches(0.05, 5000, seed, together)), 5000) for seed in range(40)]
     assert np.mean(first) > 200
 
 
 def test_late_batches_that_come_in_runs_are_no_more_than_the_share_that_they_are() -> None:
-    watch = PromiseWatch(SLO, 5)
+    watch = PromiseWatch(SLO)
     watch.see(list(batches(0.04, 6000, 0, together=True, run=10)))
     watch.clear()
     assert len(list(alarms(watch, batches(0.04, 20_000, 1, together=True, run=10)))) <= 2
 
 
 def test_the_alarm_tells_since_when_and_how_much() -> None:
-    watch = PromiseWatch(SLO, 5)
+    watch = PromiseWatch(SLO)
     watch.see(list(batches(0.02, 3000, 0)))
     assert watch.alarm is None
     shifted = (batch._replace(ended_at=300 + batch.ended_at) for batch in batches(0.4, 300, 1))
     next(alarms(watch, shifted))
-    watch = PromiseWatch(SLO, 5)
+    watch = PromiseWatch(SLO)
     watch.see([*batches(0.02, 3000, 0), *(b._replace(ended_at=300 + b.ended_at) for b in batches(0.4, 100, 1))])
     assert watch.alarm is not None
     assert watch.alarm.since == pytest.approx(300, abs=2)
@@ -83,7 +83,7 @@ def test_the_alarm_tells_since_when_and_how_much() -> None:
 
 
 def test_the_percentile_is_that_of_the_latest_batches_and_forgotten_with_the_plan() -> None:
-    watch = PromiseWatch(SLO, 5)
+    watch = PromiseWatch(SLO)
     watch.see(list(batches(0.5, 2000, 0)))
     assert watch.percentile == 0.3
     assert watch.late == pytest.approx(0.5, abs=0.05)
@@ -101,8 +101,16 @@ def test_a_batch_without_callers_of_this_process_tells_nothing() -> None:
     assert np.isnan(watch.late)
 
 
+def test_a_batch_is_measured_by_the_largest_of_late_and_not_by_one_of_long_ago() -> None:
+    def heard_after(first: int) -> int:
+        watch = PromiseWatch(SLO)
+        watch.see([answered(0.0, (0.1,) * first)])
+        watch.see([answered(k, (0.1,) * 4) for k in range(1, 200)])
+        return next(k for k in range(200, 400) if watch.see([answered(k, (0.1, 0.1, 0.1, 0.3))]) or watch.alarm is not None)
+
+    assert heard_after(4) == heard_after(1000) < 250
+
+
 def test_what_is_no_setting_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="max_batch: 0 is not allowed"):
-        PromiseWatch(SLO, 0)
     with pytest.raises(InvalidInput, match="run_length"):
         PromiseWatch(SLO, run_length=1)

@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.arrivals.poisson import poisson
+from sluice.optimizer.server.latency import server_latency
 from sluice.optimizer.service.law import deterministic
 from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
 from sluice.optimizer.tuning import rate_tables
@@ -60,11 +62,33 @@ def test_tables_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(pickle.dumps(tables)) < 20_000
 
 
+def test_with_an_slo_the_table_of_least_power_that_keeps_it_is_taken_and_less_of_the_budget_takes_more_power() -> None:
+    slo = Slo(4 * float(PROBLEM.service.mean[-1]), 95)
+    tables = RateTables(PROBLEM, [slo], budgets=(1.0, 0.25))
+    rate = tables.middle(0.4 * CAPACITY)
+    problem = replace(PROBLEM, arrivals=poisson(rate))
+    power, late = [], []
+    for policy, budget in zip(tables.all_at(rate), tables.budgets, strict=True):
+        actions = np.array([take if hold == 0 else 0 for hold, take in zip(policy.hold, policy.take, strict=True)])
+        power.append(evaluate(problem, actions).power)
+        law = server_latency(rate, problem.service, actions.tolist())
+        late.append(law.percentile(100 - 5 * budget) / slo.latency)
+    assert max(late) <= 1 < max(late) * 1.5
+    quickest = evaluate(problem, solve(problem.weighted(1.0, 0.0)).actions[0]).power
+    assert power[0] <= power[1] < quickest
+
+
+def test_several_servers_follow_the_table_of_one_with_its_share() -> None:
+    one, three = RateTables(PROBLEM), RateTables(PROBLEM, servers=3)
+    rate = one.middle(0.5 * CAPACITY)
+    assert three.solved(3 * rate)[0] == replace(one.solved(rate)[0], servers=3)
+
+
 def test_what_is_no_rate_and_arrivals_with_phases_are_refused() -> None:
     with pytest.raises(InvalidInput, match="arrival_rate: 0 is not allowed"):
         RateTables(PROBLEM).at(0)
     with pytest.raises(InvalidInput, match="band: 1 is not allowed"):
-        RateTables(PROBLEM, 1)
+        RateTables(PROBLEM, band=1)
     phased = replace(PROBLEM, arrivals=mmpp2(0.7 * CAPACITY, 0.1 * CAPACITY, 1.0, 1.0))
     with pytest.raises(InvalidInput, match="a table of its own"):
         RateTables(phased)

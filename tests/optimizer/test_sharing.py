@@ -14,11 +14,12 @@ from sluice.buffer_service.plans import check_waits
 from sluice.optimizer.arrivals import mmpp2, poisson
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.billing.cost import Billing, invocation_costs
-from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, machine_offer, recommend_sharing
+from sluice.optimizer.recommend import Application, Goal, Question, ServedQueue, recommend_sharing
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.shared_queues import SharedQueues, _Floor
 from sluice.optimizer.report import sharing as told
 from sluice.optimizer.simulation.chunks import MergedArrivals
+from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
 
@@ -198,7 +199,7 @@ def test_cold_starts_are_in_cost_and_latency_and_a_promise_that_they_break_is_sa
     assert "Every promise is kept" in told.verdict(kept)[0]
     queue = broken.queues[0]
     assert queue.cold_starts == 0.4 and queue.cost.init > 0 and not queue.keeps(0)
-    assert all(of.provisioned == 0 for of in broken.queues) and not broken.plan("m").warm  # nobody knows whom that would help
+    assert not any(of.warm for of in broken.queues) and not broken.plan("m").warm  # nobody knows whom that would help
     assert told.verdict(broken)[0].startswith("Cold starts make more requests of web, report late than promised. ")
     assert "of INIT" in told.verdict(broken)[1]
 
@@ -215,13 +216,13 @@ def test_who_hardly_comes_shares_a_queue_that_is_warm_where_alone_cold_starts_wo
     rare, often = application("rare", 0.001, 0.3, 99.9), application("often", 300.0, 0.5)
     answer = recommend_sharing(asked(profile(init=0.4)), [rare, often])
     (queue,) = answer.queues
-    assert queue.missed == queue.provisioned == 0 and answer.separate[0].provisioned == 1 and answer.saving > 0
+    assert queue.missed == 0 and not queue.warm and answer.separate[0].warm and answer.saving > 0
 
 
 def test_who_hardly_comes_has_an_environment_of_his_own_where_that_is_cheaper_than_his_promise_to_all() -> None:
     rare, often = application("rare", 0.001, 0.012, 99.9), application("often", 300.0, 0.5)
     answer = recommend_sharing(asked(profile(init=0.4)), [rare, often])
-    assert [queue.provisioned for queue in answer.queues] == [1, 0] and answer.at_the_strictest is not None
+    assert [bool(queue.warm) for queue in answer.queues] == [True, False] and answer.at_the_strictest is not None
     assert answer.cost.per_request < answer.at_the_strictest.cost.per_request
     routes = answer.plan("m").routes
     assert [bool(route.warm) for route in routes] == [True, False]
@@ -245,32 +246,53 @@ def test_a_promise_that_no_function_keeps_is_refused_by_the_name_of_its_class() 
         ([application("a", 1.0, 1.0), application("a", 2.0, 0.5)], {}, "classes"),
         ([application("a", 1.0, 1.0)], {"goal": Goal(max_cost=1.0)}, "max_cost"),
         ([application("a", 1.0, 1.0)], {"goal": Goal("latency", 1.0)}, "objective"),
-        ([application("a", 1.0, 1.0)], {"offers": "a machine"}, "offers"),
     ],
 )
 def test_what_does_not_go_together_with_classes_is_refused(
     applications: list[Application], question: dict[str, object], field: str
 ) -> None:
-    whole = asked(**{name: value for name, value in question.items() if name != "offers"})
-    if "offers" in question:
-        whole = replace(whole, offers=(machine_offer("c5.xlarge", profile(memory_sizes=(CORE,)), 0.17, 32),))
     with pytest.raises(InvalidInput) as refused:
-        recommend_sharing(whole, applications)
+        recommend_sharing(asked(**question), applications)
     assert refused.value.field == field
 
 
-def test_where_cold_starts_would_break_a_promise_whoever_shares_environments_are_kept_warm() -> None:
-    seldom = [application("web", 0.003, 0.3), application("report", 0.001, 1.2)]
-    answer = recommend_sharing(asked(profile(init=0.8)), seldom)
-    (queue,) = answer.queues
-    assert queue.provisioned == 1 and queue.missed == 0 and answer.compared["a queue for each"].per_request > queue.cost.per_request
+SELDOM = [application("web", 0.003, 0.3), application("report", 0.001, 1.2)]
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "said"),
+    [
+        (300.0, "Ping perceptron-885 every 4 minutes (PingMemory=885, PingMinutes=4)."),
+        (30.0, "Keep 1 of perceptron-885 provisioned (ProvisionedMemory=885, ProvisionedConcurrency=1)."),  # too short for a ping
+    ],
+)
+def test_where_cold_starts_would_break_promises_one_environment_is_kept_for_all_queues_and_paid_once(
+    keep_alive: float, said: str
+) -> None:
+    answer = recommend_sharing(asked(profile(init=0.8), environments=replace(LAMBDA, keep_alive=keep_alive)), SELDOM)
+    assert not any(of.missed for of in (*answer.queues, *answer.separate))
+    told_of = told.verdict(answer)
+    assert told_of[0].startswith("Every promise is kept, by the tables and by the environments that are kept warm.")
+    assert [sentence for sentence in told_of if sentence.startswith(("Ping", "Keep"))] == [said]
     plan = answer.plan("m")
-    assert plan.warm and plan.warm.provisioned == 1
-    said = told.verdict(answer)
-    assert said[0].startswith("Every promise is kept, by the tables and by the environments that are kept warm.")
-    assert f"Keep 1 of {queue.function} provisioned (ProvisionedMemory=885, ProvisionedConcurrency=1)." in said
-    hourly = Billing().prices.provisioned(885, "x86_64").reserved_per_hour
-    assert answer.cost.machines * 0.004 * 3600 == pytest.approx(hourly)
+    assert all(route.warm for route in plan.routes) and (plan.warm or len(plan.routes) > 1)
+    prices = Billing().prices
+    hourly, ping = prices.provisioned(885, "x86_64").reserved_per_hour, prices.ping(885, "x86_64")
+    for queues in (answer.queues, answer.separate):  # of a function once, whether or not its queues are one
+        per_second = sum((of.cost.machines + of.cost.pings) * of.arrival_rate for of in queues)
+        assert per_second == pytest.approx(hourly / 3600 if keep_alive == 30 else ping / 240)
+
+
+def test_queues_that_often_run_at_once_do_not_share_an_environment() -> None:
+    """The other's batch is under way for most of the time, so that the one environment is no longer kept for both."""
+    apart = [application("web", 0.4, 0.7, 99.9), application("report", 0.3, 2.5, 99.9)]
+    slow = profile(intercept=0.4, slope=0.1, memory_sizes=(CORE,), init=3.0)
+    answer = recommend_sharing(asked(slow, environments=replace(LAMBDA, keep_alive=30.0)), apart)
+    assert not any(of.missed for of in answer.separate)
+    assert [of.warm_queues for of in answer.separate] == [1, 1] and all(of.provisioned for of in answer.separate)
+    said = [sentence for sentence in told.verdict(replace(answer, queues=answer.separate)) if sentence.startswith("Keep")]
+    total = sum(of.provisioned for of in answer.separate)
+    assert said == [f"Keep {total} of perceptron-1769 provisioned (ProvisionedMemory=1769, ProvisionedConcurrency={total})."]
 
 
 # --- for every load
@@ -337,3 +359,24 @@ def test_one_memory_size_many_applications_or_one_load_have_the_table_of_one_fun
     many = [application(f"a{k}", 5.0, 0.1 + 0.1 * k) for k in range(9)]
     for question, applications in ((single, THREE), (asked(), THREE), (asked(goal=EVERY_LOAD), many)):
         assert all(not of.functions for of in recommend_sharing(question, applications).queues)
+
+
+def test_where_one_function_serves_every_size_as_well_as_any_the_answer_says_so() -> None:
+    """Twice the memory is no quicker."""
+    times = [(memory_mb, n, 0.005 + 0.001 * n) for memory_mb in (885, CORE) for n in (1, 2, 4, 8)]
+    points = [ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds) for memory_mb, n, seconds in times]
+    both = [application("web", 50.0, 0.1), application("report", 1.0, 0.5)]
+    answer = recommend_sharing(asked(ServiceProfile(function="m-{memory_mb}", points=points), goal=EVERY_LOAD), both)
+    (queue,) = answer.queues
+    assert isinstance(queue, ServedQueue) and not queue.functions
+    said = "One function serves web and report at every size of a batch: another for some saves less than 0.5 % from 0.1 to 100"
+    assert f"{said} times these rates." in told.verdict(answer)
+
+
+def test_two_queues_are_one_where_that_is_cheaper_once_the_size_of_a_batch_chooses_its_function() -> None:
+    """Set 4 has a queue more where one function serves each."""
+    names = [
+        [{of.name for of in queue.applications} for queue in recommend_sharing(asked(goal=goal), drawn(4, 4)).queues]
+        for goal in (Goal(), Goal(loads=(0.1, 1000.0)))
+    ]
+    assert [len(groups) for groups in names] == [3, 2] and names[1][1] == names[0][1] | names[0][2]

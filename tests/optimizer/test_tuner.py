@@ -236,8 +236,10 @@ def test_latencies_that_no_rehearsal_explains_are_added_to_every_rehearsal() -> 
     tuner.in_force(plan, 1.7e9)
     times = poisson_times(50, 4000)
     tuner.arrived(times)
-    measured = [MeasuredBatch(t + 0.037, "", 0, "f-1769", plan.digest, 1, 0.007, 0.007, 0.007, False, 0, (0.037,)) for t in times]
-    tuner.batches(measured)
+    # Of each batch one request was another process's, so that it does not tell the way through the buffer.
+    tuner.batches(
+        [MeasuredBatch(t + 0.037, "", 0, "f-1769", plan.digest, 2, 0.008, 0.008, 0.008, False, 0, (0.037,)) for t in times]
+    )
     decision = tuner.decide(1.7e9 + 81, tuner.due(1.7e9 + 81))  # type: ignore[arg-type]
     assert decision.bias == tuner.bias == pytest.approx(0.015, rel=0.01)  # half of the 30 ms
     alone = next(one for one in decision.considered if one.digest == plan.digest)

@@ -1,0 +1,93 @@
+"""How long requests are on their way through the buffer: beyond what the table holds them, and beyond the invocation.
+
+A table that waits to the last moment leaves out what the buffer itself takes: the call to the queue, the timer that ends a hold,
+the reading and writing of a batch. It is a few milliseconds, and whoever left a batch's wait to the last moment is late by them.
+It cannot be seen alone, but from two sides. Who came last into a batch did not wait longer than ``its latency - seconds``; who
+came first waited for ``hold[size]`` at the least, and ``its latency - seconds - hold[size]`` is his way and what more he was
+held. The one is exact where an arrival let the batch leave, the other where its time was over; the lesser of the two is taken.
+
+What is planned with is that quantile of it which is promised of the requests: those to whom it matters, who came first, are some
+of them only, so that this is more than must be free, by what the way varies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf, nan
+
+import numpy as np
+from msgspec.structs import replace
+
+from sluice.batching.documents import LinearServiceTime, Plan, ServiceProfile, Slo
+from sluice.batching.measured import MeasuredBatch
+from sluice.batching.policy import Policy
+
+KEPT = 256  # batches
+FEWEST = 32  # batches from which the way is told
+OTHER = 1.25  # ratio from which it counts as another,
+LEAST = 0.0005  # and by no less (s)
+
+
+class WayWatch:
+    """The way of the requests of one model.
+
+    Parameters
+    ----------
+    slos : sequence of Slo
+        ``seconds`` is the highest of their quantiles, and half of the shortest latency at most.
+    """
+
+    def __init__(self, slos: Sequence[Slo]) -> None:
+        self._quantile = max(slo.quantile for slo in slos)
+        self._most = min(slo.latency for slo in slos) / 2
+        self._ways: deque[float] = deque(maxlen=KEPT)
+        self._digest = ""
+        self._tables: dict[tuple[str, int], Policy] = {}
+        self.seconds = 0.0
+        """What is planned with, s."""
+
+    def follow(self, plan: Plan) -> None:
+        """This plan is in force: batches that left by another's tables tell nothing."""
+        self._digest = plan.digest
+        self._tables = {
+            (route.name if plan.routes else "", place): table
+            for route in plan.all_routes
+            for place, table in enumerate(route.rule().tables)
+            if table.servers is None and table.columns == 1  # else who is held waits for a server, or for whom is not told
+        }
+
+    def see(self, batches: Sequence[MeasuredBatch]) -> None:
+        """Take in batches. Those tell the way of which all requests were answered to callers of one process."""
+        for batch in batches:
+            table = self._tables.get((batch.route, batch.table)) if batch.digest == self._digest else None
+            if table is None or batch.failed or len(batch.latencies) != batch.size or batch.size < 1:
+                continue
+            held = table.hold[min(batch.size, len(table.hold) - 1)]
+            if held < inf:
+                way = min(min(batch.latencies) - batch.seconds, max(batch.latencies) - batch.seconds - held)
+                self._ways.append(max(0.0, way))
+
+    @property
+    def measured(self) -> float:
+        """The quantile of the latest batches, s; ``nan`` where they are too few."""
+        if len(self._ways) < FEWEST:
+            return nan
+        return min(float(np.quantile(list(self._ways), self._quantile, method="inverted_cdf")), self._most)
+
+    @property
+    def longer(self) -> bool:
+        """Whether it was found to be longer than what is planned with."""
+        return self.measured > max(OTHER * self.seconds, self.seconds + LEAST)
+
+    def settle(self) -> None:
+        """Plan with what was measured, where that is another."""
+        if self.longer or self.measured < min(self.seconds / OTHER, self.seconds - LEAST):
+            self.seconds = self.measured
+
+    def before(self, profile: ServiceProfile) -> ServiceProfile:
+        """The function as requests find it that are so long on their way to it."""
+        if not self.seconds or profile.service_time is None:
+            return profile.behind(self.seconds)
+        law = profile.service_time  # it has no overhead, so that the way seems to be billed
+        return replace(profile, service_time=LinearServiceTime(law.intercept + self.seconds, law.slope))

@@ -1,0 +1,61 @@
+"""What was found, as data/smdp-day.csv keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..publishing import DATA
+from ..rows import read_rows, write_rows
+
+FILE = DATA / "smdp-day.csv"
+LOADS = DATA / "control-loads.csv"
+GREEDY, MEAN, BUSIEST = "greedy", "table of the mean rate", "table of the busiest window"
+BANDS, AGAIN, CONTROL, CLAIRVOYANT = "table per band", "solved again each period", "control", "clairvoyant, window by window"
+POLICIES = (GREEDY, MEAN, BUSIEST, BANDS, AGAIN, CONTROL, CLAIRVOYANT)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Requests in five minutes of a load."""
+
+    load: str
+    at: str
+    requests: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a policy did with the day.
+
+    Parameters
+    ----------
+    windows, feasible, kept : int
+        Windows with requests; those in which any of the tables that were tried kept the promise; those of them in which this did.
+    joules, latency : float
+        Per request: J, and s in the mean.
+    late : float
+        Share of the requests.
+    tables : int
+        That were in force.
+    """
+
+    policy: str
+    requests: int
+    windows: int
+    feasible: int
+    kept: int
+    joules: float
+    latency: float
+    late: float
+    tables: int
+
+
+def read() -> list[Row]:
+    """What the last run left."""
+    return read_rows(FILE, Row)
+
+
+def write(rows: Iterable[Row]) -> None:
+    """Leave it in the file."""
+    write_rows(FILE, Row, rows, 8)

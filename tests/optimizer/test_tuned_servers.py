@@ -1,0 +1,114 @@
+"""Fixed servers under a tuner: their table follows the rate, and nothing else serves (docs/control.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.errors import InvalidInput
+from sluice.batching.policy import greedy
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.recommend.offers import machine_offer
+from sluice.optimizer.tuning.decision import Decision, Trigger
+from sluice.optimizer.tuning.rate_tables import LARGEST, tables_of
+from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
+from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans
+from sluice.optimizer.tuning.tuner import Tuner
+
+ADDRESS, BATCH, SLO = "http://gpu:8500", 8, Slo(1.0, 95)
+
+
+def profile_of(energy: bool = True) -> ServiceProfile:
+    points = [
+        ProfilePoint(1, b, ServiceTime(0.1 + 0.03 * b), 0.1 + 0.03 * b, energy=2.0 + 0.5 * b if energy else None) for b in (1, 4, 8)
+    ]
+    return ServiceProfile(function=ADDRESS, points=points, max_batch_size=BATCH)
+
+
+def setup_of(energy: bool = True, servers: int = 1) -> TuningSetup:
+    profile = profile_of(energy)
+    offers = (machine_offer("gpu", profile, 0.5, BATCH),)
+    return TuningSetup("m", (SLO,), profile, offers=offers, max_batch_size=BATCH, servers=servers)
+
+
+def arrivals(rate: float, seconds: float, begin: float = 0.0, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    return begin + np.sort(rng.random(rng.poisson(rate * seconds))) * seconds
+
+
+def all_that_waits(servers: int = 1) -> Plan:
+    return Plan(model="m", function=ADDRESS, policy=PolicyDocument.of(greedy(BATCH, servers)), slo=SLO)
+
+
+def decided(setup: TuningSetup, rate: float) -> Decision:
+    tuner = Tuner(setup, TuningSettings(least_between=0.0))
+    tuner.in_force(all_that_waits(setup.servers or 1), 0.0)
+    tuner.arrived(arrivals(rate, 600))
+    return tuner.decide(600.0, Trigger("start", 600.0, ""))
+
+
+def test_the_energy_of_a_batch_is_that_of_the_profile_between_its_points() -> None:
+    offer = setup_of().offers[0]
+    assert offer.energy is not None
+    assert offer.energy == pytest.approx(2.0 + 0.5 * np.arange(1, 9))
+    assert setup_of(energy=False).offers[0].energy is None
+
+
+def test_of_tables_that_cost_the_same_the_one_of_least_energy_that_surely_keeps_the_promise_comes() -> None:
+    decision = decided(setup_of(), 6.0)
+    assert decision.plan is not None and decision.plan.policy is not None
+    assert decision.plan.function == ADDRESS and decision.plan.policy.servers == 1
+    assert "optimal at" in decision.chosen and "of the energy" in decision.why
+    assert all(one.name.startswith(("1 × gpu", "in force: 1 × gpu")) for one in decision.considered)
+    times = arrivals(6.0, 1200, seed=5)
+    before, after = (simulate_plans(setup_of(), times, [(0.0, plan)]) for plan in (all_that_waits(), decision.plan))
+    assert float(after.joules.mean()) < 0.95 * float(before.joules.mean())
+    assert float((after.latency > SLO.latency).mean()) < SLO.error_budget
+
+
+def test_where_no_energy_is_known_a_table_comes_only_where_answers_come_sooner() -> None:
+    decision = decided(setup_of(energy=False), 6.0)
+    assert decision.plan is None
+    assert "stays" in decision.why or "is the best" in decision.why
+
+
+def test_several_servers_keep_their_number() -> None:
+    decision = decided(setup_of(servers=2), 12.0)
+    assert decision.plan is not None and decision.plan.policy is not None and decision.plan.policy.servers == 2
+
+
+def test_the_table_follows_the_rate() -> None:
+    times = np.concatenate([arrivals(4.0, 900), arrivals(20.0, 900, 900.0, 1)])
+    run = simulate_control(setup_of(), times, settings=TuningSettings(period=100.0), step=5.0)
+    changed = [at for at, _ in run.plans if at > 900]
+    assert changed and changed[0] < 960
+    last = run.decisions[-1]
+    assert last.arrival_rate > 15 and any("optimal at" in one.name for one in last.considered)
+
+
+def test_service_times_of_the_servers_are_learnt() -> None:
+    times = arrivals(6.0, 1200)
+    run = simulate_control(setup_of(), times, settings=TuningSettings(period=100.0), step=5.0, changes=[ServiceChange(600.0, 1.6)])
+    assert any(decision.trigger.kind == "service" and 600 < decision.at < 660 for decision in run.decisions)
+
+
+def test_servers_without_the_one_offer_and_profile_that_are_theirs_are_refused() -> None:
+    setup = setup_of()
+    with pytest.raises(InvalidInput, match="offers: 0 is not allowed; allowed: one, of which there are so many servers"):
+        replace(setup, offers=())
+    with pytest.raises(InvalidInput, match=f"profile.function: 'other' is not allowed; allowed: {ADDRESS}"):
+        replace(setup, function="other")
+    with pytest.raises(InvalidInput, match="servers: 0"):
+        replace(setup, servers=0)
+
+
+def test_servers_of_larger_batches_than_can_be_solved_for_have_no_optimal_table() -> None:
+    small = machine_offer("gpu", profile_of(), 0.5, BATCH)
+    assert tables_of(small, [SLO], 1, BATCH) is not None
+    long = [ProfilePoint(1, b, ServiceTime(0.1 + 0.03 * b), 1.0) for b in (1, LARGEST + 1)]
+    large = machine_offer("gpu", ServiceProfile(function=ADDRESS, points=long), 0.5, LARGEST + 1)
+    assert tables_of(large, [SLO], 1, LARGEST + 1) is None
+    assert tables_of(large, [SLO], 1, LARGEST) is not None

@@ -1,0 +1,134 @@
+"""The way through the buffer: seen from both ends of a batch, planned with, and no part of the function's own times."""
+
+from __future__ import annotations
+
+from math import inf, isnan
+
+import numpy as np
+import pytest
+
+from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
+from sluice.batching.measured import MeasuredBatch
+from sluice.batching.policy import Policy
+from sluice.optimizer.simulation.event_loop import simulate_deployment
+from sluice.optimizer.tuning.deployments import deployment_of, single_route
+from sluice.optimizer.tuning.setup import TuningSetup
+from sluice.optimizer.tuning.tuner import Tuner
+from sluice.optimizer.tuning.way import FEWEST, WayWatch
+
+SLO = Slo(0.1, 95)
+PROFILE = ServiceProfile(
+    function="f-{memory_mb}",
+    points=[ProfilePoint(1769, b, ServiceTime(0.006 + 0.001 * b), 0.006 + 0.001 * b) for b in (1, 4, 8)],
+    max_batch_size=8,
+)
+SETUP = TuningSetup("m", (SLO,), PROFILE)
+TABLE = Policy([inf, 0.08, 0.06, 0.04, 0.0], [0, 1, 2, 3, 4])
+PLAN = Plan(model="m", function="f-1769", policy=PolicyDocument.of(TABLE), slo=SLO, memory_mb=1769)
+
+
+def served(rate: float, n: int, way: float, plan: Plan = PLAN) -> tuple[np.ndarray, list[MeasuredBatch]]:
+    """When requests came, and the batches of a buffer on whose way each request is for so many seconds, as the plan says."""
+    times = 1.7e9 + np.cumsum(np.random.default_rng(1).exponential(1 / rate, n))
+    run = simulate_deployment(deployment_of(single_route(plan), SETUP, PROFILE), times, np.random.default_rng(0))
+    batches = []
+    for b in range(len(run.batch_sizes)):
+        members = np.flatnonzero(run.batch_of == b)
+        ended = float(times[members[0]] + run.latency[members[0]])
+        seconds = 0.006 + 0.001 * len(members)
+        latencies = tuple((run.latency[members] + way).tolist())
+        batches.append(
+            MeasuredBatch(ended, "", 0, "f-1769", plan.digest, len(members), seconds, seconds, seconds, False, 0, latencies)
+        )
+    return times, sorted(batches)
+
+
+@pytest.mark.parametrize("rate", [5, 40, 300])  # holds that end, arrivals that fill a batch, and both
+def test_the_way_is_found_whichever_end_of_a_batch_it_shows_at(rate: float) -> None:
+    watch = WayWatch([SLO])
+    watch.follow(PLAN)
+    watch.see(served(rate, 2000, 0.003)[1])
+    assert watch.measured == pytest.approx(0.003, abs=1e-6)  # times since 1970 have no more digits
+
+
+def test_it_is_the_quantile_that_is_promised_of_the_latest_batches() -> None:
+    watch = WayWatch([Slo(0.1, 90), Slo(0.2, 99)])
+    watch.follow(PLAN)
+    of_long_ago, batches = served(5, 1000, 0.03)[1], served(5, 1000, 0.0)[1]
+    ways = np.random.default_rng(2).permutation(np.linspace(0, 0.02, len(batches)))
+    late = [b._replace(latencies=tuple(x + way for x in b.latencies)) for b, way in zip(batches, ways, strict=True)]
+    watch.see(of_long_ago + late)
+    assert watch.measured == pytest.approx(float(np.quantile(ways[-256:], 0.99, method="inverted_cdf")), abs=1e-6)
+
+
+def test_too_few_batches_and_those_that_cannot_tell_leave_it_open() -> None:
+    batches = served(5, FEWEST + 20, 0.003)[1][:FEWEST]
+    telling = WayWatch([SLO])
+    telling.follow(PLAN)
+    telling.see(batches[1:])
+    assert isnan(telling.measured) and not telling.longer
+    telling.see(batches[:1])
+    assert telling.longer
+
+    silent = WayWatch([SLO])
+    silent.see(batches)  # no plan is followed
+    silent.follow(PLAN)
+    silent.see([b._replace(failed=1) for b in batches])
+    silent.see([b._replace(latencies=()) for b in batches])  # other processes have the callers
+    silent.see([b._replace(digest="another") for b in batches])
+    silent.see([b._replace(table=1) for b in batches])
+    servers = Plan(
+        model="m", function="f-1769", policy=PolicyDocument.of(Policy(TABLE.hold, TABLE.take, servers=1)), slo=SLO, memory_mb=1769
+    )
+    silent.follow(servers)  # who is held may wait for the server
+    silent.see([b._replace(digest=servers.digest) for b in batches])
+    assert isnan(silent.measured)
+
+
+def test_it_is_bounded_by_half_of_the_promise() -> None:
+    watch = WayWatch([SLO, Slo(0.5, 99)])
+    watch.follow(PLAN)
+    watch.see(served(5, 100, 7.0)[1])
+    assert watch.measured == 0.05
+
+
+def test_what_is_planned_with_changes_where_another_was_measured_and_not_by_little() -> None:
+    watch = WayWatch([SLO])
+    watch.follow(PLAN)
+    told = []
+    for way in (0.0, 0.004, 0.0045, 0.0005):
+        watch.see(served(5, 600, way)[1])
+        watch.settle()
+        told.append(round(watch.seconds, 6))
+    assert told == [0, 0.004, 0.004, 0.0005]
+
+
+def test_it_is_no_part_of_what_is_billed_but_where_a_linear_profile_leaves_it_no_other_place() -> None:
+    watch = WayWatch([SLO])
+    watch.seconds = 0.002
+    assert [p.overhead for p in watch.before(PROFILE).points] == [0.002] * 3
+    linear = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.001), max_batch_size=8)
+    assert watch.before(linear).service_time == LinearServiceTime(0.012, 0.001)
+    watch.seconds = 0.0
+    assert watch.before(linear) == linear
+
+
+def test_plans_leave_the_way_free_and_it_is_not_taken_for_slower_service() -> None:
+    def chosen(way: float) -> tuple[Tuner, Plan]:
+        tuner = Tuner(SETUP)
+        tuner.in_force(PLAN, 1.7e9)
+        times, batches = served(40, 4000, way)
+        tuner.arrived(times)
+        tuner.batches(batches)
+        trigger = tuner.due(float(times[-1]))
+        assert trigger is not None and (trigger.kind == "way") == (way > 0), trigger
+        decision = tuner.decide(float(times[-1]), trigger)
+        assert decision.plan is not None and decision.way == decision.document()["way"] == pytest.approx(way, abs=1e-6)
+        tuner.batches([b._replace(digest=decision.plan.digest) for b in batches])
+        after = tuner.due(float(times[-1]) + 10)
+        assert after is None or after.kind not in ("service", "way"), after
+        return tuner, decision.plan
+
+    (_, without), (_, plan) = chosen(0.0), chosen(0.005)
+    assert without.policy is not None and plan.policy is not None
+    assert max(plan.policy.policy().hold[1:]) <= 0.1 - 0.007 - 0.005 < max(without.policy.policy().hold[1:])
