@@ -52,7 +52,7 @@ class Dispersion(NamedTuple):
     told: Array  # near, as a fit has it; 0 where none is told
     excused: Array  # how many times phi what left the level and came back lets sums vary
     horizon: Indices  # (1,): doublings over which what varies belongs to a level; what varies more slowly is a change of it
-    stale: Indices  # (1,): whether pairs came since ``estimate``; never where a loop has ended
+    stale: Indices  # (1,): whether pairs came since ``estimate``, which who reads phi or known calls first then
 
     @classmethod
     def empty(cls, horizon: int = SCALES) -> Dispersion:
@@ -62,6 +62,8 @@ class Dispersion(NamedTuple):
 
     def at(self, doublings: int) -> float:
         """phi over ``2^doublings`` values; of the nearest that is known where that is not, and 1 where none is."""
+        if self.stale[0]:
+            estimate(self)
         known = np.flatnonzero(self.known >= FEWEST)
         return float(self.phi[min(max(doublings, known[0]), known[-1])]) if len(known) else 1.0
 

@@ -150,7 +150,7 @@ def _likelihood(power: int, least: float, recent: float, length: float, before: 
 def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _Windows, held: Dispersion, found: Array) -> int:
     """How many values are taken in when a change is found, -1 where none is; its levels and length go into ``found``, (3,)."""
     parts, n_parts, level = windows
-    known, best = held.known, 0.0
+    known = held.known
     for i in range(len(values)):
         differ(values[i], power, WINSOR, held)
         level[0] += values[i]
@@ -190,7 +190,5 @@ def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _
             part += neighbour
             width *= 2
         if best > 1:
-            break
-    if held.stale[0]:
-        estimate(held)
-    return i + 1 if best > 1 else -1
+            return i + 1
+    return -1

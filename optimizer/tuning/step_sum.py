@@ -79,9 +79,5 @@ def _add(values: Array, level: float, step: float, thresholds: Array, sums: Arra
             sums[side, 1] += values[i]
             sums[side, 2] += 1
             if sums[side, 0] >= threshold:
-                if held.stale[0]:
-                    estimate(held)
                 return i + 1
-    if held.stale[0]:
-        estimate(held)
     return -1

@@ -22,7 +22,7 @@ from sluice.batching.errors import SluiceError
 from sluice.controller.model_control import ModelTuner
 from sluice.optimizer.tuning.decision import Decision, Trigger
 
-IDLE = 15.0  # s
+IDLE = 5.0  # s
 HANGS = 300.0  # s; the first decision after an installation compiles its loops
 MOST_BYTES = 64 * 1024 * 1024
 COMMAND = (sys.executable, "-m", "sluice.controller.deciding_process")
