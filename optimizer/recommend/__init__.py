@@ -14,6 +14,7 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
     functions_by_size   which function for a batch of which size   confidence         what a timeout keeps free for the fit's errors
     shared_queues   which applications share a queue               sharing            what it costs, and what each may expect
     shared_workers  which workers they share                       demand             what workers meet in a run
+    queues_kept_warm   what is kept warm for them                  waits              how long requests of several wait
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sluice.optimizer.recommend.sharing import SharingAnswer, recommend_sharing
     from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer, recommend_classes
     from sluice.optimizer.recommend.worker_number import choose_workers
+    from sluice.optimizer.recommend.worker_queue import WorkerQueue
     from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
 else:
     __getattr__ = names_when_asked(__name__)
@@ -70,6 +72,7 @@ __all__ = [
     "SizedAnswer",
     "Slo",
     "WorkerOffer",
+    "WorkerQueue",
     "WorkerSetting",
     "choose_every_load",
     "choose_overflow",
