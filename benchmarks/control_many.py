@@ -110,7 +110,8 @@ class Writer:
 
     def _batch(self, model: str, namespace: str) -> MeasuredBatch:
         seconds = (BASE + EACH * self._size) * float(np.exp(self._rng.normal(0, SPREAD)))
-        latencies = (self._rng.uniform(0, WAITS, self._size) + seconds).tolist()
+        waits = np.append(np.sort(self._rng.uniform(0, WAITS, self._size - 1))[::-1], 0.0)  # the last has it leave
+        latencies = (waits + seconds).tolist()
         digest = self.digests.get(f"{namespace} {model}", "")
         return MeasuredBatch(0.0, "", 0, f"f-{model}", digest, self._size, seconds, seconds, seconds, False, 0, tuple(latencies))
 

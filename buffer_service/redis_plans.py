@@ -95,6 +95,7 @@ class RedisPlans:
         self._slot = key_slot(self._documents.encode())
         self._newest: bytes | None = None  # entry of the history, when the documents were read
         self._found: dict[str, bytes] = {}
+        self._plans: dict[bytes, Plan | None] = {}  # of the documents that were read last; None of what is none
 
     # -- who follows
 
@@ -160,7 +161,9 @@ class RedisPlans:
 
     async def plans(self) -> list[Plan]:
         """Those that can be read, by model."""
-        return [plan for document in (await self.read()).values() if (plan := _readable(document)) is not None]
+        documents = (await self.read()).values()
+        self._plans = {each: self._plans[each] if each in self._plans else _readable(each) for each in documents}
+        return [plan for plan in self._plans.values() if plan is not None]
 
     async def history(self, model: str = "") -> list[Written]:
         """What was written, newest first, of one model or all; what cannot be read is left out."""

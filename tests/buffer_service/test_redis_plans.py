@@ -207,3 +207,14 @@ async def test_no_redis_is_said(redis_server: RedisServer) -> None:
 def test_plans_in_redis_need_a_redis(changes: dict[str, str]) -> None:
     with pytest.raises(InvalidInput, match="SLUICE_PLANS"):
         Settings(**changes)  # type: ignore[arg-type]
+
+
+async def test_a_plan_is_checked_again_when_it_is_another(redis_server: RedisServer) -> None:
+    async with opened(redis_server, "checked") as plans:
+        for model in ("m", "n"):
+            await plans.write(plan(model), "somebody")
+        first = {each.model: each for each in await plans.plans()}
+        await plans.write(plan("n", 2), "somebody")
+        then = {each.model: each for each in await plans.plans()}
+        assert then["m"] is first["m"]
+        assert then["n"] == plan("n", 2)
