@@ -299,7 +299,10 @@ class HttpConnection:
         if self._muted:
             return
         parser = self._parser
-        keep_alive = parser.get_http_version() == "1.1" and parser.should_keep_alive()
+        version = parser.get_http_version()
+        if version == "0.9":
+            raise ValueError(version)  # which has no headers, neither of requests nor of answers: the parser makes a refusal of it
+        keep_alive = version == "1.1" and parser.should_keep_alive()
         path = httptools.parse_url(self._url).path.decode("ascii")
         if "%" in path:
             path = urllib.parse.unquote(path)
@@ -424,7 +427,10 @@ class HttpConnection:
         fields = self._head.fields if self._head is not None else ()
         if framing := [field for field in fields if field[0] in (b"content-length", b"transfer-encoding")]:
             self._muted = True
-            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b: %b\r\n\r\n" % framing[0])
+            try:
+                self._parser.feed_data(b"POST / HTTP/1.1\r\n%b: %b\r\n\r\n" % framing[0])
+            except httptools.HttpParserError:  # it did not look at an encoding of the other protocol's
+                self._broken = True
             self._muted = False
 
     def _remember(self, head: bytes, length: int) -> None:
