@@ -231,7 +231,7 @@ class Demo:
         """The same function, asleep, under a load and with service times that change."""
         if not self.live_seconds:
             return []
-        demo = LiveDemo(slo=self.slo, seconds=self.live_seconds)
+        demo = LiveDemo(slo=self.slo, seconds=self.live_seconds, headroom=self.headroom)
         show("Live control: the load triples, the function slows", 0.0)
         rows = demo.run(profile, front, trace.interarrivals)
         requests, names = sum(phase.requests for phase in rows[0].phases), ", ".join(row.name for row in rows)

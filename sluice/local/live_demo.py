@@ -28,7 +28,7 @@ from sluice.local.stack import buffer_process, control_process
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.baselines.functions import past_windows, reoptimised
 from sluice.optimizer.billing import Billing, default_prices
-from sluice.optimizer.recommend import Question, recommend
+from sluice.optimizer.recommend import Goal, Question, recommend
 from sluice.optimizer.recommend.candidate import plan_of
 from sluice.optimizer.service.times import service_times
 from sluice.optimizer.simulation.function import Function
@@ -88,12 +88,15 @@ class LiveDemo:
         Of a phase.
     slower : float
         Times as long a batch takes in the last.
+    headroom : float
+        Part of the promised latency that plans which stay, and BATCH's, keep free.
     """
 
     slo: Slo
     rates: tuple[float, ...] = (20.0, 60.0, 20.0, 20.0)
     seconds: float = 20.0
     slower: float = 3.0
+    headroom: float = 0.05
 
     def arrivals(self, gaps: Array) -> tuple[Array, Array]:
         """What was seen before, and what comes, s from the first phase on: the gaps of a trace, phase by phase at its rate."""
@@ -176,14 +179,15 @@ class LiveDemo:
 
     def _plans(self, arm: str, profile: ServiceProfile, seen: Array, times: Array) -> list[tuple[float, Plan]]:
         """From when on (s) which is in force, as far as that is known beforehand."""
-        best = recommend(Question(fitted(seen), profile, (self.slo,), Billing(cold_start_probability=0.0))).winner
+        goal, warm = Goal(headroom=self.headroom), Billing(cold_start_probability=0.0)
+        best = recommend(Question(fitted(seen), profile, (self.slo,), warm, goal=goal)).winner
         first = replace(plan_of(best, [self.slo], MODEL), digest="")
         if arm != BATCH:
             return [(0.0, first)]
         memory_mb = first.memory_mb or profile.memory_sizes[-1]
         function = Function(profile, memory_mb)
         windows = past_windows(np.concatenate([seen, times]), self.seconds, start=0.0, step=self.seconds / 2)
-        schedule = reoptimised(function, [self.slo], windows).schedule
+        schedule = reoptimised(function, [self.slo], windows, headroom=self.headroom).schedule
         tables = [schedule.tables[i] for i in (schedule.first, *schedule.swap_to)]
         moments = [0.0, *schedule.swap_times.tolist()]
         own = profile.function.replace("{memory_mb}", str(memory_mb))
