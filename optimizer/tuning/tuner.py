@@ -27,7 +27,7 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds
-from sluice.optimizer.service.times import service_times_up_to
+from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
@@ -76,7 +76,7 @@ class Tuner:
         self._compared = False  # plans, ever
         self._proposals: dict[str, Proposal] = {}
         self._proposed_for: tuple[float, ServiceProfile, float] | None = None  # rate, times, and the way in them
-        self._tables: tuple[RateTables | None, ServiceProfile] | None = None  # of fixed servers
+        self._tables: tuple[RateTables | None, ServiceTimes, ServiceProfile] | None = None  # of fixed servers
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
         self._bias = 0.0
@@ -258,15 +258,15 @@ class Tuner:
         self._proposed_for = rate, profile, self._way.seconds
 
     def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
-        """Greedy, and the optimal tables; those made for other rates are rehearsed on, unless service times are others."""
+        """Greedy, to the last moment, and the optimal tables; those of other rates stay, unless service times are others."""
         known = self._tables
-        if known is None or _differ(profile, known[1]):
+        if known is None or _differ(profile, known[2]):
             self._proposals.clear()
-            service = service_times_up_to(profile, self.setup.memory_sizes[0], LARGEST_BATCH)
+            service = service_times_up_to(profile, self.setup.memory_sizes[0], self.setup.max_batch_size)
             offer = replace(self.setup.offers[0], service=service)
-            self._tables = known = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size), profile
-        optimal = known[0]
-        return [*unbatched(self.setup), *([] if optimal is None else tables(self.setup, optimal, rate))]
+            optimal = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size)
+            self._tables = known = optimal, service, profile
+        return [*unbatched(self.setup), *tables(self.setup, known[1], known[0], rate)]
 
     def _keep(self, found: Sequence[Proposal]) -> None:
         for proposal in found:

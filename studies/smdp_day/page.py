@@ -27,13 +27,15 @@ def page(rows: Sequence[Row]) -> str:
             arrivals. Here is what a tuner does that makes its table follow the rate.""",
             "## How",
             "```sh\nsluice simulate --profile server.json --worker server.json:0.5 --servers 1 --trace trace.csv \\\n"
-            "    --slo 1.5 --policy control\n"
+            "    --slo 3 --policy control\n"
             "sluice control --profile server.json --servers 1 --redis-url redis://HOST:6379/0\n```",
             bullets(
-                """**What is proposed**: greedy, which takes all that waits, and the optimal tables of the band in which the rate
-                lies (neighbouring bands differ by a tenth), for all of what the promise allows to be late, for half and for a
-                quarter. A band is solved when it is first seen, some tenths of a second of CPU at batches of 32, and 256 are
-                kept; service times that are others make all anew. With batches of more than 64 greedy alone is proposed.""",
+                """**What is proposed**: greedy, which takes all that waits, the table that waits to the last moment, and
+                the optimal tables of the band in which the rate lies (neighbouring bands differ by a tenth), for all of
+                what the promise allows to be late, for half and for a quarter. Nobody waits at an idle server until he is
+                late. A band is solved when it is first seen, some tenths of a second of CPU at batches of 32, and 256 are
+                kept; service times that are others make all anew. With batches of more than 64 greedy alone is
+                proposed.""",
                 """**What is chosen**: what surely keeps the promise of the next window in rehearsal, as
                 [everywhere](control.md). All tables cost the same, so that the one of least energy is taken, or of least mean
                 latency where the profile tells no `energy`; it comes if it surely spares 2 %.""",
