@@ -26,48 +26,19 @@ from pathlib import Path
 
 import aiohttp
 import numpy as np
-from aiohttp import web
 
 from benchmarks.buffer_throughput import cpu, peak_memory
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.lambda_fn.contract import Answer, Measured, decode_batch, encode_answers, encode_metadata
 from sluice.local.redis_server import RedisServer
+from sluice.local.sleeper import Sleeper
 
 MODEL, MEMORY = "sleeper", 1769
 BASE, EACH = 0.03, 0.002  # s
 SLOWER, MORE = 1.5, 3.0
 WINDOW = 2.0  # s, of which the percentile is looked at
 STARTED = 30.0  # s that a process may take to start
-
-
-class Sleeper:
-    """A function over HTTP that takes ``factor`` times as long as its profile says."""
-
-    def __init__(self) -> None:
-        self.factor = 1.0
-
-    async def answer(self, request: web.BaseRequest) -> web.Response:
-        """Sleep, and tell for how long."""
-        batch = decode_batch(await request.read())
-        if batch.describe:
-            return web.Response(body=encode_metadata({"name": MODEL}))
-        begun = time.perf_counter()
-        await asyncio.sleep(self.factor * (BASE + EACH * len(batch.items)))
-        answers = [Answer(item.id, 200, item.content_type, item.body) for item in batch.items]
-        return web.Response(body=encode_answers(answers, Measured(service=time.perf_counter() - begun)))
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        """The URL that it listens at."""
-        runner = web.ServerRunner(web.Server(self.answer))
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        listener = site._server.sockets[0]  # type: ignore[union-attr]
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        await runner.cleanup()
 
 
 class Clients:
@@ -162,7 +133,7 @@ async def ready(http: aiohttp.ClientSession, url: str) -> None:
 
 async def run(rate: float, slo: Slo, phase: float) -> None:
     """Print what came of it."""
-    sleeper, rng = Sleeper(), np.random.default_rng(7)
+    sleeper, rng = Sleeper(MODEL, lambda path, size: (BASE + EACH * size, 0.0)), np.random.default_rng(7)
     async with AsyncExitStack() as stack:
         redis = stack.enter_context(RedisServer())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

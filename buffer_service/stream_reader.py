@@ -25,9 +25,9 @@ from redis.retry import Retry
 
 from sluice.batching.errors import InvalidInput, StoreUnavailable
 from sluice.batching.measured import MeasuredBatch
-from sluice.buffer_service.arrival_record import Arrivals
+from sluice.buffer_service.arrival_record import Arrivals, Call
 from sluice.buffer_service.arrival_stream import routes_key, stream_key, unpack_call
-from sluice.buffer_service.batch_stream import batch_stream_key, unpack_batches
+from sluice.buffer_service.batch_stream import BatchCall, batch_stream_key, unpack_batches
 from sluice.buffer_service.redis_servers import url_at
 from sluice.buffer_service.settings import NAMESPACE, without_password
 
@@ -126,6 +126,16 @@ class NewBatches(NamedTuple):
     more: bool
 
 
+class _Stream(NamedTuple):
+    """One of the two that a route has: its key by model, namespace and route, and how an entry is read."""
+
+    key: Callable[[str, str, str], str]
+    unpack: Unpack[Any]
+
+
+_STREAMS = _Stream(stream_key, unpack_call), _Stream(batch_stream_key, unpack_batches)
+
+
 class RecordReader:
     """Reads both streams of a model, those of its spread routes too, from the oldest record that is kept or from ``positions``.
 
@@ -155,40 +165,27 @@ class RecordReader:
         found = self._ask(routes_key(self._model, self._namespace), lambda client, key: client.smembers(key))
         self._routes = ["", *sorted(name.decode() for name in cast("set[bytes]", found))]
 
+    def look(self) -> tuple[NewArrivals, NewBatches]:
+        """What came since the last look, with one question for each route."""
+        both = [self._next(route, _STREAMS) for route in self._routes]
+        return _arrivals_of([arrivals for arrivals, _ in both]), _batches_of([batches for _, batches in both])
+
     def arrivals(self) -> NewArrivals:
         """The requests that came since the last look."""
-        dated: list[tuple[float, float]] = []
-        missed, began_anew, set_back, more = 0, False, 0.0, False
-        told = False
-        for route in self._routes:
-            key = stream_key(self._model, self._namespace, route)
-            before = self.positions.get(key, Position())
-            page = self._next(key, unpack_call)
-            for call, later in page.entries:
-                sizes = call.sizes or [math.nan] * len(call.ages)
-                told = told or bool(call.sizes)
-                dated.extend((call.made_at + later - age, size) for age, size in zip(call.ages, sizes, strict=True))
-            missed, began_anew, more = missed + page.missed, began_anew or page.began_anew, more or page.more
-            set_back = max(set_back, page.position.set_back - before.set_back)
-        dated.sort()
-        times = array("d", [time for time, _ in dated])
-        sizes_told = array("d", [size for _, size in dated] if told else [])
-        return NewArrivals(Arrivals(times, sizes_told), missed, began_anew, set_back, more)
+        return _arrivals_of([page for route in self._routes for page in self._next(route, _STREAMS[:1])])
 
     def batches(self) -> NewBatches:
         """The batches that ended since the last look."""
-        found: list[MeasuredBatch] = []
-        missed, began_anew, set_back, more = 0, False, 0.0, False
-        for route in self._routes:
-            key = batch_stream_key(self._model, self._namespace, route)
-            before = self.positions.get(key, Position())
-            page = self._next(key, unpack_batches)
-            for call, later in page.entries:
-                found += [batch._replace(ended_at=batch.ended_at + later) for batch in call.batches] if later else call.batches
-            missed, began_anew, more = missed + page.missed, began_anew or page.began_anew, more or page.more
-            set_back = max(set_back, page.position.set_back - before.set_back)
-        found.sort(key=lambda batch: batch.ended_at)
-        return NewBatches(found, missed, began_anew, set_back, more)
+        return _batches_of([page for route in self._routes for page in self._next(route, _STREAMS[1:])])
+
+    def read_to(self) -> dict[str, int]:
+        """The number of the entry that was read last, by key of a stream."""
+        keys = (key for route in self._routes for key in (stream.key(self._model, self._namespace, route) for stream in _STREAMS))
+        return {key: self.positions.get(key, Position()).number for key in keys}
+
+    def nothing_until(self, now: float) -> None:
+        """Nothing was recorded until then, s by the store's clock."""
+        self.now = max(self.now, now + max((position.set_back for position in self.positions.values()), default=0.0))
 
     def close(self) -> None:
         """Release connections."""
@@ -196,22 +193,29 @@ class RecordReader:
             client.close()
         self._clients.clear()
 
-    def _next(self, key: str, unpack: Unpack[Entry]) -> Page[Entry]:
-        position = self.positions.get(key, Position())
+    def _next(self, route: str, streams: Sequence[_Stream]) -> list[tuple[Page[Any], float]]:
+        """A page of each of these streams of a route, and by how much the clock was set back in it."""
+        keys = [stream.key(self._model, self._namespace, route) for stream in streams]  # all in one slot
+        positions = [self.positions.get(key, Position()) for key in keys]
 
-        def read(client: redis.Redis, key: str) -> list[Any]:
-            pipeline = client.pipeline(transaction=True)  # so that nothing comes between the two
-            pipeline.xrange(key, min=f"{position.number}-0", count=self._page)
-            pipeline.xrevrange(key, count=1)
+        def read(client: redis.Redis, _: str) -> list[Any]:
+            pipeline = client.pipeline(transaction=True)  # so that nothing comes between
+            for key, position in zip(keys, positions, strict=True):
+                pipeline.xrange(key, min=f"{position.number}-0", count=self._page)
+                pipeline.xrevrange(key, count=1)
             pipeline.time()
             return pipeline.execute()
 
-        found, last, (seconds, microseconds) = self._ask(key, read)
-        newest = int(last[0][0].partition(b"-")[0]) if last else 0
-        page = next_page(found, newest, position, self._page, unpack)
-        self.positions[key] = page.position
-        self.now = max(self.now, seconds + microseconds / 1e6 + page.position.set_back)
-        return page
+        *found, (seconds, microseconds) = self._ask(keys[0], read)
+        pages = []
+        for i, (key, position, stream) in enumerate(zip(keys, positions, streams, strict=True)):
+            last = found[2 * i + 1]
+            newest = int(last[0][0].partition(b"-")[0]) if last else 0
+            page = next_page(found[2 * i], newest, position, self._page, stream.unpack)
+            self.positions[key] = page.position
+            self.now = max(self.now, seconds + microseconds / 1e6 + page.position.set_back)
+            pages.append((page, page.position.set_back - position.set_back))
+        return pages
 
     def _ask(self, key: str, question: Callable[[redis.Redis, str], Any]) -> Any:
         """What the server that has a key answers."""
@@ -233,6 +237,83 @@ class RecordReader:
             raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
         except (ValueError, TypeError) as error:  # redis-py's words for a scheme, a port, a parameter that it does not know
             raise InvalidInput("url", without_password(self._url), f"redis://, rediss:// or unix:// ({error})") from None
+
+
+def _arrivals_of(pages: Sequence[tuple[Page[Call], float]]) -> NewArrivals:
+    dated: list[tuple[float, float]] = []
+    told = False
+    for page, _ in pages:
+        for call, later in page.entries:
+            sizes = call.sizes or [math.nan] * len(call.ages)
+            told = told or bool(call.sizes)
+            dated.extend((call.made_at + later - age, size) for age, size in zip(call.ages, sizes, strict=True))
+    dated.sort()
+    times = array("d", [time for time, _ in dated])
+    return NewArrivals(Arrivals(times, array("d", [size for _, size in dated] if told else [])), *_of_all(pages))
+
+
+def _batches_of(pages: Sequence[tuple[Page[BatchCall], float]]) -> NewBatches:
+    found: list[MeasuredBatch] = []
+    for page, _ in pages:
+        for call, later in page.entries:
+            found += [batch._replace(ended_at=batch.ended_at + later) for batch in call.batches] if later else call.batches
+    found.sort(key=lambda batch: batch.ended_at)
+    return NewBatches(found, *_of_all(pages))
+
+
+def _of_all(pages: Sequence[tuple[Page[Any], float]]) -> tuple[int, bool, float, bool]:
+    """What was missed, whether a stream began anew, by how much the clock was set back, whether there may be more."""
+    missed = sum(page.missed for page, _ in pages)
+    set_back = max((back for _, back in pages), default=0.0)
+    return missed, any(page.began_anew for page, _ in pages), max(0.0, set_back), any(page.more for page, _ in pages)
+
+
+class News:
+    """Which of several models have records that were not read yet, in one round trip however many there are.
+
+    Of a cluster, whose streams lie on several servers, it does not tell: every model may have some. Nor does it see a stream that
+    began anew, until that is longer than what was read of it: each is to be read now and then all the same.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._client: redis.Redis | None = None
+        self._spread = False
+
+    def of(self, readers: Mapping[str, RecordReader]) -> set[str]:
+        """The models, by the names of their readers; the others are told that nothing was recorded until now.
+
+        Raises
+        ------
+        StoreUnavailable
+            Redis does not answer.
+        """
+        read_to = {key: (name, number) for name, reader in readers.items() for key, number in reader.read_to().items()}
+        if self._spread or not read_to:
+            return set(readers)
+        self._client = self._client or _open(self._url)
+        after = [f"{number}-0" for _, number in read_to.values()]
+        pipeline = self._client.pipeline(transaction=False)
+        cast(Any, pipeline).execute_command("XREAD", "COUNT", 1, "STREAMS", *read_to, *after)
+        pipeline.time()
+        try:
+            found, (seconds, microseconds) = pipeline.execute()
+        except ResponseError:  # of a cluster: they are not all in one slot, or elsewhere
+            self._spread = True
+            return set(readers)
+        except (RedisError, OSError) as error:
+            self.close()
+            raise StoreUnavailable(f"Redis does not answer: {error or type(error).__name__}") from error
+        grown = {read_to[key.decode()][0] for key, *_ in found or ()}
+        for name in readers.keys() - grown:
+            readers[name].nothing_until(seconds + microseconds / 1e6)
+        return grown
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None
 
 
 def _open(url: str) -> redis.Redis:

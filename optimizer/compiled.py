@@ -4,17 +4,21 @@ The code is kept beside the module (``__pycache__``) or in the user's cache, so 
 written it is made anew in every process. It is made anew where any module of this room that has such functions is another: numba
 looks at the one that the function is of alone, though code of others is in it, and cannot read what it kept of a record that is no
 more. With ``NUMBA_DISABLE_JIT=1`` in the environment the functions run as plain Python, for debugging.
+
+numba is imported at the first call of any: with the code that it loads it takes 130 MB. A process that gives its loops few numbers,
+and is to stay small, calls ``interpret``: they run as Python then, over views of the same arrays, whose items are numbers of Python
+and so thrice as quick as those of numpy. There a loop may not assign to a slice, nor call what numbers of Python do not have.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-import numba
+import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,7 +26,7 @@ R = TypeVar("R")
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """``function`` as machine code; its arguments and results must be numbers, numpy arrays, or tuples of these."""
-    return _as_machine_code(function)
+    return _Loop(function)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
@@ -31,10 +35,65 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     Every array of a record is counted when a function gets it and when it returns, which may take longer than what it does; and to
     make a function that Python can give records takes longer than to make the function.
     """
-    return _as_machine_code(function, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _Loop(function, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def interpret() -> None:
+    """Run all loops of this process as Python from now on."""
+    _Loop.interpreted = True
+
+
+class _Loop(Generic[P, R]):
+    """A function that becomes machine code when it, or a loop that calls it, is first called."""
+
+    interpreted = False
+    inside = False  # a loop that is interpreted: what it hands on are views already
+
+    def __init__(self, function: Callable[P, R], **options: Any) -> None:
+        self._function, self._options = function, options
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if not _Loop.interpreted:
+            return self.machine_code(*args, **kwargs)
+        if _Loop.inside:
+            return self._function(*args, **kwargs)
+        _Loop.inside = True
+        try:
+            return cast(Callable[..., R], self._function)(
+                *map(_view, args), **{name: _view(value) for name, value in kwargs.items()}
+            )
+        finally:
+            _Loop.inside = False
+
+    @cached_property
+    def machine_code(self) -> Callable[P, R]:
+        return _as_machine_code(self._function, **self._options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba takes it for where another loop calls it."""
+        return cast(Any, self.machine_code)._numba_type_
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.machine_code, name)
+
+
+def _view(value: Any) -> Any:
+    """An array, or those of a record, so that its items are numbers of Python."""
+    if isinstance(value, np.ndarray):
+        return memoryview(cast(Any, value))
+    if isinstance(value, tuple):
+        views = map(_view, value)
+        return type(value)(*views) if hasattr(value, "_fields") else tuple(views)
+    return value
 
 
 def _as_machine_code(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    import numba
+
     try:
         made = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba's word for: no place to keep it

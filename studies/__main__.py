@@ -13,6 +13,7 @@ STUDIES = (
     "control",
     "cpu_or_gpu",
     "every_load",
+    "fleet_live",
     "harmonybatch",
     "latency_models",
     "modulated_arrivals",

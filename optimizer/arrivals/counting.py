@@ -16,7 +16,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import expm
 
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
@@ -185,5 +184,7 @@ def counting_matrices_by_expm(arrivals: ArrivalProcess, n_counts: int, time: flo
     """``C_k(time)``, shape (n_counts, n_phases, n_phases), by the matrix exponential of BATCH, eq. (11)."""
     n = arrivals.n_phases
     generator = np.kron(np.eye(n_counts), arrivals.D0) + np.kron(np.eye(n_counts, k=1), arrivals.D1)
+    from scipy.linalg import expm  # as in dispersion.py
+
     first_row = expm(generator * time)[:n]
     return np.asarray(first_row.reshape(n, n_counts, n).transpose(1, 0, 2))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import expm
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
@@ -23,6 +22,8 @@ from sluice.optimizer.arrivals.map import ArrivalProcess
 
 def dispersion_of_counts(arrivals: ArrivalProcess, windows: ArrayLike) -> Array:
     """Variance over mean of the number of arrivals in ``windows`` (seconds > 0), same shape."""
+    from scipy.linalg import expm  # who watches arrivals without a fit, in a small process, needs none of it
+
     generator, ones = arrivals.D0 + arrivals.D1, np.ones(arrivals.n_phases)
     ergodic = np.outer(ones, arrivals.stationary)
     deviation = np.linalg.inv(ergodic - generator) - ergodic

@@ -149,24 +149,25 @@ class DemandForecast:
 
     def remembered(self, family: int, rate: float, n_parts: int) -> Remembered:
         """What the demand of a family did, stretched to a rate (requests/s); ``n_parts`` of a step where it is drawn."""
-        seen = [(step.counts[:, family], step.planned[family] / rate, step.followed[family] / rate) for step in self._seen]
-        seen = [*self._drawn(rate, ceil(TRUSTED / self._step) - len(seen), n_parts, family), *seen]
-        lengths = np.array([self._step * planned for _, planned, _ in seen])
+        drawn = self._drawn(rate, ceil(TRUSTED / self._step) - len(self._seen), n_parts, family)
+        counts = [*drawn, *(step.counts[:, family] for step in self._seen)]
+        planned = np.array([1.0] * len(drawn) + [step.planned[family] / rate for step in self._seen])
+        followed = np.array([1.0] * len(drawn) + [step.followed[family] / rate for step in self._seen])
+        lengths = self._step * planned
         begins = np.concatenate([[0.0], np.cumsum(lengths)])
-        times = []
-        for (counts, *_), begin, length in zip(seen, begins, lengths, strict=False):
-            whole = np.repeat(np.arange(len(counts)), counts.astype(np.int64))
-            first = np.searchsorted(whole, whole)  # of the same part
-            within = (np.arange(len(whole)) - first + 0.5) / counts[whole] if len(whole) else np.empty(0)
-            times.append(begin + length * (whole + within) / len(counts))
-        followed = np.array([rate * followed / planned for _, planned, followed in seen])
-        return Remembered(np.concatenate(times), begins[1:], followed)
+        n_of = np.array([len(step) for step in counts])
+        step_of = np.repeat(np.arange(len(counts)), n_of)  # of each part
+        part = np.arange(len(step_of)) - (np.cumsum(n_of) - n_of)[step_of]
+        came = np.concatenate(counts).astype(np.int64)
+        first = np.repeat(np.cumsum(came) - came, came)  # of the requests of the same part
+        at = np.repeat(part, came) + (np.arange(len(first)) - first + 0.5) / np.repeat(came, came)
+        of = np.repeat(step_of, came)
+        return Remembered(begins[of] + lengths[of] * at / n_of[of], begins[1:], rate * followed / planned)
 
-    def _drawn(self, rate: float, n: int, n_parts: int, family: int) -> list[tuple[Array, float, float]]:
-        """So many steps that were not seen."""
+    def _drawn(self, rate: float, n: int, n_parts: int, family: int) -> list[Array]:
+        """Counts of so many steps that were not seen, which came as they were forecast."""
         if n <= 0:
             return []
         rng = np.random.default_rng([SEED, family])
         rates = rate * rng.gamma(PRIOR_SPREAD**-2, PRIOR_SPREAD**2, n)
-        counts = rng.poisson(np.repeat(rates[:, None] * self._step / n_parts, n_parts, axis=1)).astype(np.float64)
-        return [(step, 1.0, 1.0) for step in counts]
+        return list(rng.poisson(np.repeat(rates[:, None] * self._step / n_parts, n_parts, axis=1)).astype(np.float64))

@@ -118,8 +118,10 @@ class HeadroomChoice:
             With the counts that run, and the demand that is forecast.
         rehearsal : Rehearsal
         """
+        if (good := self._as_it_is(problem, rehearsal)) is not None:
+            return good
         found: dict[tuple[int, ...], tuple[float, FleetSolution, _Settled]] = {}
-        at = np.full(problem.n_families, len(self._headrooms) // 2) if self._at is None else self._at
+        at = self._places(problem)
         while tuple(at) not in found and len(found) < MOST_PLANS:
             plan = filled(self._planner(problem.with_demand(self._headrooms[at] * problem.demand)))
             settled = self._settled(problem, plan.counts, rehearsal)
@@ -140,16 +142,36 @@ class HeadroomChoice:
             plan = better
         return Choice(headroom, plan, self._settled(problem, plan.counts, rehearsal).of_shares, seconds)
 
+    def _places(self, problem: FleetProblem) -> Counts:
+        """Which headroom each family had last; the middle one at first."""
+        return np.full(problem.n_families, len(self._headrooms) // 2) if self._at is None else self._at
+
+    def _as_it_is(self, problem: FleetProblem, rehearsal: Rehearsal) -> Choice | None:
+        """The placement that runs, where no other could earn as much more as loading one device must be worth."""
+        if problem.running is None or problem.running.sum() < problem.devices.sum():
+            return None
+        settled = self._settled(problem, problem.running, rehearsal)
+        if settled.earned + EXCHANGE < self._most(problem).sum():
+            return None
+        headroom = self._headrooms[self._places(problem)]
+        return Choice(
+            headroom, solution_of(problem.with_demand(headroom * problem.demand), problem.running), settled.of_shares, 0.0
+        )
+
+    def _most(self, problem: FleetProblem) -> Array:
+        """What each family's part of the requests can earn at most, percent, (n_families,)."""
+        able = problem.throughput.any(axis=0)
+        accurate = [problem.accuracy[able & (problem.family == q)].max(initial=0.0) for q in range(problem.n_families)]
+        return np.asarray(accurate * problem.demand / problem.demand.sum())
+
     def _improved(self, problem: FleetProblem, counts: Counts, rehearsal: Rehearsal) -> Counts:
         """The same placement, after exchanges that are worth more than the device that is away for them."""
         part = problem.demand / problem.demand.sum()
-        able = problem.throughput.any(axis=0)
-        accurate = [problem.accuracy[able & (problem.family == q)].max(initial=0.0) for q in range(problem.n_families)]
 
         def worth(family: int, counts: Counts) -> float:
             return float(part[family] * self._of_family(family, counts, rehearsal)[1])
 
-        return improve(problem, counts, worth, part * accurate, EXCHANGE, MOST_LOOKED_AT)
+        return improve(problem, counts, worth, self._most(problem), EXCHANGE, MOST_LOOKED_AT)
 
     def _expected(self, problem: FleetProblem, plan: FleetSolution, settled: _Settled, rehearsal: Rehearsal) -> float:
         """What a plan earns in the mean, with the way to it."""
@@ -185,13 +207,16 @@ class HeadroomChoice:
 
     def _of_family(self, family: int, counts: Counts, rehearsal: Rehearsal) -> tuple[float, float, float]:
         """The best headroom of its shares, what it earns with it, percent, and the share that is late."""
-        outcomes = {}
+        best, most, late = 1.0, -np.inf, 1.0
         for headroom in OF_SHARES:
-            outcomes[headroom] = rehearsal.of_family(family, counts, headroom)
-            if outcomes[headroom].late <= self._violations:
+            outcome = rehearsal.of_family(family, counts, headroom)
+            if (worth := self._worth(outcome)) < most:
+                break
+            if worth > most:
+                best, most, late = headroom, worth, outcome.late
+            if late <= self._violations:
                 break  # with more of it requests go to less accurate variants
-        best = max(outcomes, key=lambda headroom: self._worth(outcomes[headroom]))
-        return best, self._worth(outcomes[best]), outcomes[best].late
+        return best, most, late
 
     def _worth(self, outcome: Outcome) -> float:
         """Percent."""

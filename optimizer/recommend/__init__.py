@@ -18,26 +18,33 @@ workers, and the best of both, each a ``Candidate``, beside what they are to be 
 
 from __future__ import annotations
 
-from sluice.batching.documents import ServiceProfile, Slo
-from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
-from sluice.optimizer.billing import Billing
-from sluice.optimizer.recommend.answer import Answer
-from sluice.optimizer.recommend.application import Application
-from sluice.optimizer.recommend.candidate import PERCENTILES, Candidate
-from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
-from sluice.optimizer.recommend.every_load import AtLoad, EveryLoad, choose_every_load
-from sluice.optimizer.recommend.function_setting import FunctionSetting
-from sluice.optimizer.recommend.kept_warm import KeptWarm
-from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer, provisioned_offers
-from sluice.optimizer.recommend.overflow_choice import choose_overflow
-from sluice.optimizer.recommend.overflow_setting import OverflowSetting, simulate_overflow
-from sluice.optimizer.recommend.question import Goal, Limits, Question
-from sluice.optimizer.recommend.recommendation import recommend
-from sluice.optimizer.recommend.served_queue import ServedQueue
-from sluice.optimizer.recommend.sharing import SharingAnswer, recommend_sharing
-from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer, recommend_classes
-from sluice.optimizer.recommend.worker_number import choose_workers
-from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
+from typing import TYPE_CHECKING
+
+from sluice.optimizer.when_asked import names_when_asked
+
+if TYPE_CHECKING:
+    from sluice.batching.documents import ServiceProfile, Slo
+    from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
+    from sluice.optimizer.billing import Billing
+    from sluice.optimizer.recommend.answer import Answer
+    from sluice.optimizer.recommend.application import Application
+    from sluice.optimizer.recommend.candidate import PERCENTILES, Candidate
+    from sluice.optimizer.recommend.comparisons import FrontierPoint, Sensitivity
+    from sluice.optimizer.recommend.every_load import AtLoad, EveryLoad, choose_every_load
+    from sluice.optimizer.recommend.function_setting import FunctionSetting
+    from sluice.optimizer.recommend.kept_warm import KeptWarm
+    from sluice.optimizer.recommend.offers import WorkerOffer, machine_offer, provisioned_offers
+    from sluice.optimizer.recommend.overflow_choice import choose_overflow
+    from sluice.optimizer.recommend.overflow_setting import OverflowSetting, simulate_overflow
+    from sluice.optimizer.recommend.question import Goal, Limits, Question
+    from sluice.optimizer.recommend.recommendation import recommend
+    from sluice.optimizer.recommend.served_queue import ServedQueue
+    from sluice.optimizer.recommend.sharing import SharingAnswer, recommend_sharing
+    from sluice.optimizer.recommend.size_classes import SizeClass, SizedAnswer, recommend_classes
+    from sluice.optimizer.recommend.worker_number import choose_workers
+    from sluice.optimizer.recommend.worker_setting import WorkerSetting, simulate_workers
+else:
+    __getattr__ = names_when_asked(__name__)
 
 __all__ = [
     "PERCENTILES",

@@ -62,8 +62,17 @@ def for_every_load(question: Question, of: ServedQueue, arrivals: ArrivalProcess
     found = spread.served(of, alone)
     beyond = found.cost.per_request / of.cost.per_request - 1
     saved = 1 - float(np.mean([at.usd / at.usd_of_one_function for at in found.loads]))
-    if beyond > question.premium or saved < WORTH or found.missed > of.missed:
-        return of
+    if saved < WORTH:
+        why = f"One function serves {of.named} at every size of a batch: another for some saves less than {100 * WORTH:g} %"
+        return replace(of, one_function=f"{why} from {loads[0]:g} to {loads[1]:g} times these rates.")
+    if beyond > question.premium:
+        why = (
+            f"One function serves {of.named}: letting the size of a batch choose it costs {100 * beyond:.2g} % more at these rates"
+        )
+        return replace(of, one_function=f"{why}; --premium says how much it may.")
+    if found.missed > of.missed:
+        why = f"One function serves {of.named}: letting the size of a batch choose it makes more late than is promised"
+        return replace(of, one_function=f"{why}, by its cold starts.")
     return found
 
 

@@ -56,6 +56,8 @@ class ServedQueue:
         first, and ``service`` has the times of all as of one. Else empty.
     loads : tuple of QueueAtLoad
         What that comes to from the slowest to the fastest arrivals.
+    one_function : str
+        Where the size of a batch could choose its function and does not: why, in a sentence.
     """
 
     queue: SharedQueue
@@ -68,6 +70,7 @@ class ServedQueue:
     warm_queues: int = 1
     functions: tuple[FunctionOfSizes, ...] = ()
     loads: tuple[QueueAtLoad, ...] = ()
+    one_function: str = ""
 
     @property
     def provisioned(self) -> int:

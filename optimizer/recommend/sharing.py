@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -40,6 +41,7 @@ from sluice.optimizer.recommend.worker_queue import WorkerQueue
 
 MOST_PHASES = 16  # of the arrivals of a queue, for which its cold starts are estimated
 MOST_FOR_EVERY_LOAD = 8  # applications; it takes some tenths of a second a queue
+NEAR = 0.01  # of the cost of two queues, beyond which one for both is not made for every load
 WORTH = 0.01  # of the cost: what sharing saves, or is told to be worth nothing
 ONE_SIZE = (
     "a profile of requests of one size, and no sizes, for several applications: measure that of their largest requests, "
@@ -208,21 +210,38 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
     if worse(queues)[0] or any(of.warm for of in separate):
         # Who comes seldom is alone beside an environment of his own, or shares. Where nothing helps the answer says so.
         queues = min((told(anyhow.cheapest() or ()), separate, queues), key=worse)
+    elif workers is not None:
+        queues = min(queues, separate, key=worse)  # a function beside the workers of each is not in the search of the grouping
 
     if beyond := _beyond(queues):
         fewer = tuple(offer for offer in question.offers if offer not in beyond)
         return recommend_sharing(replace(question, offers=fewer), applications)
 
+    every_load = question.goal.loads is not None and len(applications) <= MOST_FOR_EVERY_LOAD
+
+    @cache
+    def for_loads_alone(of: Served) -> Served:
+        return for_every_load(question, of, together(of.queue.applications)) if isinstance(of, ServedQueue) else of
+
     def for_loads(queues: tuple[Served, ...]) -> tuple[Served, ...]:
-        if len(applications) > MOST_FOR_EVERY_LOAD:
-            return queues
-        return tuple(
-            for_every_load(question, of, together(of.queue.applications)) if isinstance(of, ServedQueue) else of for of in queues
-        )
+        return tuple(map(for_loads_alone, queues)) if every_load else queues
+
+    def joined(queues: tuple[Served, ...]) -> tuple[Served, ...]:
+        """The queues for every load; two of them as one where that costs less when the size of a batch chooses the function."""
+        found, places = for_loads(queues), {of.name: k for k, of in enumerate(kept.applications)}
+        for first, second in combinations(queues if every_load else (), 2):
+            group = tuple(sorted(places[of.name] for queue in (first, second) for of in queue.applications))
+            one = told([kept.together(group)])
+            near = (1 + NEAR) * cost_of_queues((first, second)).per_request
+            if one and not any(of.warm for of in (first, second, *one)) and one[0].cost.per_request <= near:
+                others = tuple(of for of in queues if of is not first and of is not second)
+                way = tuple(sorted(for_loads((*others, *one)), key=lambda of: places[of.applications[0].name]))
+                found = min(found, way, key=worse)
+        return found
 
     return SharingAnswer(
         question,
-        for_loads(queues),
+        joined(queues),
         for_loads(separate),
         None if strict is None else warm.alone(served(strict)),
         tuple(served(queue, buffered=False) for queue in anyhow.unbatched() if queue is not None),

@@ -13,7 +13,7 @@ from sluice.optimizer.recommend.sharing import WORTH
 from sluice.optimizer.recommend.words import milliseconds
 from sluice.optimizer.recommend.worker_queue import WorkerQueue
 from sluice.optimizer.report.documents import Document, cost_document, prices_document
-from sluice.optimizer.report.wording import per_million, small
+from sluice.optimizer.report.wording import per_million, percent, small
 from sluice.optimizer.simulation.batch_means import Estimate
 
 
@@ -49,7 +49,7 @@ def headline(answer: SharingAnswer) -> str:
     text = f"{text}: {usd} USD per million requests"
     if len(answer.queues) == len(answer.applications):
         return f"{text}{'; sharing a queue is worth nothing here' if others else ''}."
-    if answer.saving < 0:
+    if answer.saving < 0 and any(of.missed for of in answer.separate):
         return f"{text}, {-saved:.3g} % more than a queue for each ({apart}), in which cold starts would break a promise."
     if answer.saving < WORTH:
         return f"{text}, as much as a queue for each ({apart})."
@@ -79,7 +79,7 @@ def verdict(answer: SharingAnswer) -> list[str]:
     if answer.cut_short:
         sentences.append("Not every group for which workers may be cheaper was simulated: there are too many.")
     sentences += [*_by_size(answer), *_cold_starts(answer), *_kept_warm(answer)]
-    if len(answer.queues) < len(answer.applications) and 0 <= answer.saving < WORTH:
+    if len(answer.queues) < len(answer.applications) and -WORTH < answer.saving < WORTH and not missed:
         sentences.append(f"Sharing saves less than {100 * WORTH:g} %: a queue for each application is as good.")
     sentences += _strict(answer)
     fixed, rate = answer.cost.fixed_per_month, answer.arrival_rate
@@ -99,10 +99,12 @@ def _by_size(answer: SharingAnswer) -> list[str]:
     """Where the size of a batch chooses its function, and what that is worth at other rates."""
     sentences = []
     for of in answer.queues:
+        if isinstance(of, ServedQueue) and of.one_function:
+            sentences.append(of.one_function)
         if not isinstance(of, ServedQueue) or not of.loads:
             continue
         low, high = of.loads[0], of.loads[-1]
-        saved = ", ".join(f"{100 * (1 - at.usd / at.usd_of_one_function):.3g} % at {at.factor:g}" for at in (low, high))
+        saved = ", ".join(f"{percent(1 - at.usd / at.usd_of_one_function)} % at {at.factor:g}" for at in (low, high))
         several = len(of.functions) > 1
         which = f"The size of a batch of {of.named} chooses the function: {of.by_size}" if several else f"{of.named}: {of.by_size}"
         sentences.append(f"{which}; beside the cheapest table at these rates that saves {saved} times the rates.")

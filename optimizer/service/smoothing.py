@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile
@@ -119,6 +118,8 @@ def smooth(service: ServiceTimes, sizes: NDArray[np.intp] | None = None, error: 
 
 def _in_order(sizes: NDArray[np.intp], mean: Array, error: Array) -> Array:
     """The means nearest to these of which neither l(b) nor b / l(b) falls; ``error`` in seconds."""
+    from scipy.optimize import isotonic_regression  # 40 MB, which who reads service times alone does without
+
     rising = isotonic_regression(mean, weights=error**-2.0).x
     each = isotonic_regression(rising / sizes, weights=(sizes / error) ** 2.0, increasing=False).x
     return np.asarray(each * sizes)

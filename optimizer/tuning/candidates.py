@@ -10,7 +10,7 @@ so that the fit may be quick, two phases, and the searches leave cold starts out
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.traces.trace import Trace
+from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rate_tables import RateTables
 from sluice.optimizer.tuning.setup import TuningSetup
 
@@ -39,27 +40,6 @@ BUDGETS = (1.0, 0.5)
 """Of what the promise allows to be late, for which a setting that rests on the fit is asked for."""
 LOADS = (0.1, 10.0)
 MOST_LAST_MOMENTS = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """A plan, and what is expected of it on paper.
-
-    Parameters
-    ----------
-    name : str
-        What it is, in a few words.
-    usd, percentile : float or None
-        Per request, and of the first SLO, s; ``None`` where it was not worked out.
-    rests_on_fit : bool
-        Whether more may be late than promised where the arrivals are not those that were fitted.
-    """
-
-    name: str
-    plan: Plan
-    usd: float | None = None
-    percentile: float | None = None
-    rests_on_fit: bool = False
 
 
 def unbatched(setup: TuningSetup) -> list[Proposal]:

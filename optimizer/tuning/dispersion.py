@@ -17,6 +17,7 @@ degrees of freedom of a sum.
 
 from __future__ import annotations
 
+from math import isnan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ MOST_EXCUSED = 64.0
 
 
 class Dispersion(NamedTuple):
-    """What is known of it; every array (SCALES,) but the last."""
+    """What is known of it; every array (SCALES,) but the last two."""
 
     waiting: Array  # a sum whose neighbour is not complete; nan where there is none
     squares: Array  # means over the pairs: half the squared difference,
@@ -51,13 +52,18 @@ class Dispersion(NamedTuple):
     told: Array  # near, as a fit has it; 0 where none is told
     excused: Array  # how many times phi what left the level and came back lets sums vary
     horizon: Indices  # (1,): doublings over which what varies belongs to a level; what varies more slowly is a change of it
+    stale: Indices  # (1,): whether pairs came since ``estimate``, which who reads phi or known calls first then
 
     @classmethod
     def empty(cls, horizon: int = SCALES) -> Dispersion:
-        return cls._make([*(np.full(SCALES, value) for value in NOTHING), np.array([horizon], dtype=np.int64)])
+        return cls._make(
+            [*(np.full(SCALES, value) for value in NOTHING), np.array([horizon], dtype=np.int64), np.zeros(1, dtype=np.int64)]
+        )
 
     def at(self, doublings: int) -> float:
         """phi over ``2^doublings`` values; of the nearest that is known where that is not, and 1 where none is."""
+        if self.stale[0]:
+            estimate(self)
         known = np.flatnonzero(self.known >= FEWEST)
         return float(self.phi[min(max(doublings, known[0]), known[-1])]) if len(known) else 1.0
 
@@ -90,7 +96,7 @@ class Dispersion(NamedTuple):
     def rescale(self, doublings: int) -> None:
         """Values are from now on sums over a time ``2^doublings`` times as long."""
         self.horizon[0] -= doublings
-        by_scale: tuple[Array, ...] = self[:-1]
+        by_scale: tuple[Array, ...] = self[:-2]
         for array, empty in zip(by_scale, NOTHING, strict=True):
             array[:] = np.roll(array, -doublings)
             array[SCALES - max(doublings, 0) :] = empty
@@ -110,69 +116,88 @@ NOTHING = (np.nan, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0)
 def _see(values: Array, power: int, winsor: float, held: Dispersion) -> None:
     for value in values:
         differ(value, power, winsor, held)
+    if held.stale[0]:
+        estimate(held)
+
+
+@compiled
+def draw(scales: int, held: Dispersion) -> None:
+    """``near`` and ``drawn`` of the first scales: (10.1) and (10.2). They rest on those before them alone."""
+    _, squares, expected, _, degrees, near, drawn, _, _, told, _, _, _ = held
+    for s in range(scales):
+        if degrees[s] == 0 and told[s] <= 0 and (s == 0 or drawn[s - 1] < FEWEST):  # nothing is known of it: the most there are
+            near[s], drawn[s] = 1.0, 0.0
+            continue
+        measured = max(squares[s] / expected[s], LEAST_DISPERSION) if expected[s] > 0 else 1.0
+        if s == 0 or drawn[s - 1] < FEWEST:
+            near[s], drawn[s] = measured, degrees[s]
+        else:
+            weight = min(EXTRAPOLATED, 0.7 * drawn[s - 1])
+            growth = 1.0
+            if s > 1 and drawn[s - 2] >= FEWEST and near[s - 1] > near[s - 2]:
+                chance = 2 * sqrt(2 / drawn[s - 1] + 2 / drawn[s - 2])
+                growth = min(max(near[s - 1] / near[s - 2] - chance, 1.0), 2.0)
+            drawn[s] = degrees[s] + weight
+            near[s] = (degrees[s] * measured + weight * growth * near[s - 1]) / drawn[s]
+        weight = TOLD_WEIGHT - degrees[s]
+        if weight > 0 and told[s] > 0 and (told[s] > near[s] or drawn[s] < FEWEST):
+            near[s] = (drawn[s] * near[s] + weight * told[s]) / (drawn[s] + weight)
+            drawn[s] += weight
 
 
 @compiled
 def estimate(held: Dispersion) -> None:
-    """``phi`` and ``known`` of every scale: (10.1) to (10.3)."""
+    """``phi`` and ``known`` of every scale: (10.3), after (10.1) and (10.2)."""
+    draw(len(held.phi), held)
+    drawn, near, phi, known, horizon = held.drawn, held.near, held.phi, held.known, held.horizon
     last = -1
-    for s in range(len(held.phi)):
-        near = max(held.squares[s] / held.expected[s], LEAST_DISPERSION) if held.expected[s] > 0 else 1.0
-        if s == 0 or held.drawn[s - 1] < FEWEST:
-            held.near[s], held.drawn[s] = near, held.degrees[s]
-        else:
-            weight = min(EXTRAPOLATED, 0.7 * held.drawn[s - 1])
-            growth = 1.0
-            if s > 1 and held.drawn[s - 2] >= FEWEST:
-                chance = 2 * np.sqrt(2 / held.drawn[s - 1] + 2 / held.drawn[s - 2])
-                growth = min(max(held.near[s - 1] / held.near[s - 2] - chance, 1.0), 2.0)
-            held.drawn[s] = held.degrees[s] + weight
-            held.near[s] = (held.degrees[s] * near + weight * growth * held.near[s - 1]) / held.drawn[s]
-        weight = TOLD_WEIGHT - held.degrees[s]
-        if weight > 0 and (held.told[s] > held.near[s] or held.drawn[s] < FEWEST) and held.told[s] > 0:
-            held.near[s] = (held.drawn[s] * held.near[s] + weight * held.told[s]) / (held.drawn[s] + weight)
-            held.drawn[s] += weight
-        if held.drawn[s] >= FEWEST:
+    for s in range(len(phi)):
+        known[s] = 0.0
+        if drawn[s] >= FEWEST:
             last = s
-    held.known[:] = 0.0
-    phi, variance = 0.0, 0.0
+    value, variance = 0.0, 0.0
     for s in range(last, -1, -1):
-        if held.drawn[s] < FEWEST:
+        if drawn[s] < FEWEST:
             continue
-        if s == last or s >= held.horizon[0]:
-            phi, variance = held.near[s], held.near[s] ** 2 / held.drawn[s]
+        if s == last or s >= horizon[0]:
+            value, variance = near[s], near[s] ** 2 / drawn[s]
         else:
-            phi, variance = (held.near[s] + phi) / 2, held.near[s] ** 2 / held.drawn[s] / 4 + variance / 4
-        held.phi[s], held.known[s] = phi, phi * phi / variance
+            value, variance = (near[s] + value) / 2, near[s] ** 2 / drawn[s] / 4 + variance / 4
+        phi[s], known[s] = value, value * value / variance
+    held.stale[0] = 0
 
 
 @compiled
 def differ(value: float, power: int, winsor: float, held: Dispersion) -> None:
-    """Take a value into the sums, and every pair of neighbours that it completes into the dispersion."""
+    """Take a value into the sums, and every pair of neighbours that it completes into the dispersion, which is ``stale`` then."""
+    waiting, squares, expected, pairs, degrees, near, drawn, _, _, _, _, _, stale = held
+    completed = 0
+    while completed < len(waiting) and not isnan(waiting[completed]):
+        completed += 1
+    if stale[0]:
+        draw(completed, held)
     part, width = value, 1.0
-    for k in range(len(held.waiting)):
-        neighbour = held.waiting[k]
-        if np.isnan(neighbour):
-            held.waiting[k] = part
-            if k > 0:
-                estimate(held)
-            return
-        held.waiting[k] = np.nan
+    for k in range(completed):
+        neighbour = waiting[k]
+        waiting[k] = np.nan
         middle = abs(part + neighbour) / 2
         square = (part - neighbour) ** 2 / 2
-        expected, weight = width, 1.0
+        expect, weight = width, 1.0
         if power == 1:
-            expected, weight = middle, min(1.0, middle)
+            expect, weight = middle, min(1.0, middle)
         elif power == 2:
-            expected = middle * middle / width
-        if held.drawn[k] >= FEWEST:
-            square = min(square, winsor * held.near[k] * max(expected, 1.0 if power == 1 else 0.0))
-        held.pairs[k] = min(held.pairs[k] + 1, MEMORY)
-        held.degrees[k] = min(held.degrees[k] + weight, MEMORY)
-        held.squares[k] += (square - held.squares[k]) / held.pairs[k]
-        held.expected[k] += (expected - held.expected[k]) / held.pairs[k]
+            expect = middle * middle / width
+        if drawn[k] >= FEWEST:
+            square = min(square, winsor * near[k] * max(expect, 1.0 if power == 1 else 0.0))
+        pairs[k] = min(pairs[k] + 1, MEMORY)
+        degrees[k] = min(degrees[k] + weight, MEMORY)
+        squares[k] += (square - squares[k]) / pairs[k]
+        expected[k] += (expect - expected[k]) / pairs[k]
         part += neighbour
         width *= 2
+        stale[0] = 1
+    if completed < len(waiting):
+        waiting[completed] = part
 
 
 @compiled

@@ -15,7 +15,7 @@ Models (1989), chapter 9, for likelihoods over a measured dispersion.
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, log
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +24,11 @@ from scipy.special import stdtrit
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.compiled import compiled
-from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, SCALES, WINSOR, Dispersion, at_level, differ
+from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, SCALES, WINSOR, Dispersion, at_level, differ, estimate
 
 PARTS = 16  # of which the longest window of a doubling is made
 FEWEST_PARTS = 8  # of which the shortest is: a stall, or what comes after it, is no level
+PART_DOUBLINGS = 3  # of a part, in the shortest; longer ones are looked up as one more
 DOUBLINGS = SCALES - 5  # of a value, at most, in a part
 TESTS = 17  # windows a value, at most
 MOST_DEGREES = 2048
@@ -135,45 +136,55 @@ def _likelihood(power: int, least: float, recent: float, length: float, before: 
         share = ratio * length / (ratio * length + length_before)
         value = 0.0
         if recent > 0:
-            value += recent * np.log(recent / total / share)
+            value += recent * log(recent / total / share)
         if before > 0:
-            value += before * np.log(before / total / (1 - share))
+            value += before * log(before / total / (1 - share))
         return value
     mean = max(mean / ratio, 1e-3 * mean_before)
     mean_before = max(mean_before, 1e-3 * mean)
     pooled = (mean * length + mean_before * length_before) / (length + length_before)
-    return float(length * np.log(pooled / mean) + length_before * np.log(pooled / mean_before))
+    return float(length * log(pooled / mean) + length_before * log(pooled / mean_before))
 
 
 @compiled
 def _scan(values: Array, power: int, least: float, thresholds: Array, windows: _Windows, held: Dispersion, found: Array) -> int:
     """How many values are taken in when a change is found, -1 where none is; its levels and length go into ``found``, (3,)."""
     parts, n_parts, level = windows
+    known = held.known
     for i in range(len(values)):
         differ(values[i], power, WINSOR, held)
         level[0] += values[i]
         level[1] += 1
+        total, seen = level[0], level[1]
         part, width, best = values[i], 1.0, 1.0
         for k in range(len(n_parts)):
             place = n_parts[k] % PARTS
             neighbour = parts[k, place - 1]
             parts[k, place] = part
             n_parts[k] += 1
-            recent, scale = 0.0, k
+            recent, fewest = 0.0, FEWEST_PARTS if k == 0 else PARTS // 2 + 1
             for n in range(1, min(PARTS, n_parts[k]) + 1):
                 recent += parts[k, place - n + 1]
-                if n > 1 << (scale - k):
-                    scale += 1
-                length = n * width
-                rest = level[1] - length
-                if n < FEWEST_PARTS or (k > 0 and 2 * n <= PARTS) or rest < length or held.known[scale] < FEWEST:
+                if n < fewest:
                     continue
-                ratio = _likelihood(power, least, recent, length, level[0] - recent, rest)
-                score = ratio / at_level(power, (level[0] - recent) / rest, scale, held)
-                score /= thresholds[min(int(held.known[scale]), len(thresholds) - 1)]
+                length = n * width
+                rest = seen - length
+                if rest < length:
+                    break
+                mean, before = recent / length, (total - recent) / rest
+                if abs(mean - before) <= least if power == 0 else least * before >= mean and mean * least >= before:
+                    continue
+                if held.stale[0]:
+                    estimate(held)
+                scale = k + PART_DOUBLINGS + (n > FEWEST_PARTS)
+                if known[scale] < FEWEST:
+                    continue
+                ratio = _likelihood(power, least, recent, length, total - recent, rest)
+                score = ratio / at_level(power, before, scale, held)
+                score /= thresholds[min(int(known[scale]), len(thresholds) - 1)]
                 if score > best:
                     best = score
-                    found[0], found[1], found[2] = (level[0] - recent) / rest, recent / length, length
+                    found[0], found[1], found[2] = before, mean, length
             if n_parts[k] % 2:
                 break
             part += neighbour

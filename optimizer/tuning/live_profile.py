@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from sluice.batching.documents import (
     PLACEHOLDER,
@@ -178,6 +177,11 @@ class LiveProfile:
             late = latency - float(times.mean_response[size - 1])
             found.append(Bias(memory_mb, size, setting.n, late, latency_error, billed / expected - 1, billed_error / expected))
         return found
+
+    @property
+    def known_or_measured(self) -> bool:
+        """Whether there is a profile."""
+        return self.known is not None or any(setting.n >= FEWEST for setting in self._settings.values())
 
     def profile(self) -> ServiceProfile | None:
         """The profile as live batches have it; ``None`` where there was none and no size has ``FEWEST`` batches."""
@@ -426,6 +430,8 @@ def _stretched(point: ProfilePoint | None, times: ServiceTimes, mean: float) -> 
 
 def _in_order(memory_mb: int, drafts: list[_Draft], known: dict[int, ProfilePoint]) -> list[ProfilePoint]:
     """The points, their means not falling with the size."""
+    from scipy.optimize import isotonic_regression  # 40 MB, which who watches alone does without
+
     means = isotonic_regression([draft.mean for draft in drafts], weights=[draft.weight for draft in drafts]).x
     points = []
     for draft, mean in zip(drafts, means.tolist(), strict=True):

@@ -18,7 +18,7 @@ import numpy as np
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled
-from sluice.optimizer.tuning.dispersion import WINSOR, Dispersion, differ
+from sluice.optimizer.tuning.dispersion import WINSOR, Dispersion, differ, estimate
 from sluice.optimizer.tuning.level_scan import FEWEST_PARTS, Found, thresholds_for
 
 SCALE = 3  # doublings: sums of eight values tell the dispersion
@@ -65,12 +65,16 @@ def _add(values: Array, level: float, step: float, thresholds: Array, sums: Arra
     """How many values are taken in when a change is found, -1 where none is; ``sums``: ratio, sum and number since it was 0."""
     for i in range(len(values)):
         differ(values[i], 0, WINSOR, held)
-        threshold = thresholds[min(int(held.known[SCALE]), len(thresholds) - 1)]
         for side in range(2):
             beyond = values[i] - level if side == 0 else level - values[i]
+            if sums[side, 0] <= 0 and beyond <= step / 2:
+                continue
+            if held.stale[0]:
+                estimate(held)
+            threshold = thresholds[min(int(held.known[SCALE]), len(thresholds) - 1)]
             sums[side, 0] += min(step * (beyond - step / 2) / held.phi[SCALE], threshold / FEWEST_PARTS)
             if sums[side, 0] <= 0:
-                sums[side] = 0.0
+                sums[side, 0] = sums[side, 1] = sums[side, 2] = 0.0
                 continue
             sums[side, 1] += values[i]
             sums[side, 2] += 1

@@ -13,6 +13,7 @@ is more than the change costs. Where the one in force does not surely keep the p
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,11 +28,10 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.recommend.words import milliseconds
-from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.service.times import service_times_up_to
 from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
-from sluice.optimizer.tuning.candidates import Proposal, every_load, fitted, propose, tables, unbatched
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
 from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import CANARY, SERVING, deployment_of, require_plain, single_route
@@ -39,7 +39,7 @@ from sluice.optimizer.tuning.drift import ServiceWatch
 from sluice.optimizer.tuning.learning import grown
 from sluice.optimizer.tuning.live_profile import FEWEST, LiveProfile
 from sluice.optimizer.tuning.promise import PromiseWatch
-from sluice.optimizer.tuning.rate_tables import RateTables, tables_of
+from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import RecentArrivals
 from sluice.optimizer.tuning.rehearsal import Rehearsed, rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
@@ -48,6 +48,7 @@ from sluice.optimizer.tuning.way import WayWatch
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 MOST_KEPT = 12  # proposals that are rehearsed again and again
+OTHER_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times that of now, at which it is told what a request will cost
 LATENCIES_KEPT = 4096  # by which the bias is found
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
@@ -76,7 +77,7 @@ class Tuner:
         self._compared = False  # plans, ever
         self._proposals: dict[str, Proposal] = {}
         self._proposed_for: tuple[float, ServiceProfile, float] | None = None  # rate, times, and the way in them
-        self._tables: tuple[RateTables | None, ServiceTimes, ServiceProfile] | None = None  # of fixed servers
+        self._packed_tables = b""  # of fixed servers, and their profile: who watches has no use for what solves them
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
         self._tried: dict[str, int] = {}  # batches of each function since it was first tried
         self._bias = 0.0
@@ -173,7 +174,7 @@ class Tuner:
             if test.alarm is not None and self._back_off.heeds(rate, now - self._decided):
                 return Trigger(kind, test.alarm.at, test.alarm.words)
         if not self._compared:
-            enough = len(self._recent) >= self.settings.fewest and self.profile is not None
+            enough = len(self._recent) >= self.settings.fewest and self.live.known_or_measured
             return Trigger("start", now, "enough was seen to compare plans") if enough else None
         if now >= self._decided + self.settings.period:
             return Trigger("periodic", now, f"{self.settings.period:g} s have passed")
@@ -181,6 +182,8 @@ class Tuner:
 
     def decide(self, now: float, trigger: Trigger) -> Decision:
         """Whether another plan is to come into force."""
+        from sluice.optimizer.tuning.candidates import fitted  # 100 MB of fits and searches, which who watches does without
+
         self._decided = now
         self._take_note(trigger)
         function, profile, times = self.function, self.profile, self._recent.times()
@@ -248,6 +251,8 @@ class Tuner:
         if other:
             self._proposals.clear()
             self._every_load = None
+        from sluice.optimizer.tuning.candidates import every_load, propose, unbatched
+
         found = [*unbatched(self.setup), *propose(self.setup, profile, arrivals)]
         made = self._every_load
         if made is None or _differ(profile, made[1]) or not 0.1 < rate / made[2] < 10:
@@ -259,14 +264,19 @@ class Tuner:
 
     def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
         """Greedy, to the last moment, and the optimal tables; those of other rates stay, unless service times are others."""
-        known = self._tables
+        from sluice.optimizer.tuning.candidates import tables, unbatched
+        from sluice.optimizer.tuning.rate_tables import tables_of
+
+        known = pickle.loads(self._packed_tables) if self._packed_tables else None
         if known is None or _differ(profile, known[2]):
             self._proposals.clear()
             service = service_times_up_to(profile, self.setup.memory_sizes[0], self.setup.max_batch_size)
             offer = replace(self.setup.offers[0], service=service)
-            optimal = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size)
-            self._tables = known = optimal, service, profile
-        return [*unbatched(self.setup), *tables(self.setup, known[1], known[0], rate)]
+            known = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size), service, profile
+        optimal, service, _ = known
+        found = [*unbatched(self.setup), *tables(self.setup, service, optimal, rate)]
+        self._packed_tables = pickle.dumps(known)  # with those that were solved now
+        return found
 
     def _keep(self, found: Sequence[Proposal]) -> None:
         for proposal in found:
@@ -295,6 +305,8 @@ class Tuner:
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
         """The first plan, before there is anything to rehearse."""
+        from sluice.optimizer.tuning.candidates import every_load, unbatched
+
         first = every_load(self.setup, profile, 1.0) if profile is not None and self.setup.servers is None else None
         best = first or unbatched(self.setup)[0]
         why = "batches are learned from" if profile is None else "it rests on no fit" if first else "nothing is quicker"
@@ -363,6 +375,7 @@ class Tuner:
             of.rate,
             self._bias,
             self._way.seconds,
+            of.cost_by_rate(serving if serving is not None and (plan is None or plan.routes) else best),
         )
 
     @property
@@ -449,6 +462,15 @@ class _Rehearsal:
             for times in self.all_times
         ]
         return _Tried(self, proposal, runs)
+
+    def cost_by_rate(self, tried: _Tried) -> tuple[tuple[float, float], ...]:
+        """What a request costs at other rates than that of now, on the same arrivals sped up or slowed down."""
+        times, found = self.times, []
+        deployment = deployment_of(single_route(tried.proposal.plan), self.setup, self.profile)
+        for ratio in OTHER_RATES:
+            run = tried.runs[0] if ratio == 1 else rehearse(deployment, times[0] + (times - times[0]) / ratio, self.setup.slos, 1.0)
+            found.append((self.rate * ratio, run.cost_per_request.value))
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,14 +19,13 @@ from sluice.cli.cost_options import price_options
 from sluice.cli.document_files import read_document
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.cli.slo_options import slo_options
-from sluice.controller.fleet_process import FleetProcess
+from sluice.controller.deciding import DecidingProcess
 from sluice.controller.journal import Journal, read_journal
 from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.optimizer.billing import Billing
-from sluice.optimizer.control import ControlSettings
-from sluice.optimizer.fleet import read_fleet, solve_fleet
+from sluice.optimizer.compiled import interpret
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.setup import TuningSettings
 
@@ -103,6 +102,10 @@ def command(
     journal = Journal(Path(journal_path) if journal_path else None, plans)
     place = redis_url, namespace
     if fleet_path is not None:
+        from sluice.controller.fleet_process import FleetProcess  # what plans fleets, and 100 MB
+        from sluice.optimizer.control import ControlSettings
+        from sluice.optimizer.fleet import read_fleet, solve_fleet
+
         require(not profile_paths, "--profile", list(profile_paths), "none beside --fleet, whose file names its profiles")
         fleet = read_fleet(fleet_path)
         of_fleet = ControlSettings(
@@ -113,12 +116,13 @@ def command(
             return FleetProcess(fleet, solve_fleet, of_fleet, plans, name, journal, *place).run()
 
     else:
+        interpret()  # what watches; what is decided is decided in another process
         settings = TuningSettings() if period is None else TuningSettings(period=period)
         profiles = by_model((path, read_document(ServiceProfile, path, "--profile")) for path in _files(profile_paths))
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings, servers)
 
         def work() -> Awaitable[None]:
-            return ModelProcess(setups.tuner, plans, name, journal, *place).run()
+            return ModelProcess(setups.tuner, plans, name, DecidingProcess(), journal, *place, take_along=settings.period / 2).run()
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 

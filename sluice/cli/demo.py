@@ -15,6 +15,7 @@ from sluice.batching.errors import require
 from sluice.cli import output
 from sluice.cli.slo_options import slo_options
 from sluice.local.demo import Demo, DemoReport, Row
+from sluice.local.live_demo import CONTROL, LiveRow
 
 DRAW_EVERY = 0.5  # s
 DEFAULT = Demo()
@@ -34,6 +35,11 @@ DEFAULT = Demo()
     "replay_seconds",
     type=float,
     help=f"Length of each of the three replays in seconds  [default: {DEFAULT.replay_seconds:g}]",
+)
+@click.option(
+    "--live-seconds",
+    type=click.FloatRange(min=0),
+    help=f"Length of each of the four phases of live control; 0 leaves it out  [default: {DEFAULT.live_seconds:g}]",
 )
 @click.option("--out", type=click.Path(), help="File for the report (JSON).")
 @output.json_option
@@ -57,6 +63,9 @@ def command(slos: tuple[Slo, ...], out: str | None, as_json: bool, **options: An
     for row in report.rows:
         for note in row.notes:
             output.stdout.print(f"{row.name}: {note}.", style="dim")
+    if report.live:
+        output.stdout.print(live_table(report))
+        output.stdout.print(live_conclusion(report))
     output.stdout.print(f"The demo took {report.seconds:.0f} s.", style="dim")
 
 
@@ -103,3 +112,48 @@ def conclusion(report: DemoReport) -> str:
         return f"{text} A deployed buffer would earn its fixed cost at no rate: do not deploy one to save money."
     verdict = "it pays" if here > rate else "do not deploy one for this alone"
     return f"{text} A deployed buffer earns its fixed cost from {rate:.0f} requests/s on; here {here:.3g}: {verdict}."
+
+
+PHASES = ("before", "load × 3", "as before", "function slower")
+
+
+def live_table(report: DemoReport) -> Table:
+    """One column for each way to serve a load and a function that change."""
+    result = Table(
+        title=f"Live control, the function asleep, SLO: {report.slo.percentile:g} % within {report.slo.latency * 1e3:g} ms"
+    )
+    result.add_column("")
+    for live in report.live:
+        result.add_column(live.name, justify="right", style="bold" if live.name == CONTROL else None)
+    for k, phase in enumerate(PHASES):
+        of = [live.phases[k] for live in report.live]
+        result.add_row(
+            f"{phase}: {report.slo.name} predicted, measured",
+            *(f"{1e3 * one.predicted_latency:.0f}, {1e3 * one.measured_latency:.0f} ms" for one in of),
+        )
+        result.add_row("  late, in its second half", *(f"{100 * one.late:.1f}, {100 * one.late_at_last:.1f} %" for one in of))
+        result.add_row(
+            "  USD per million predicted, billed", *(f"{1e6 * one.predicted_cost:.3f}, {1e6 * one.billed_cost:.3f}" for one in of)
+        )
+    result.add_row(
+        "SLO kept in the second half of every phase", *("yes" if live.kept(report.slo) else "no" for live in report.live)
+    )
+    result.add_row("USD per million requests billed in all", *(f"{1e6 * live.cost:.3f}" for live in report.live))
+    result.add_row("plans", *(str(live.plans) for live in report.live))
+    result.add_row("failed", *(str(live.failures) for live in report.live))
+    return result
+
+
+def live_conclusion(report: DemoReport) -> str:
+    """Whether control kept the promise once it had seen each change, and who else did not."""
+    (mine,) = (live for live in report.live if live.name == CONTROL)
+    others = [_broken(live, report.slo) for live in report.live if live is not mine and not live.kept(report.slo)]
+    text = f"Live control kept the promise in the second half of every phase, at {1e6 * mine.cost:.3f} USD per million requests"
+    if not mine.kept(report.slo):
+        text = f"Live control did not keep the promise in the second half of every phase ({_broken(mine, report.slo)})"
+    return f"{text}; {' and '.join(others)} did not." if others else f"{text}; so did the others."
+
+
+def _broken(live: LiveRow, slo: Slo) -> str:
+    worst, phase = max((one.late_at_last, phase) for one, phase in zip(live.phases, PHASES, strict=True))
+    return f"{live.name} ({100 * worst:.0f} % late, {phase})"

@@ -5,7 +5,9 @@ never goes back (``stream_reader.py``).
 
     plan       the plan in force, whenever it is another; one that control does not follow is left alone until there is another
     see        what was recorded since the last look; a hole in it is told, so that what came before does not go on behind it
-    decide     what there is to decide, if anything, once all that was recorded is read
+    due        what there is to decide, if anything, once all that was recorded is read
+    decided    the tuner as it is after a decision, which is made elsewhere; nothing is told it meanwhile
+    lost       a decision came to nothing: there is none for a while
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from sluice.batching.measured import MeasuredBatch
 from sluice.buffer_service.stream_reader import NewArrivals, NewBatches
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.tuning.decision import Decision, Trigger
+
+AGAIN = 60.0  # s after a decision that was lost
 
 
 class ModelTuner(Protocol):
@@ -43,11 +47,12 @@ class ModelControl:
     """One model; ``tuner`` decides."""
 
     def __init__(self, tuner: ModelTuner) -> None:
-        self._tuner = tuner
+        self.tuner = tuner
         self._digest: str | None = None
         self._follows = False
         self._last = -np.inf  # arrival that the tuner was told of (s)
         self._behind = True
+        self._again = -np.inf  # s; nothing is decided before
 
     def plan(self, plan: Plan, since: float) -> str:
         """This plan is in force since then (s); why control leaves it alone, or ``""``."""
@@ -55,7 +60,7 @@ class ModelControl:
             return ""
         self._digest = plan.digest
         try:
-            self._tuner.in_force(plan, since)
+            self.tuner.in_force(plan, since)
         except InvalidInput as error:
             self._follows = False
             return f"plan {plan.digest} is left alone: {error}"
@@ -67,18 +72,29 @@ class ModelControl:
         times = np.asarray(arrivals.arrivals.times)
         if len(times):
             if arrivals.missed or arrivals.began_anew:
-                self._tuner.missed(max(float(times[0]), self._last))
+                self.tuner.missed(max(float(times[0]), self._last))
             # Ages are measured apart: the first of a page may have come just before the last of the page before.
             times = np.maximum(times, self._last)
             self._last = float(times[-1])
-            self._tuner.arrived(times)
+            self.tuner.arrived(times)
         if batches.batches:
-            self._tuner.batches(batches.batches)
+            self.tuner.batches(batches.batches)
         self._behind = arrivals.more or batches.more
 
-    def decide(self, now: float) -> Decision | None:
-        """What was decided now, if something was due and all that is recorded is read."""
-        if self._behind or not self._follows:
+    def due(self, now: float, early: float = 0.0) -> Trigger | None:
+        """What is to be decided now, or as nothing happened ``early`` seconds from now, if all that is recorded is read."""
+        if self._behind or not self._follows or now < self._again:
             return None
-        trigger = self._tuner.due(now)
-        return None if trigger is None else self._tuner.decide(now, trigger)
+        trigger = self.tuner.due(now)
+        if trigger is not None or not early:
+            return trigger
+        trigger = self.tuner.due(now + early)
+        return trigger if trigger is not None and trigger.kind == "periodic" else None
+
+    def decided(self, tuner: ModelTuner) -> None:
+        """This is the tuner after a decision."""
+        self.tuner = tuner
+
+    def lost(self, now: float) -> None:
+        """What was to be decided was not."""
+        self._again = now + AGAIN

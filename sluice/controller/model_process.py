@@ -1,12 +1,15 @@
 """The shell of live control: reads what is recorded of the models, has their tuners decide, and writes the plans.
 
-    every ``LOOK`` s    the plans in force are read where they changed; of each model what was recorded since the last look, so many
-                        ``PAGES`` at most; and what is due is decided
+    every ``LOOK`` s    the plans in force are read where they changed; of each model with records that were not read so many
+                        ``PAGES`` of them at most; and tuners are asked what is due
+    what is due         is decided elsewhere (``deciding.py``), one model after the other, what happened before what is periodic.
+                        While what decides is there, it decides as well what would be due ``take_along`` s later if nothing happened
     a new plan          is written under the lease, and is in force once it is read back as everybody reads it
 
-Everything that a tuner does, and the reading, is done in one thread of low priority, one model after the other: the loop renews the
-lease meanwhile. What is recorded while a decision is made waits in Redis. A decision that took longer than ``DECIDE_WITHIN`` is too
-old to follow. Where Redis does not answer, nothing is decided, and the buffers go on with the plans that they have.
+The reading, and what tuners do to watch, is done in one thread of low priority: the loop renews the lease meanwhile. What is
+recorded of a model while it is decided about waits in Redis. A decision that took longer than ``DECIDE_WITHIN`` is too old to
+follow; one that was lost is told in the journal, and the plan stays. Where Redis does not answer, nothing is decided, and the
+buffers go on with the plans that they have.
 """
 
 from __future__ import annotations
@@ -21,17 +24,18 @@ from sluice.batching.documents import Plan
 from sluice.batching.errors import InvalidInput, SluiceError, StoreUnavailable
 from sluice.buffer_service.redis_plans import HISTORY, RedisPlans
 from sluice.buffer_service.settings import NAMESPACE
-from sluice.buffer_service.stream_reader import RecordReader
+from sluice.buffer_service.stream_reader import News, RecordReader
+from sluice.controller.deciding import Decider
 from sluice.controller.journal import Journal
 from sluice.controller.model_control import ModelControl, ModelTuner
 from sluice.controller.one_thread import OneThread
-from sluice.optimizer.tuning.decision import Decision
+from sluice.optimizer.tuning.decision import Decision, Trigger
 
 LOOK = 1.0
 PAGES = 20
 DECIDE_WITHIN = 60.0
-ROUTES_EVERY = 60.0
-"""Seconds between two looks for routes that have a record of their own."""
+EVERYTHING_EVERY = 60.0
+"""Seconds between two looks at all models, and for routes that have a record of their own."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +56,16 @@ class ModelProcess:
         The tuner of a model whose first plan this is; raises ``InvalidInput`` where it cannot be controlled.
     plans, leader
         Where the plans are, and the name that holds the lease.
+    decider
+        What decides; closed in the end.
     journal
         What is decided.
     url, namespace
         Of the Redis where the buffers record, and what its keys begin with.
     look
         Seconds between two looks.
+    take_along
+        Seconds by which what is periodic may be decided early.
     """
 
     def __init__(
@@ -65,42 +73,49 @@ class ModelProcess:
         tuner_for: Callable[[Plan], ModelTuner],
         plans: RedisPlans,
         leader: str,
+        decider: Decider,
         journal: Journal,
         url: str,
         namespace: str = NAMESPACE,
         look: float = LOOK,
+        take_along: float = 0.0,
     ) -> None:
         self._tuner_for = tuner_for
-        self._plans, self._leader, self._journal = plans, leader, journal
+        self._plans, self._leader, self._decider, self._journal = plans, leader, decider, journal
         self._url, self._namespace = url, namespace
-        self._look = look
+        self._every, self._take_along = look, take_along
         self._watched: dict[str, _Watched] = {}
         self._left_alone: dict[str, str] = {}  # digest of the plan, by model
         self._trouble: dict[str, str] = {}  # by model, what was told last
         self._thread = OneThread()
-        self._routes_at = 0.0
+        self._everything_at = 0.0
+        self._news = News(url)
+        self._active: set[str] = set()
+        self._due: dict[str, Trigger] = {}
+        self._something, self._between_looks = asyncio.Event(), asyncio.Lock()
+        self._deciding = ""
 
     async def run(self) -> None:
         """Look, decide and write until cancelled."""
         clock = asyncio.get_running_loop().time
+        deciding = asyncio.create_task(self._decide())
         try:
             while True:
                 begun = clock()
                 try:
                     await self._follow_plans()
+                    await self._look(begun)
                 except StoreUnavailable as error:
                     await self._tell_once("", str(error))
                 else:
                     self._trouble.pop("", None)
-                    look_for_routes = begun >= self._routes_at
-                    for model in list(self._watched):
-                        await self._look_at(model, look_for_routes)
-                    if look_for_routes:
-                        self._routes_at = begun + ROUTES_EVERY
-                await asyncio.sleep(max(0.0, self._look - (clock() - begun)))
+                await asyncio.sleep(max(0.0, self._every - (clock() - begun)))
         finally:
-            self._thread.do(self._close)  # behind what is being decided, whose outcome nobody follows
+            deciding.cancel()
+            self._thread.do(self._close)
             self._thread.end()
+            await asyncio.gather(deciding, return_exceptions=True)
+            await self._decider.close()
 
     async def _follow_plans(self) -> None:
         """Tell the tuners which plans are in force; begin with models that are new, and end with those that have none."""
@@ -109,6 +124,8 @@ class ModelProcess:
             self._thread.do(self._watched.pop(gone).reader.close)
         since: dict[str, float] | None = None
         for model, plan in plans.items():
+            if model == self._deciding:  # its tuner is elsewhere: at the next look
+                continue
             if model not in self._watched and self._left_alone.get(model) != plan.digest:
                 try:
                     tuner = self._tuner_for(plan)
@@ -117,6 +134,7 @@ class ModelProcess:
                     await self._tell(model, f"plan {plan.digest} is left alone: {error}")
                     continue
                 self._watched[model] = _Watched(ModelControl(tuner), RecordReader(self._url, model, self._namespace))
+                self._active.add(model)
                 await self._tell(model, f"controlled from plan {plan.digest} on")
             if model in self._watched:
                 if since is None:
@@ -125,21 +143,48 @@ class ModelProcess:
                 if words:
                     await self._tell(model, words)
 
-    async def _look_at(self, model: str, look_for_routes: bool) -> None:
-        watched = self._watched[model]
-        begun = time.monotonic()
-        try:
-            decision = await self._thread.call(_look, watched, look_for_routes)
-        except SluiceError as error:
-            await self._tell_once(model, str(error))
-            return
-        except Exception as error:  # a defect, of one model's figures perhaps: the others are controlled all the same
-            _log.exception("%s", model)
-            await self._tell_once(model, f"an error inside the controller: {error!r}")
-            return
-        self._trouble.pop(model, None)
-        if decision is not None:
-            await self._follow(model, decision, time.monotonic() - begun)
+    async def _look(self, at: float) -> None:
+        """Tell the tuners what was recorded, and find out what is to be decided; ``at`` by the loop's clock."""
+        everything = at >= self._everything_at
+        if everything:
+            self._everything_at = at + EVERYTHING_EVERY
+        early = self._take_along if self._decider.running else 0.0
+        async with self._between_looks:
+            watched = {model: one for model, one in self._watched.items() if model != self._deciding}
+            found = await self._thread.call(_look, watched, self._news, self._active, everything, early)
+            self._active, self._due = found.active, found.due
+        for model, error in found.trouble.items():
+            await self._tell_once(model, error)
+        for model in found.looked_at - found.trouble.keys():
+            self._trouble.pop(model, None)
+        if self._due:
+            self._something.set()
+
+    async def _decide(self) -> None:
+        """Have decided what is due, one after the other: what happened before what is periodic."""
+        while True:
+            await self._something.wait()
+            async with self._between_looks:  # a tuner that is told something is nothing to hand on
+                due = [model for model in self._due if model in self._watched]
+                if not due:
+                    self._something.clear()
+                    continue
+                model = min(due, key=lambda name: (self._due[name].kind == "periodic", self._due[name].at))
+                trigger, watched = self._due.pop(model), self._watched[model]
+                self._deciding, begun = model, time.monotonic()
+            try:
+                decision, tuner = await self._decider.decide(watched.control.tuner, watched.reader.now, trigger)
+            except Exception as error:  # a defect, of one model's figures perhaps: the others are controlled all the same
+                if not isinstance(error, SluiceError):
+                    _log.exception("%s", model)
+                watched.control.lost(watched.reader.now)
+                await self._tell(model, f"{trigger.words}: the plan stays, as nothing was decided: {error}")
+            else:
+                watched.control.decided(tuner)
+                if self._watched.get(model) is watched:
+                    await self._follow(model, decision, time.monotonic() - begun)
+            finally:
+                self._deciding = ""
 
     async def _follow(self, model: str, decision: Decision, seconds: float) -> None:
         """Put what was decided into force, and say so."""
@@ -168,18 +213,62 @@ class ModelProcess:
             _log.warning("%s%s", f"{model}: " if model else "", words)
 
     def _close(self) -> None:
+        self._news.close()
         for watched in self._watched.values():
             watched.reader.close()
 
 
-def _look(watched: _Watched, look_for_routes: bool) -> Decision | None:
-    """Tell a tuner what was recorded since the last look, and what came of it."""
+class _Looked(NamedTuple):
+    """What came of a look: models whose streams grew, that were looked at, with what is due, and with trouble, in words."""
+
+    active: set[str]
+    looked_at: set[str]
+    due: dict[str, Trigger]
+    trouble: dict[str, str]
+
+
+def _look(watched: dict[str, _Watched], news: News, active: set[str], everything: bool, early: float) -> _Looked:
+    """Tell tuners what was recorded since the last look, and ask them what is due.
+
+    Who had records the last time, or could not be read, is looked at without being asked whether he has some.
+    """
+    found = _Looked(set(), set(), {}, {})
+    asked = watched.keys() if everything else active & watched.keys()
+    quiet = {model: one.reader for model, one in watched.items() if model not in asked}
+    for model in {*asked, *(news.of(quiet) if quiet else ())}:
+        found.looked_at.add(model)
+        found.active.add(model)
+        try:
+            if not _read(watched[model], everything):
+                found.active.remove(model)
+        except SluiceError as error:
+            found.trouble[model] = str(error)
+        except Exception as error:  # a defect
+            _log.exception("%s", model)
+            found.trouble[model] = f"an error inside the controller: {error!r}"
+    for model in watched.keys() - found.trouble.keys():
+        control, reader = watched[model]
+        try:
+            trigger = control.due(reader.now, early)
+        except Exception as error:  # a defect
+            _log.exception("%s", model)
+            found.trouble[model] = f"an error inside the controller: {error!r}"
+            continue
+        if trigger is not None:
+            found.due[model] = trigger
+    return found
+
+
+def _read(watched: _Watched, look_for_routes: bool) -> bool:
+    """Tell a tuner what was recorded; whether anything was."""
     control, reader = watched
     if look_for_routes:
         reader.look_for_routes()
+    grown = False
     for _ in range(PAGES):
-        arrivals, batches = reader.arrivals(), reader.batches()
+        arrivals, batches = reader.look()
         control.see(arrivals, batches)
+        grown = grown or bool(arrivals.arrivals.times or batches.batches)
         if not (arrivals.more or batches.more):
             break
-    return control.decide(reader.now)
+    return grown

@@ -24,6 +24,7 @@ from sluice.batching import policy as policies
 from sluice.batching.documents import ArrivalDocument, Plan, PolicyDocument, Prediction, ServiceProfile, Slo
 from sluice.batching.errors import DispatchFailed, InvalidInput
 from sluice.lambda_fn.contract import Batch, decode_metadata, encode_batch
+from sluice.local.live_demo import LiveDemo, LiveRow
 from sluice.local.networks import write_network
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, ReplayProgress, replay, run
@@ -82,6 +83,7 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: ArrivalDocument
     plan: Plan
     rows: list[Row]
+    live: list[LiveRow]
     break_even_arrival_rate: float | None
     seconds: float
 
@@ -105,6 +107,7 @@ class Demo:
     profile_seconds: float = 45.0
     replay_seconds: float = 40.0
     headroom: float = 0.05
+    live_seconds: float = 20.0  # of each phase of live control; 0: it is left out
 
     def run(self, say: Say, show: Show) -> DemoReport:
         """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""
@@ -138,7 +141,8 @@ class Demo:
         ):
             say(f"Started Redis (pid {redis.pid}), a Lambda runtime ({runtime.url}) and a buffer, whose page is {buffer.url}/")
             profile, body = self._profile(runtime, say, show)
-            profile = self._behind_the_buffer(profile, buffer, body, say)
+            alone, front = profile, self._front(profile, buffer, body, say)
+            profile = profile.behind(front)
             trace = read_trace(self.trace).sped_up(self.scale)
             fitted = self._fit(trace, say, show)
             arrivals = arrival_document(fitted)
@@ -151,6 +155,7 @@ class Demo:
             for name, plan in plans.items():
                 rows.append(self._replay(name, plan, profile, runtime, buffer, trace, body, show))
                 say(f"Replayed {rows[-1].requests} requests against {name}.")
+        live = self._live(alone, front, trace, say, show)
         return DemoReport(
             network=self.network,
             trace=self.trace,
@@ -159,6 +164,7 @@ class Demo:
             arrivals=arrivals,
             plan=plans["recommended"],
             rows=rows,
+            live=live,
             break_even_arrival_rate=answer.break_even_arrival_rate,
             seconds=time.monotonic() - started,
         )
@@ -209,8 +215,8 @@ class Demo:
 
         return usable_profile(measure, say), sample.body
 
-    def _behind_the_buffer(self, profile: ServiceProfile, buffer: BufferProcess, body: bytes, say: Say) -> ServiceProfile:
-        """The profile as a client of the buffer sees it: HTTP, Redis and the load generator's own part added to the overhead."""
+    def _front(self, profile: ServiceProfile, buffer: BufferProcess, body: bytes, say: Say) -> float:
+        """Seconds that a client of the buffer waits beyond an invocation: HTTP, Redis and the load generator's own part."""
         memory_mb = self.memory_sizes[-1]
         function = profile.function.replace("{memory_mb}", str(memory_mb))
         buffer.apply(Plan(model=self.network, function=function, policy=PolicyDocument.of(policies.no_batching())))
@@ -219,8 +225,22 @@ class Demo:
         response = float(np.median(service_times(profile, memory_mb, 1).response[0]))
         front = max(0.0, float(np.median(alone.latency[PROBES // 4 :])) - response)
         say(f"The buffer adds {front * 1e3:.1f} ms to an invocation.")
-        points = [msgspec.structs.replace(point, overhead=point.overhead + front) for point in profile.points]
-        return msgspec.structs.replace(profile, points=points)
+        return front
+
+    def _live(self, profile: ServiceProfile, front: float, trace: Trace, say: Say, show: Show) -> list[LiveRow]:
+        """The same function, asleep, under a load and with service times that change."""
+        if not self.live_seconds:
+            return []
+        demo = LiveDemo(slo=self.slo, seconds=self.live_seconds)
+        show("Live control: the load triples, the function slows", 0.0)
+        rows = demo.run(profile, front, trace.interarrivals)
+        requests, names = sum(phase.requests for phase in rows[0].phases), ", ".join(row.name for row in rows)
+        say(
+            f"Served {requests} requests by each of {names}, in "
+            f"{len(demo.rates)} phases: {', '.join(f'{rate:g}' for rate in demo.rates)} requests/s, in the last of which the "
+            f"function takes {demo.slower:g} times as long; it sleeps for as long as the profile says."
+        )
+        return rows
 
     def _fit(self, trace: Trace, say: Say, show: Show) -> ArrivalFit:
         show("Fitting the trace", 0.0)

@@ -112,10 +112,20 @@ def buffer_process(redis_url: str, lambda_url: str, directory: Path, log: IO[byt
 
 
 @contextlib.contextmanager
-def _child(command: list[str], environment: dict[str, str], stdout: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def control_process(redis_url: str, namespace: str, profile: Path, log: IO[bytes]) -> Iterator[None]:
+    """Run a controller of the models that have a plan there."""
+    command = [sys.executable, "-m", "sluice.cli.main", "control", "--redis-url", redis_url, "--namespace", namespace]
+    with _child([*command, "--profile", str(profile)], {}, log, log):  # its log is the journal, and long
+        yield
+
+
+@contextlib.contextmanager
+def _child(
+    command: list[str], environment: dict[str, str], stdout: int | IO[bytes], stderr: IO[bytes] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     # A session of its own: Ctrl-C at the terminal reaches the owner alone, who then stops its children in good order.
     child = subprocess.Popen(
-        command, env=os.environ | environment, stdout=stdout, start_new_session=True, preexec_fn=die_with_parent()
+        command, env=os.environ | environment, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=die_with_parent()
     )
     try:
         yield child

@@ -103,7 +103,7 @@ def of_load(case: str, load: str, drifts: bool) -> Iterator[Row]:
     least = np.where(keeps, usd, np.inf).min(axis=0)
     best = float(np.where(feasible, least, usd.min(axis=0)).sum()) / len(times)
     for k, (name, run) in enumerate(runs.items()):
-        near = nearness(run, window) if name == CONTROL else (None, None)
+        near = nearness(run, window) if name == CONTROL else (None,) * 3
         kept = int((keeps[k] & feasible).sum())
         shares = len(times), len(n), int(feasible.sum()), kept, float(run.cost_per_request), best, float(late[k].sum()) / len(times)
         yield Row(case, name, *shares, max(1, len(run.plans)), *near)
@@ -157,16 +157,15 @@ def by_window(runs: Sequence[ControlledRun], window: Indices) -> tuple[Array, Ar
     return np.bincount(places).astype(np.float64), usd, late
 
 
-def nearness(run: ControlledRun, window: Indices) -> tuple[float, float]:
-    """Share of the windows in which percentile and cost were as near to what was rehearsed as is asked."""
+def nearness(run: ControlledRun, window: Indices) -> tuple[float, ...]:
+    """Share of the windows as near to what was rehearsed as is asked: percentile, cost, and cost at the rate of the window."""
     start = float(run.arrival_times[0])
     near = []
     for k in np.unique(window):
         at = start + WINDOW * int(k)
         plan = [plan for since, plan in run.plans if since <= at][-1]
-        told = [
-            each for decision in run.decisions if decision.at <= at for each in decision.considered if each.digest == plan.digest
-        ]
+        before = [decision for decision in run.decisions if decision.at <= at and decision.cost_by_rate]
+        told = [each for decision in before for each in decision.considered if each.digest == plan.digest]
         if told:
             here = window == k
             percentile = float(np.quantile(run.latency[here], SLO.quantile, method="inverted_cdf"))
@@ -175,7 +174,7 @@ def nearness(run: ControlledRun, window: Indices) -> tuple[float, float]:
                 (
                     abs(percentile / told[-1].percentile.value - 1) <= PERCENTILE_NEAR,
                     abs(cost / told[-1].usd.value - 1) <= COST_NEAR,
+                    abs(cost / before[-1].cost_at(int(here.sum()) / WINDOW) - 1) <= COST_NEAR,
                 )
             )
-    shares = np.array(near).mean(axis=0)
-    return float(shares[0]), float(shares[1])
+    return tuple(np.array(near).mean(axis=0).tolist())

@@ -20,7 +20,7 @@ def page(rows: Sequence[Row]) -> str:
         [
             "# A plan that is tuned while requests come",
             """
-            Made by `python -m studies.control --compute`, which takes a minute, from the data that it leaves in
+            Made by `python -m studies.control --compute`, which takes a minute and a half, from the data that it leaves in
             [control.csv](../studies/data/control.csv).""",
             "## What it does",
             """
@@ -43,8 +43,10 @@ def page(rows: Sequence[Row]) -> str:
                 which no
                 batch was measured gets 5 % of the requests until 32 were. A broken promise, or service times that
                 have changed, is acted on at once.""",
-                """**It corrects itself.** Where the measured percentile surely lies above the rehearsed one, half of the difference
-                is added to every rehearsed latency, and of what is left half again at the next decision.""",
+                """**It corrects itself.** How long requests are on their way through the buffer is measured of live batches, and
+                planned with ([live control](live-control.md#models-that-plan-themselves)). Where the measured percentile surely
+                lies above the rehearsed one, half of the difference is added to every rehearsed latency, and of what is left half
+                again at the next decision.""",
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
                 tried then. **With too few arrivals**, below 200, the plan stays. **Where nothing keeps the promise** the plan with
@@ -72,9 +74,12 @@ def page(rows: Sequence[Row]) -> str:
             made from the first hour, and the run begins after it. Control begins with the plan for every load.""",
             f"""
             Of the windows under control {shares([row.percentile_near for row in mine])} had their p{SLO.percentile:g} within
-            {100 * PERCENTILE_NEAR:g} % of what was rehearsed, and {shares([row.cost_near for row in mine])} their cost within
-            {100 * COST_NEAR:g} % (in the order of the tables), where 95 % were the
-            goal: a window's cost depends on how many come in it, and the counts of these loads differ from window to window.
+            {100 * PERCENTILE_NEAR:g} % of what was rehearsed (in the order of the tables). What a window costs depends on how many
+            come in it: so a decision tells the cost at a quarter of the rate of then up to four times it (`cost_by_rate` in the
+            journal). {shares([row.cost_at_rate_near for row in mine])} of the windows cost within {100 * COST_NEAR:g} % of that at
+            the rate which they turned out to have, where 95 % were the goal; of the cost that was rehearsed at the rate of the
+            decision {shares([row.cost_near for row in mine])} were. The requests of the load balancer come in bursts within each
+            window, so that the costs of equal windows differ by a fifth; the others are beyond where few or very many came.
             {missed(rows)}""",
             "## What was run",
             f"""

@@ -39,6 +39,8 @@ class Row:
         That were in force.
     percentile_near, cost_near : float or None
         Share of the windows in which the percentile was within 5 %, and the cost within 3 %, of what was rehearsed.
+    cost_at_rate_near : float or None
+        Share of those in which the cost was within 3 % of what was rehearsed at the rate that the window turned out to have.
     """
 
     load: str
@@ -53,6 +55,7 @@ class Row:
     plans: int
     percentile_near: float | None
     cost_near: float | None
+    cost_at_rate_near: float | None
 
     @property
     def ratio(self) -> float:

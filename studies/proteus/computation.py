@@ -16,7 +16,7 @@ from sluice.optimizer.control.controller import ControlSettings
 from sluice.optimizer.fleet.specification import Fleet
 
 from .bound import BOUND, bound
-from .drawn import FRESH, GAMMA_SCV, WINDOW, Fresh, at_mean_rates, burst, drawn_again, fresh_demand, rates
+from .drawn import FRESH, HELD_OUT, KINDS, WINDOW, Fresh, at_mean_rates, burst, drawn_again, fresh_demand, rates
 from .instances import check_instances
 from .one_queue import LOADS, REQUESTS, compare_tables
 from .readers import DEVICES, Demand, published_fleet, read_deadlines, read_demand, unprofiled
@@ -34,6 +34,7 @@ PARTS = (
     "seeds",
     "guesses",
     "fresh",
+    "held out",
     "stress",
     "burst",
     "batching",
@@ -68,6 +69,8 @@ class Options:
     guesses : sequence of float
         Requests/s of each family that are expected before the first second, beside the mean rates of the trace.
     fresh : sequence of Fresh
+    held_out : sequence of Fresh
+        On every fleet.
     fresh_seconds : float
         Length of each.
     stressed : sequence of sequences of float
@@ -89,6 +92,7 @@ class Options:
     seeds: Sequence[int] = (1, 2, 3)
     guesses: Sequence[float] = (FIRST_GUESS, 10.0)
     fresh: Sequence[Fresh] = FRESH
+    held_out: Sequence[Fresh] = HELD_OUT
     fresh_seconds: float = 120.0
     stressed: Sequence[Sequence[float]] = (ControlSettings.headrooms, (1.1,), (1.25,))
     burst: tuple[float, float, float, float] = (100.0, 160.0, 240.0, 4.0)
@@ -165,7 +169,11 @@ def compute(folder: Path, options: Options) -> Study:
             _vary_guess(recorder, folder, demand, devices, options.guesses)
     if "fresh" in options.parts:
         for fresh in options.fresh:
-            _hold_out(recorder, folder, demand, scarce, fresh, options.fresh_seconds)
+            _hold_out(recorder, "fresh", folder, demand, scarce, fresh, options.fresh_seconds)
+    if "held out" in options.parts:
+        for devices in options.fleets:
+            for fresh in options.held_out:
+                _hold_out(recorder, "held out", folder, demand, devices, fresh, options.fresh_seconds)
     if "stress" in options.parts:
         _stress(recorder, folder, demand, options.fleets[0], options.stressed)
     if "burst" in options.parts:
@@ -318,14 +326,17 @@ def _vary_guess(recorder: Recorder, folder: Path, demand: Demand, devices: Mappi
         _run(recorder, "guesses", f"{named(devices)}, {case}", BOTH, fleet, demand, expected=expected)
 
 
-def _hold_out(recorder: Recorder, folder: Path, demand: Demand, devices: Mapping[str, int], fresh: Fresh, seconds: float) -> None:
+def _hold_out(
+    recorder: Recorder, part: str, folder: Path, demand: Demand, devices: Mapping[str, int], fresh: Fresh, seconds: float
+) -> None:
     """Demand that nobody tuned for, with the bound."""
     new = fresh_demand(demand, fresh, seconds)
     fleet = published_fleet(folder, new.deadlines, devices)
-    kind = "Poisson, wandering" if fresh.kind == "walk" else f"gamma, SCV {GAMMA_SCV:g}"
-    case = f"{kind}, demand x {fresh.factor:g}, {1000 * fresh.deadline:g} ms"
-    _run(recorder, "fresh", case, BOTH, fleet, new)
-    _bound(recorder, "fresh", case, fleet, new)
+    case = f"{KINDS[fresh.kind]}, demand x {fresh.factor:g}, {1000 * fresh.deadline:g} ms"
+    if part != "fresh":
+        case = f"{named(devices)}: {case}"
+    _run(recorder, part, case, BOTH, fleet, new)
+    _bound(recorder, part, case, fleet, new)
 
 
 def _stress(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..markdown import table
 from .claims import ablation_claims, batching_claims, burst_claims, deadline_claims, family_claims, percent
-from .drawn import WANDERING
+from .drawn import BURST, CALM, TIMES, WANDERING
 from .results import Study
 from .systems import OURS, PROTEUS
 from .tables import FEW, by_case, runs_table, said, share
@@ -68,6 +68,21 @@ def fresh_demand(study: Study) -> list[str]:
         walk of its own, with steps of standard deviation {WANDERING:g} a second. Violations and effective accuracy, %.
         """,
         by_case(study, "fresh", "demand"),
+        *held_out(study),
+    ]
+
+
+def held_out(study: Study) -> list[str]:
+    """Other kinds of it, on every fleet."""
+    if not study.of("held out"):
+        return []
+    return [
+        f"""
+        And on every fleet. *Bursts*: {TIMES:g} times the rate between them, for {BURST:g} s in the mean, {CALM:g} s apart, each
+        family's at other times. *A flash crowd*: half the rate, and for a quarter of the time twice the rate, of all families at
+        once, from one moment to the next.
+        """,
+        by_case(study, "held out", "demand"),
     ]
 
 

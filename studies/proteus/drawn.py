@@ -19,7 +19,7 @@ WANDERING = 0.12  # standard deviation of the step of a walk's logarithm, a seco
 class Fresh:
     """Demand that nobody tuned for, drawn: how it comes, times the mean rate of the trace, under a deadline (s)."""
 
-    kind: str  # walk: Poisson, each family's rate a walk of its own; gamma: gamma gaps
+    kind: str  # of ``KINDS``
     factor: float
     deadline: float
     seed: int
@@ -32,6 +32,22 @@ FRESH = (
     Fresh("walk", 1.0, 0.2, 9004),
     Fresh("walk", 1.0, 1.0, 9005),
 )
+
+HELD_OUT = (
+    Fresh("steady", 1.0, 0.3, 9101),
+    Fresh("bursty", 1.0, 0.3, 9102),
+    Fresh("steady", 2.0, 0.3, 9103),
+    Fresh("gamma", 1.0, 0.3, 9104),
+    Fresh("flash", 1.0, 0.3, 9105),
+)
+KINDS = {
+    "walk": "Poisson, wandering",
+    "gamma": f"gamma, SCV {GAMMA_SCV:g}",
+    "steady": "Poisson, steady",
+    "bursty": "Poisson, bursts",
+    "flash": "Poisson, a flash crowd",
+}
+BURST, CALM, TIMES = 5.0, 15.0, 4.0  # mean seconds of a burst and between two, and how many times the rate between
 
 
 def rates(demand: Demand) -> tuple[Array, Array]:
@@ -56,8 +72,8 @@ def drawn_again(demand: Demand, seed: int, factor: float = 1.0) -> Demand:
 def fresh_demand(demand: Demand, fresh: Fresh, seconds: float) -> Demand:
     """Demand of that kind for so long, each family's in proportion to its mean rate."""
     rng = np.random.default_rng(fresh.seed)
-    means = (fresh.factor * rates(demand)[1]).tolist()
-    drawn = [walk(mean, seconds, rng) if fresh.kind == "walk" else gamma(mean, seconds, rng) for mean in means]
+    of_kind = {"walk": walk, "gamma": gamma, "steady": steady, "bursty": bursty, "flash": flash}[fresh.kind]
+    drawn = [of_kind(mean, seconds, rng) for mean in (fresh.factor * rates(demand)[1]).tolist()]
     return Demand(dict(zip(demand.arrivals, drawn, strict=True)), dict.fromkeys(demand.arrivals, fresh.deadline))
 
 
@@ -97,3 +113,27 @@ def gamma(mean: float, seconds: float, rng: np.random.Generator) -> Array:
     gaps = rng.gamma(1 / GAMMA_SCV, GAMMA_SCV / mean, 100 + round(3 * mean * seconds))
     moments = np.cumsum(gaps)
     return np.asarray(moments[moments < seconds])
+
+
+def steady(mean: float, seconds: float, rng: np.random.Generator) -> Array:
+    """Poisson arrivals at this rate (1/s)."""
+    return np.sort(rng.uniform(0.0, seconds, rng.poisson(mean * seconds)))
+
+
+def bursty(mean: float, seconds: float, rng: np.random.Generator) -> Array:
+    """Poisson arrivals with bursts of random length at random times, about this rate (1/s) in the mean."""
+    between = mean * (BURST + CALM) / (TIMES * BURST + CALM)
+    parts, at = [np.empty(0)], 0.0
+    while at < seconds:
+        for length, rate in ((rng.exponential(CALM), between), (rng.exponential(BURST), TIMES * between)):
+            parts.append(rng.uniform(at, at + length, rng.poisson(rate * length)))
+            at += length
+    arrivals = np.sort(np.concatenate(parts))
+    return np.asarray(arrivals[arrivals < seconds])
+
+
+def flash(mean: float, seconds: float, rng: np.random.Generator) -> Array:
+    """Poisson arrivals at half this rate (1/s), and at twice it for a quarter of the time in the middle."""
+    begins = 3 * seconds / 8
+    crowd = rng.uniform(begins, begins + seconds / 4, rng.poisson(1.5 * mean * seconds / 4))
+    return np.sort(np.concatenate([steady(mean / 2, seconds, rng), crowd]))

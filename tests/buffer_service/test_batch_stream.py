@@ -16,7 +16,7 @@ from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
-from sluice.buffer_service.stream_reader import RecordReader
+from sluice.buffer_service.stream_reader import News, RecordReader
 from sluice.lambda_fn.contract import Answer, Measured, decode_batch, encode_answers
 from tests.buffer_service.conftest import NO_BATCHING, Function, serving
 
@@ -195,3 +195,29 @@ async def test_a_buffer_tells_what_its_function_took_and_how_long_callers_waited
 
 def test_packing_keeps_what_a_float_holds():
     assert len(pack_batches([measured()])) < 60
+
+
+async def test_of_many_models_those_with_records_that_were_not_read_are_told_in_one_question(queue, client, redis_server, model):
+    news, readers = News(redis_server.url), {name: RecordReader(redis_server.url, name) for name in (model, "quiet", "still")}
+    asked = client.info("commandstats").get("cmdstat_xread", {}).get("calls", 0)
+    assert news.of(readers) == set()
+    await queue.advance(Events([b"a" * 16]))
+    assert news.of(readers) == {model}
+    assert len(readers[model].look()[0].arrivals.times) == 1
+    await queue.advance(Events(measured=[measured()]))
+    assert news.of(readers) == {model}
+    assert len(readers[model].look()[1].batches) == 1
+    seen = readers["quiet"].now
+    assert news.of(readers) == set()
+    assert readers["quiet"].now > seen
+    assert client.info("commandstats")["cmdstat_xread"]["calls"] == asked + 4
+    news.close()
+
+
+def test_where_not_all_streams_can_be_asked_for_at_once_every_model_may_have_records(client, redis_server, model):
+    client.set(stream_key(model), "no stream, as a cluster has none here")
+    news, readers = News(redis_server.url), {name: RecordReader(redis_server.url, name) for name in (model, "quiet")}
+    assert news.of(readers) == {model, "quiet"}
+    news.close()
+    with pytest.raises(StoreUnavailable):
+        News("redis://127.0.0.1:1").of(readers)

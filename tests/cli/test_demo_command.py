@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import StringIO
 
+import msgspec
 import pytest
+from rich.console import Console
 
 from sluice.batching.documents import Plan, PolicyDocument, Slo
 from sluice.batching.policy import no_batching
-from sluice.cli.demo import conclusion
+from sluice.cli.demo import conclusion, live_conclusion, live_table
 from sluice.local.demo import DemoReport, Row
+from sluice.local.live_demo import CONTROL, STATIC, LivePhase, LiveRow
 from sluice.optimizer.arrivals import poisson
 
 Run = Callable[..., tuple[int, str, str]]
@@ -40,6 +44,7 @@ def report(recommended: Row, break_even: float | None) -> DemoReport:
         arrivals=poisson(20.9).document(),
         plan=Plan(model="m", function="f", policy=PolicyDocument.of(no_batching())),
         rows=[row("no batching", 8e-7), recommended],
+        live=[],
         break_even_arrival_rate=break_even,
         seconds=200.0,
     )
@@ -64,6 +69,35 @@ def report(recommended: Row, break_even: float | None) -> DemoReport:
 )
 def test_the_conclusion_answers_whether_it_kept_saved_and_would_pay(recommended: Row, break_even: float | None, said: str) -> None:
     assert said in conclusion(report(recommended, break_even))
+
+
+def live(name: str, *late_at_last: float) -> LiveRow:
+    figures = dict.fromkeys(("predicted_latency", "measured_latency", "late"), 0.25)
+    phases = [LivePhase(requests=10, late_at_last=late, predicted_cost=1e-7, billed_cost=2e-7, **figures) for late in late_at_last]
+    return LiveRow(name=name, phases=phases, plans=2, failures=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [live(STATIC, 0, 0, 0, 0.9), live(CONTROL, 0.05, 0, 0, 0)],
+            "Live control kept the promise in the second half of every phase, at 0.200 USD per million requests; "
+            "static (90 % late, function slower) did not.",
+        ),
+        ([live(STATIC, 0, 0, 0, 0), live(CONTROL, 0, 0, 0, 0)], "per million requests; so did the others."),
+        (
+            [live(STATIC, 0, 0, 0, 0), live(CONTROL, 0, 0.06, 0, 0)],
+            "Live control did not keep the promise in the second half of every phase (controlled (6 % late, load × 3))",
+        ),
+    ],
+)
+def test_the_second_conclusion_says_whether_control_kept_the_promise_and_who_did_not(rows: list[LiveRow], said: str) -> None:
+    told = msgspec.structs.replace(report(row("recommended", 1e-7), 9.0), live=rows)
+    assert said in live_conclusion(told)
+    shown = Console(width=120, file=StringIO())
+    shown.print(live_table(told))
+    assert "load × 3: p95 predicted, measured" in shown.file.getvalue() and "250, 250 ms" in shown.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_demo_makes_one_promise(exit_of: Run) -> None:

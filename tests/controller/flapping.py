@@ -1,4 +1,4 @@
-"""A controller whose tuner changes the plan at every look, to be killed in the middle of a change.
+"""A controller whose tuner changes the plan at every look, to be killed in the middle of a change, or of a decision.
 
 ``python -m tests.controller.flapping URL NAMESPACE NAME MODEL FUNCTION``
 """
@@ -12,6 +12,7 @@ from typing import Any
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Slo
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.controller.deciding import DecidingProcess
 from sluice.controller.journal import Journal
 from sluice.controller.leadership import lead
 from sluice.controller.model_process import ModelProcess
@@ -54,8 +55,14 @@ async def control(url: str, namespace: str, name: str, model: str, function: str
     """Until killed."""
     plans, journal = RedisPlans(url, namespace), Journal(None, None)
     tuner = Flapping(plans_of(model, function))
-    await lead(plans, name, lambda: ModelProcess(lambda _: tuner, plans, name, journal, url, namespace, look=0.01).run(), LEASE)
+
+    def work() -> Any:
+        return ModelProcess(lambda _: tuner, plans, name, DecidingProcess(), journal, url, namespace, look=0.01).run()
+
+    await lead(plans, name, work, LEASE)
 
 
 if __name__ == "__main__":
-    asyncio.run(control(*sys.argv[1:]))
+    from tests.controller import flapping  # what decides, in another process, finds the tuner there
+
+    asyncio.run(flapping.control(*sys.argv[1:]))

@@ -23,14 +23,16 @@ from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.store import Events, Limits
 from sluice.buffer_service.stream_reader import NewArrivals, NewBatches
-from sluice.controller import model_process
+from sluice.controller import model_control, model_process
+from sluice.controller.deciding import Decider, DecidingProcess
 from sluice.controller.journal import Journal, read_journal
 from sluice.controller.leadership import lead
-from sluice.controller.model_control import ModelControl
+from sluice.controller.model_control import ModelControl, ModelTuner
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
 from sluice.local.redis_server import RedisServer
 from sluice.optimizer.tuning.decision import Decision, Trigger
+from tests.controller.deciding_tuner import DecidingTuner
 
 A = "aaaaaaaa"
 TRIGGER = Trigger("rate", 1.0, "the rate is another")
@@ -98,14 +100,14 @@ def test_a_tuner_is_told_times_that_ascend_and_of_every_hole() -> None:
 def test_nothing_is_decided_before_all_that_is_recorded_was_read_nor_without_a_plan_that_control_follows() -> None:
     control = ModelControl(FakeTuner(plan(batch_size=4), refuses=plan(batch_size=3).digest))
     control.see(came(1.0, more=True), NOTHING)
-    assert control.decide(2.0) is None
+    assert control.due(2.0) is None
     assert control.plan(plan(), 0.0) == ""
-    assert control.decide(2.0) is None
+    assert control.due(2.0) is None
     control.see(came(), NOTHING)
-    assert control.decide(2.0) is not None
+    assert control.due(2.0) is not None
     assert "is left alone: plan.routes" in control.plan(plan(batch_size=3), 0.0)
     assert control.plan(plan(batch_size=3), 0.0) == ""
-    assert control.decide(2.0) is None
+    assert control.due(2.0) is None
 
 
 def test_a_model_is_set_up_by_its_profile_or_else_by_what_its_plan_says() -> None:
@@ -119,6 +121,18 @@ def test_a_model_is_set_up_by_its_profile_or_else_by_what_its_plan_says() -> Non
         ModelSetups().tuner(replace(sized, slo=None, digest=""))
     with pytest.raises(InvalidInput, match="--profile"):
         by_model([("a.json", profile), ("b.json", profile)])
+
+
+class Here:
+    """Decides in the process that asks."""
+
+    running = False
+
+    async def decide(self, tuner: ModelTuner, now: float, trigger: Trigger) -> tuple[Decision, ModelTuner]:
+        return tuner.decide(now, trigger), tuner
+
+    async def close(self) -> None:
+        pass
 
 
 def test_fixed_servers_are_set_up_by_the_profile_that_is_theirs() -> None:
@@ -145,13 +159,15 @@ class Bench:
         await queue.install(constructors.no_batching())
         await queue.advance(Events([f"{A}{i:08x}".encode() for i in range(count)]))
 
-    def controller(self, tuner_for: Callable[[Plan], Any], name: str = "c", lease: float = 0.6) -> asyncio.Task[None]:
-        plans = RedisPlans(self.url, self.namespace)
+    def controller(
+        self, tuner_for: Callable[[Plan], Any], name: str = "c", lease: float = 0.6, decider: Decider | None = None
+    ) -> asyncio.Task[None]:
+        plans, decider = RedisPlans(self.url, self.namespace), decider or Here()
         self.others.append(plans)
         journal = Journal(self.folder / f"{name}.jsonl", plans)
 
         def work() -> Any:
-            return ModelProcess(tuner_for, plans, name, journal, self.url, self.namespace, look=0.02).run()
+            return ModelProcess(tuner_for, plans, name, decider, journal, self.url, self.namespace, look=0.02).run()
 
         self.tasks.append(asyncio.create_task(lead(plans, name, work, lease)))
         return self.tasks[-1]
@@ -226,6 +242,78 @@ async def test_a_decision_that_took_too_long_is_not_followed(bench: Bench, monke
     bench.controller(lambda _: FakeTuner(plan(batch_size=4), wants=0))
     await bench.until(lambda: "is not followed" in bench.words())
     assert [each.digest for each in await bench.plans.plans()] == [plan().digest]
+
+
+async def test_a_process_that_dies_while_it_decides_leaves_the_plan_and_the_next_decision_is_followed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_control, "AGAIN", 0.1)
+    tuner, fates = DecidingTuner(plan(batch_size=4)), [("dies",), ("decides",)]
+
+    class Mortal(DecidingProcess):
+        async def decide(self, tuner: Any, now: float, trigger: Trigger) -> Any:
+            tuner.fates = fates.pop(0)
+            assert [each.digest for each in await bench.plans.plans()] == [plan().digest]
+            return await super().decide(tuner, now, trigger)
+
+    await bench.plans.write(plan(), "somebody")
+    bench.controller(lambda _: tuner, decider=Mortal())
+    await bench.until_in_force(plan(batch_size=4).digest)
+    assert "the plan stays, as nothing was decided: the process that decides died (-9)" in bench.words()
+    assert [written.by for written in await bench.plans.history("m")] == ["c", "somebody"]
+
+
+async def test_while_one_model_is_decided_about_the_others_are_read_and_what_happened_is_decided_before_what_is_periodic(
+    bench: Bench,
+) -> None:
+    go_on, order = asyncio.Event(), list[str]()
+
+    class Periodic(FakeTuner):
+        def due(self, now: float) -> Trigger | None:
+            found = super().due(now)
+            return found and found._replace(kind="periodic")
+
+    class Waits(Here):
+        async def decide(self, tuner: Any, now: float, trigger: Trigger) -> tuple[Decision, ModelTuner]:
+            order.append(tuner.chosen.model)
+            await go_on.wait()
+            return tuner.decide(now, trigger), tuner
+
+    tuners = {name: kind(plan(name, 4), wants=0) for name, kind in (("a", FakeTuner), ("b", Periodic), ("c", FakeTuner))}
+    tuners["b"].wants = tuners["c"].wants = 1
+    for name in tuners:
+        await bench.plans.write(plan(name), "somebody")
+    bench.controller(lambda first: tuners[first.model], decider=Waits())
+    await bench.until(lambda: order == ["a"])
+    await bench.request(1, "b")
+    await bench.until(lambda: tuners["b"].times)
+    await bench.request(1, "c")
+    await bench.until(lambda: tuners["c"].times)
+    await asyncio.sleep(0.1)
+    go_on.set()
+    for name in tuners:
+        await bench.until_in_force(plan(name, 4).digest, name)
+    assert order == ["a", "c", "b"]
+
+
+def test_what_is_periodic_is_decided_early_where_it_costs_little_and_nothing_else_is() -> None:
+    class Later(FakeTuner):
+        kind: Any = "periodic"
+
+        def due(self, now: float) -> Trigger | None:
+            return TRIGGER._replace(kind=self.kind) if now >= 10.0 else None
+
+    tuner = Later()
+    control = ModelControl(tuner)
+    control.plan(plan(), 0.0)
+    control.see(came(1.0), NOTHING)
+    assert control.due(6.0) is None and control.due(6.0, 3.0) is None
+    assert control.due(6.0, 4.0) is not None
+    tuner.kind = "start"
+    assert control.due(6.0, 4.0) is None
+    control.lost(10.0)
+    assert control.due(69.0) is None
+    assert control.due(70.0) is not None
 
 
 async def test_of_two_controllers_one_writes_and_the_other_goes_on_when_it_is_gone(bench: Bench) -> None:

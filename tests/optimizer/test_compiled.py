@@ -1,14 +1,19 @@
 """Compiled functions."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from sluice.optimizer import compiled as module
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled, inlined, room_stamp
 from sluice.optimizer.simulation import queue_loop
+from sluice.optimizer.tuning.level_scan import LevelScan
+from sluice.optimizer.tuning.step_sum import StepSum
 
 
 def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:
@@ -41,6 +46,27 @@ def test_what_is_put_into_its_callers_gives_them_what_it_gives_alone() -> None:
     function: Any = compiled(total)
     line = Line(2.0, np.array([0.5]))
     assert function(line) == value(line, 2.0) + value(line, 3.0) and function.signatures
+
+
+def test_what_is_interpreted_finds_what_machine_code_finds_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    pages = [rng.normal(0.3 * (k > 20), 0.1, rng.integers(1, 40)) for k in range(40)]
+    told: list[list[Any]] = []
+    for interpreted in (False, True):
+        monkeypatch.setattr(module._Loop, "interpreted", interpreted)
+        scan, sums = LevelScan("gaussian", 0.095, 1e5, 9), StepSum(0.4, 1e5, 9)
+        told.append([])
+        for each in (scan, sums):
+            each.dispersion.begin(0.01, 16.0)
+            found = [each.see(page) for page in pages]
+            told[-1].append((found, [array.tobytes() for array in each.dispersion]))
+        assert any(found is not None for found in told[-1][0][0])
+    assert told[0] == told[1]
+
+
+def test_numba_is_imported_when_something_is_called() -> None:
+    script = "import sys, sluice.optimizer.tuning.level_scan; print('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == ["False"]
 
 
 def test_what_is_kept_is_of_the_modules_as_they_are_that_have_compiled_functions(tmp_path: Path) -> None:

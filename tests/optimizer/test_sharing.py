@@ -359,3 +359,24 @@ def test_one_memory_size_many_applications_or_one_load_have_the_table_of_one_fun
     many = [application(f"a{k}", 5.0, 0.1 + 0.1 * k) for k in range(9)]
     for question, applications in ((single, THREE), (asked(), THREE), (asked(goal=EVERY_LOAD), many)):
         assert all(not of.functions for of in recommend_sharing(question, applications).queues)
+
+
+def test_where_one_function_serves_every_size_as_well_as_any_the_answer_says_so() -> None:
+    """Twice the memory is no quicker."""
+    times = [(memory_mb, n, 0.005 + 0.001 * n) for memory_mb in (885, CORE) for n in (1, 2, 4, 8)]
+    points = [ProfilePoint(memory_mb, n, ServiceTime(seconds), seconds) for memory_mb, n, seconds in times]
+    both = [application("web", 50.0, 0.1), application("report", 1.0, 0.5)]
+    answer = recommend_sharing(asked(ServiceProfile(function="m-{memory_mb}", points=points), goal=EVERY_LOAD), both)
+    (queue,) = answer.queues
+    assert isinstance(queue, ServedQueue) and not queue.functions
+    said = "One function serves web and report at every size of a batch: another for some saves less than 0.5 % from 0.1 to 100"
+    assert f"{said} times these rates." in told.verdict(answer)
+
+
+def test_two_queues_are_one_where_that_is_cheaper_once_the_size_of_a_batch_chooses_its_function() -> None:
+    """Set 4 has a queue more where one function serves each."""
+    names = [
+        [{of.name for of in queue.applications} for queue in recommend_sharing(asked(goal=goal), drawn(4, 4)).queues]
+        for goal in (Goal(), Goal(loads=(0.1, 1000.0)))
+    ]
+    assert [len(groups) for groups in names] == [3, 2] and names[1][1] == names[0][1] | names[0][2]

@@ -341,3 +341,19 @@ def test_the_rate_is_watched_by_what_the_latest_fit_says_of_counts() -> None:
     before = tuner._rate.dispersion(64.0)
     tuner.decide(float(times[-1]), Trigger("start", float(times[-1]), "enough was seen"))
     assert tuner._rate.dispersion(64.0) > 1.5 * before
+
+
+def test_a_decision_tells_what_a_request_will_cost_at_other_rates() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    tuner.arrived(poisson_times(50, 4000))
+    decision = tuner.decide(1.7e9 + 81, tuner.due(1.7e9 + 81))  # type: ignore[arg-type]
+    assert decision.plan is not None
+    for rate in (20, 150):
+        times = poisson_times(rate, 4000, 5)
+        expected = rehearse(deployment_of(single_route(decision.plan), SETUP, PROFILE), times, SETUP.slos, 1.0)
+        assert decision.cost_at(rate) == pytest.approx(expected.cost_per_request.value, rel=0.02)
+    rates, usd = zip(*decision.cost_by_rate, strict=True)
+    assert rates[0] == pytest.approx(decision.arrival_rate / 4) and list(usd) == sorted(usd, reverse=True)
+    assert decision.cost_at(1e9) == pytest.approx(usd[-1])
+    assert decision.document()["cost_by_rate"][0] == [rates[0], pytest.approx(1e6 * usd[0])]

@@ -14,7 +14,7 @@ from studies.proteus.__main__ import main
 from studies.proteus.bound import bound
 from studies.proteus.computation import Options, compute
 from studies.proteus.drawings import draw
-from studies.proteus.drawn import FRESH, drawn_again
+from studies.proteus.drawn import FRESH, HELD_OUT, drawn_again
 from studies.proteus.page import page
 from studies.proteus.readers import Demand, profile_of, published_fleet, read_demand, read_profiles, unprofiled
 from studies.proteus.results import Run, Study, read, write
@@ -174,6 +174,7 @@ def study(folder: Path) -> Study:
         seeds=(1,),
         guesses=(1.0,),
         fresh=FRESH[1:3],
+        held_out=HELD_OUT[1:2],
         fresh_seconds=10.0,
         stressed=((1.1,),),
         load_times=(0.0,),

@@ -1,0 +1,31 @@
+"""Rooms whose ``__init__`` imports what it names when it is asked for, so that who needs one small module of a room loads no other.
+
+The imports of such an ``__init__`` stand under ``if TYPE_CHECKING:``, as they would stand elsewhere, and are read from there. No
+name may be that of a module of the room as well: who imports the module would then find it in the place of what is named.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def names_when_asked(room: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a room (PEP 562)."""
+    module = sys.modules[room]
+    guarded = [node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.If)]
+    froms = [line for node in guarded for line in node.body if isinstance(line, ast.ImportFrom)]
+    home = {alias.name: str(line.module) for line in froms for alias in line.names}
+
+    def found(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(home[name]), name)
+        setattr(module, name, value)
+        return value
+
+    return found

@@ -1,0 +1,49 @@
+"""A tuner for the process that decides, by what is to happen there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice.batching.documents import Plan
+from sluice.optimizer.tuning.decision import Decision, Trigger
+
+
+@dataclass
+class DecidingTuner:
+    """Wants another plan once it is told of an arrival; ``fate`` is ``decides``, ``dies``, ``hangs`` or ``fails``, by decision."""
+
+    chosen: Plan | None = None
+    fates: tuple[str, ...] = ("decides",)
+    decided: int = 0
+    plans: list[str] = field(default_factory=list)
+    pid: int = 0
+
+    def arrived(self, times: Any) -> None: ...
+
+    def missed(self, at: float) -> None: ...
+
+    def batches(self, batches: Sequence[Any]) -> None: ...
+
+    def in_force(self, plan: Plan, since: float) -> None:
+        self.plans.append(plan.digest)
+
+    def due(self, now: float) -> Trigger | None:
+        in_force = self.chosen is None or (self.plans and self.plans[-1] == self.chosen.digest)
+        return None if in_force else Trigger("rate", now, "the rate is another")
+
+    def decide(self, now: float, trigger: Trigger) -> Decision:
+        fate = self.fates[min(self.decided, len(self.fates) - 1)]
+        self.decided, self.pid = self.decided + 1, os.getpid()
+        print("what a decision prints is no answer")
+        if fate == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "hangs":
+            time.sleep(60.0)
+        if fate == "fails":
+            raise ZeroDivisionError("a defect")
+        return Decision(now, trigger, (), self.chosen, "", "", 0.0, 0.0, 0, "it is cheaper", "", 1.0, 0.0, 0.0)
