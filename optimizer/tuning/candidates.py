@@ -26,9 +26,10 @@ from sluice.optimizer.recommend.candidate import Candidate
 from sluice.optimizer.recommend.every_load import choose_every_load
 from sluice.optimizer.recommend.function_choice import cheapest_setting
 from sluice.optimizer.recommend.function_setting import FunctionSettings
-from sluice.optimizer.recommend.last_moment import cheapest_last_moments
+from sluice.optimizer.recommend.last_moment import cheapest_last_moments, last_moment
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.worker_number import choose_workers
+from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.traces.trace import Trace
 from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.rate_tables import RateTables
@@ -79,8 +80,13 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
             continue
 
 
-def tables(setup: TuningSetup, optimal: RateTables, arrival_rate: float) -> Iterator[Proposal]:
-    """Of fixed servers the tables that are optimal about this rate (requests/s)."""
+def tables(setup: TuningSetup, service: ServiceTimes, optimal: RateTables | None, arrival_rate: float) -> Iterator[Proposal]:
+    """Of fixed servers the table that waits to the last moment, and those that are optimal about this rate (requests/s)."""
+    latest = last_moment(service, setup.slos)
+    if latest is not None:
+        yield _of_servers(setup, replace(latest, servers=setup.servers), "last moment")
+    if optimal is None:
+        return
     middle = optimal.middle(arrival_rate)
     for part, policy in zip(optimal.budgets, optimal.all_at(arrival_rate), strict=True):
         of_budget = f" with {part:g} of the error budget" if part < 1 else ""

@@ -26,6 +26,7 @@ from sluice.optimizer.smdp.latency_percentiles import LatencyPercentiles
 BAND = 1.1  # ratio of the middles of neighbouring bands
 MOST_LOAD = 0.98  # beyond, the table is that of this load: near its capacity a server takes all that it can
 BUDGETS = (1.0, 0.5, 0.25)
+IN_TIME = 0.98  # of an SLO's latency, in which whoever waits for others is answered, if the server is idle
 MOST_KEPT = 256  # bands; the one that was asked for first is then forgotten
 LARGEST = 64  # batches; of larger ones it takes seconds to find the weights that keep an SLO
 
@@ -39,6 +40,7 @@ class RateTables:
         The server, its energy and the weights; its own arrivals, which have one phase, say nothing here.
     slos : sequence of Slo
         Where there are some, and energy, the table of least power is taken that keeps them; where none does, that of least latency.
+        Under either nobody waits at an idle server until he is late, as he might where fewer come than the table is solved for.
     budgets : sequence of float
         Of what the SLOs allow to be late, what the tables may use: one for each, as ``all_at`` has them.
     servers : int
@@ -98,15 +100,27 @@ class RateTables:
         """Those at just this rate (requests/s), which the servers must be able to serve; they are not kept."""
         problem = replace(self.problem, arrivals=poisson(arrival_rate / self.servers))
         if not self._promises[0] or not problem.energy.any():
-            return [solve(problem).policy(servers=self.servers)] * len(self._promises)
+            return [self._in_time(solve(problem).policy(servers=self.servers))] * len(self._promises)
         corners, percentiles, found = solve_frontier(problem), LatencyPercentiles(problem), []
         for slos in self._promises:
             try:
                 corner = choose_weight(problem, slos, percentiles, corners)
             except Infeasible:
                 corner = corners[0]
-            found.append(corner.solution.policy(servers=self.servers))
+            found.append(self._in_time(corner.solution.policy(servers=self.servers)))
         return found
+
+    def _in_time(self, policy: Policy) -> Policy:
+        """The table, in which whoever would wait for more leaves in time for every SLO."""
+        if not self._promises[0]:
+            return policy
+        latency = IN_TIME * min(slo.latency for slo in self._promises[0])
+        last = [0.0, *np.maximum(latency - self.problem.service.mean, 0.0).tolist()]
+        hold, take = list(policy.hold), list(policy.take)
+        for waiting in range(1, min(len(hold), len(last))):
+            if hold[waiting] > last[waiting]:
+                hold[waiting], take[waiting] = last[waiting], waiting
+        return replace(policy, hold=hold, take=take)
 
     def _band_of(self, arrival_rate: float) -> int:
         require(0 < arrival_rate < np.inf, "arrival_rate", arrival_rate, "requests/s > 0")

@@ -263,18 +263,18 @@ class Tuner:
         self._proposed_for = rate, profile, self._way.seconds
 
     def _of_servers(self, servers: int, profile: ServiceProfile, rate: float) -> list[Proposal]:
-        """Greedy, and the optimal tables; those made for other rates are rehearsed on, unless service times are others."""
+        """Greedy, to the last moment, and the optimal tables; those of other rates stay, unless service times are others."""
         from sluice.optimizer.tuning.candidates import tables, unbatched
         from sluice.optimizer.tuning.rate_tables import tables_of
 
         known = pickle.loads(self._packed_tables) if self._packed_tables else None
-        if known is None or _differ(profile, known[1]):
+        if known is None or _differ(profile, known[2]):
             self._proposals.clear()
-            service = service_times_up_to(profile, self.setup.memory_sizes[0], LARGEST_BATCH)
+            service = service_times_up_to(profile, self.setup.memory_sizes[0], self.setup.max_batch_size)
             offer = replace(self.setup.offers[0], service=service)
-            known = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size), profile
-        optimal = known[0]
-        found = [*unbatched(self.setup), *([] if optimal is None else tables(self.setup, optimal, rate))]
+            known = tables_of(offer, self.setup.slos, servers, self.setup.max_batch_size), service, profile
+        optimal, service, _ = known
+        found = [*unbatched(self.setup), *tables(self.setup, service, optimal, rate)]
         self._packed_tables = pickle.dumps(known)  # with those that were solved now
         return found
 

@@ -10,9 +10,10 @@ from ..rows import read_rows, write_rows
 
 FILE = DATA / "smdp-day.csv"
 LOADS = DATA / "control-loads.csv"
+LATEST = "to the last moment"
 GREEDY, MEAN, BUSIEST = "greedy", "table of the mean rate", "table of the busiest window"
 BANDS, AGAIN, CONTROL, CLAIRVOYANT = "table per band", "solved again each period", "control", "clairvoyant, window by window"
-POLICIES = (GREEDY, MEAN, BUSIEST, BANDS, AGAIN, CONTROL, CLAIRVOYANT)
+POLICIES = (GREEDY, LATEST, MEAN, BUSIEST, BANDS, AGAIN, CONTROL, CLAIRVOYANT)
 
 
 @dataclass(frozen=True)

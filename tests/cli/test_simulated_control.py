@@ -36,7 +36,7 @@ def test_the_table_of_fixed_servers_is_tuned_and_nothing_else_serves(document_of
     found = document_of(*asked, *workers)["control"]
     considered = [one["name"] for decision in found["decisions"] for one in decision["considered"]]
     assert considered and all("1 × gpu:0.5" in name for name in considered)
-    assert any("optimal at" in decision["chosen"] and decision["changed"] for decision in found["decisions"])
+    assert any("optimal at" in name for name in considered) and any(decision["changed"] for decision in found["decisions"])
     assert 0 < found["energy_per_request"] < 2.5 and found["violations"][0] < 0.05
 
 

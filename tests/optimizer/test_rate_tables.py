@@ -78,6 +78,17 @@ def test_with_an_slo_the_table_of_least_power_that_keeps_it_is_taken_and_less_of
     assert power[0] <= power[1] < quickest
 
 
+def test_with_an_slo_nobody_waits_at_an_idle_server_until_he_is_late() -> None:
+    slo = Slo(4 * float(PROBLEM.service.mean[-1]), 95)
+    policy = RateTables(PROBLEM, [slo]).at(0.4 * CAPACITY)
+    waits = [(hold, take, n) for n, (hold, take) in enumerate(zip(policy.hold, policy.take, strict=True)) if n and hold > 0]
+    assert waits
+    for hold, take, n in waits:
+        assert take == n
+        assert 0.9 * slo.latency < hold + MEAN[n - 1] < slo.latency
+    assert RateTables(PROBLEM).at(0.4 * CAPACITY).hold[1] in (0.0, np.inf)
+
+
 def test_several_servers_follow_the_table_of_one_with_its_share() -> None:
     one, three = RateTables(PROBLEM), RateTables(PROBLEM, servers=3)
     rate = one.middle(0.5 * CAPACITY)
