@@ -107,7 +107,7 @@ class Demo:
     profile_seconds: float = 45.0
     replay_seconds: float = 40.0
     headroom: float = 0.05
-    live_seconds: float = 20.0  # of each phase of live control; 0: it is left out
+    live_seconds: float = 15.0  # of each phase of live control; 0: it is left out
 
     def run(self, say: Say, show: Show) -> DemoReport:
         """Run it; ``say`` gets a line for each step, ``show`` what is going on and how far it is (0..1)."""
