@@ -12,6 +12,7 @@ import pytest
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, write
 from sluice.cli.main import main
+from sluice.optimizer.compiled import _Loop
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -38,6 +39,7 @@ def exit_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["sluice", *arguments])
+        monkeypatch.setattr(_Loop, "interpreted", False)  # what `control` asks of its process ends with the test
         code = 0
         try:
             main()
