@@ -139,16 +139,19 @@ class LiveDemo:
             named = {arm: replace(profile, function=f"{url}/{k}/{{memory_mb}}", model=MODEL) for k, arm in enumerate(ARMS)}
             plans = {arm: self._plans(arm, of.behind(front), seen, times) for arm, of in named.items()}
             predicted = {arm: self._predicted(arm, of.behind(front), plans[arm], times) for arm, of in named.items()}
-            urls, sources = {}, {}
-            for k, arm in enumerate(ARMS):
-                sources[arm] = RedisPlans(redis.url, f"arm{k}")
+            sources = {arm: RedisPlans(redis.url, f"arm{k}") for k, arm in enumerate(ARMS)}
+            for arm in ARMS:
                 stack.push_async_callback(sources[arm].close)
                 await _written(sources[arm], plans[arm][0][1])
-                (directory / str(k)).mkdir()
-                buffer = stack.enter_context(
-                    buffer_process(redis.url, url, directory / str(k), log, plans="redis:", namespace=f"arm{k}", log_level="error")
-                )
-                urls[arm] = f"{buffer.url}/models/{MODEL}"
+
+            def started(k: int) -> str:
+                folder = directory / str(k)
+                folder.mkdir()
+                buffer = buffer_process(redis.url, url, folder, log, plans="redis:", namespace=f"arm{k}", log_level="error")
+                return f"{stack.enter_context(buffer).url}/models/{MODEL}"
+
+            # In threads, for a buffer asks the function what it serves, which this loop answers.
+            urls = dict(zip(ARMS, await asyncio.gather(*(asyncio.to_thread(started, k) for k in range(len(ARMS)))), strict=True))
             file = directory / "profile.json"
             file.write_bytes(write(named[CONTROL]))
             stack.enter_context(control_process(redis.url, f"arm{ARMS.index(CONTROL)}", file, log))
