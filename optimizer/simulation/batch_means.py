@@ -100,6 +100,25 @@ def most_of_next(happened: NDArray[np.bool_], n_next: float, confidence: float =
     return min(1.0, float(shares.mean()) + max(float(stdtrit(len(merged) - 1, confidence)) * spread, room))
 
 
+def mean_of_next(sums: Array, counts: Array, n_next: float, confidence: float = 0.95) -> Estimate:
+    """Mean of values of which blocks of equal ``counts`` (blocks,) have these ``sums``; between the ends is that of the next ones.
+
+    A prediction interval, two-sided, of the mean of ``n_next`` values that are not negative; variances as in ``most_of_next``.
+
+    Raises
+    ------
+    InvalidInput
+        None that are to come; a confidence that is none.
+    """
+    require(0 < confidence < 1, "confidence", confidence, "a number strictly between 0 and 1")
+    require(n_next >= 1, "n_next", n_next, "a number of requests >= 1")
+    total = float(counts.sum())
+    merged = _merged(sums / counts)
+    spread = float(merged.std(ddof=1)) * sqrt(total / len(merged) * (1 / total + 1 / n_next))
+    value, half = float(sums.sum()) / total, float(stdtrit(len(merged) - 1, (1 + confidence) / 2)) * spread
+    return Estimate(value, max(0.0, value - half), value + half)
+
+
 def estimate_mean(values: Array, confidence: float = 0.95, blocks: int = BLOCKS) -> Estimate:
     """Mean in equilibrium of ``values``, shape (n,), in the order in which they came.
 

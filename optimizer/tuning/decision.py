@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isfinite, nan
+from math import isfinite
 from typing import Any, Literal, NamedTuple
-
-import numpy as np
 
 from sluice.batching.documents import Plan
 from sluice.optimizer.simulation.batch_means import Estimate
+from sluice.optimizer.tuning.cost_curve import CostCurve
 
 Kind = Literal["start", "periodic", "rate", "burstiness", "promise", "service", "way", "canary", "learning"]
 URGENT: frozenset[Kind] = frozenset({"start", "promise", "service"})
@@ -108,8 +107,8 @@ class Decision:
         Seconds added to every rehearsed latency.
     way : float
         Seconds that requests are on their way through the buffer, which are in every service time.
-    cost_by_rate : tuple of (float, float)
-        What serves from now on: requests/s, ascending, and USD per request, as rehearsed at that rate.
+    cost : CostCurve
+        What a request costs by rate, under what serves from now on; empty where nothing was rehearsed.
     """
 
     at: float
@@ -126,17 +125,7 @@ class Decision:
     arrival_rate: float
     bias: float
     way: float
-    cost_by_rate: tuple[tuple[float, float], ...] = ()
-
-    def cost_at(self, rate: float) -> float:
-        """USD per request at so many requests/s, by what serves from now on; ``nan`` where nothing was rehearsed.
-
-        The logarithm is linear in that of the rate between those that were rehearsed, and what it is at the ends beyond them.
-        """
-        if not self.cost_by_rate:
-            return nan
-        rates, usd = np.log(self.cost_by_rate).T
-        return float(np.exp(np.interp(np.log(rate), rates, usd)))
+    cost: CostCurve = CostCurve()
 
     def document(self) -> dict[str, Any]:
         """As the journal has it."""
@@ -154,7 +143,9 @@ class Decision:
             "new_environments": self.new_environments,
             "bias": self.bias,
             "way": self.way,
-            "cost_by_rate": [[rate, _million(usd)] for rate, usd in self.cost_by_rate],
+            "cost_by_rate": [
+                [rate, *(_million(each) for each in usd)] for rate, usd in zip(self.cost.rates, self.cost.usd, strict=True)
+            ],
             "why": self.why,
             "alarm": self.alarm,
         }

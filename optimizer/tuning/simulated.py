@@ -54,6 +54,8 @@ class ControlledRun:
         What the workers cost that were there.
     batches, cold : int
     decisions : tuple of Decision
+    profiles : tuple of (ServiceProfile or None)
+        What the tuner planned with at each.
     plans : tuple of (float, Plan)
         From when (s) each was in force.
     """
@@ -66,6 +68,7 @@ class ControlledRun:
     batches: int
     cold: int
     decisions: tuple[Decision, ...]
+    profiles: tuple[ServiceProfile | None, ...]
     plans: tuple[tuple[float, Plan], ...]
 
     @property
@@ -122,15 +125,16 @@ def simulate_control(
     assert profile is not None
     require(0 < step < INF, "step", step, "a number of seconds > 0")
     tuner, queue = Tuner(setup, settings), _Queue(setup, profile, sorted(changes, key=lambda change: change.at), seed)
-    decisions: list[Decision] = []
+    decisions: list[tuple[Decision, ServiceProfile | None]] = []
     plans: list[tuple[float, Plan]] = []
 
     def decide(now: float) -> None:
         trigger = tuner.due(now)
         if trigger is None:
             return
-        decisions.append(tuner.decide(now, trigger))
-        if (plan := decisions[-1].plan) is not None:
+        decision = tuner.decide(now, trigger)
+        decisions.append((decision, tuner.profile))
+        if (plan := decision.plan) is not None:
             follow(plan, now)
 
     def follow(plan: Plan, now: float) -> None:
@@ -155,7 +159,7 @@ def simulate_control(
         tuner.batches(queue.ended(now))
         decide(now)
         on_progress(at / len(times))
-    return queue.result(times, tuple(decisions), tuple(plans), now)
+    return queue.result(times, decisions, tuple(plans), now)
 
 
 def simulate_plans(
@@ -291,7 +295,11 @@ class _Queue:
         return found
 
     def result(
-        self, times: Array, decisions: tuple[Decision, ...], plans: tuple[tuple[float, Plan], ...], now: float
+        self,
+        times: Array,
+        decisions: Sequence[tuple[Decision, ServiceProfile | None]],
+        plans: tuple[tuple[float, Plan], ...],
+        now: float,
     ) -> ControlledRun:
         """When all has been fed."""
         self._machines += sum(run.bill.per_second for run in self._runs) * (now - self._now)
@@ -299,7 +307,8 @@ class _Queue:
         order = np.argsort(came, kind="stable")
         latency, usd, joules = (values[order] for values in others)
         found = came[order], latency, usd, joules
-        return ControlledRun(*found, self._machines, self._batches, self._cold, decisions, plans)
+        told, profiles = tuple(decision for decision, _ in decisions), tuple(profile for _, profile in decisions)
+        return ControlledRun(*found, self._machines, self._batches, self._cold, told, profiles, plans)
 
 
 class _Route:

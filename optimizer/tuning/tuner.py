@@ -33,6 +33,7 @@ from sluice.optimizer.simulation.batch_means import Estimate, estimate_quantile
 from sluice.optimizer.simulation.function import LARGEST_BATCH
 from sluice.optimizer.tuning.back_off import BackOff
 from sluice.optimizer.tuning.changes import BurstinessTest, RateTest
+from sluice.optimizer.tuning.cost_curve import CostCurve, cost_curve
 from sluice.optimizer.tuning.decision import Considered, Decision, Kind, Trigger
 from sluice.optimizer.tuning.deployments import CANARY, SERVING, deployment_of, require_plain, single_route
 from sluice.optimizer.tuning.drift import ServiceWatch
@@ -48,7 +49,6 @@ from sluice.optimizer.tuning.way import WayWatch
 OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 MOST_KEPT = 12  # proposals that are rehearsed again and again
-OTHER_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times that of now, at which it is told what a request will cost
 LATENCIES_KEPT = 4096  # by which the bias is found
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
@@ -375,7 +375,7 @@ class Tuner:
             of.rate,
             self._bias,
             self._way.seconds,
-            of.cost_by_rate(serving if serving is not None and (plan is None or plan.routes) else best),
+            of.cost_of(serving if serving is not None and (plan is None or plan.routes) else best),
         )
 
     @property
@@ -463,14 +463,10 @@ class _Rehearsal:
         ]
         return _Tried(self, proposal, runs)
 
-    def cost_by_rate(self, tried: _Tried) -> tuple[tuple[float, float], ...]:
-        """What a request costs at other rates than that of now, on the same arrivals sped up or slowed down."""
-        times, found = self.times, []
+    def cost_of(self, tried: _Tried) -> CostCurve:
+        """What a request costs under a plan, by rate."""
         deployment = deployment_of(single_route(tried.proposal.plan), self.setup, self.profile)
-        for ratio in OTHER_RATES:
-            run = tried.runs[0] if ratio == 1 else rehearse(deployment, times[0] + (times - times[0]) / ratio, self.setup.slos, 1.0)
-            found.append((self.rate * ratio, run.cost_per_request.value))
-        return tuple(found)
+        return cost_curve(deployment, self.times, self.setup.slos, self.rate, self.settings.window)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from sluice.cli.document_files import read_document
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.cli.slo_options import slo_options
 from sluice.controller.deciding import DecidingProcess
-from sluice.controller.journal import Journal, read_journal
+from sluice.controller.journal import Journal, cost_in_words, read_journal
 from sluice.controller.leadership import LEASE, controller_name, lead
 from sluice.controller.model_process import ModelProcess
 from sluice.controller.model_setups import ModelSetups, by_model
@@ -92,6 +92,8 @@ def command(
         for entry in read_journal(Path(explain)):
             model = f"{entry['model']}: " if entry["model"] else ""
             click.echo(f"{entry['at']}  {model}{entry['words']}")
+            if cost := cost_in_words(entry):
+                click.echo(f"    {cost}")
         return
     require(lease >= 0.3, "--lease", lease, "seconds >= 0.3")
     require_redis_url("--redis-url", redis_url)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise, product
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,9 +18,11 @@ from sluice.optimizer.recommend.candidate import plan_of
 from sluice.optimizer.recommend.last_moment import last_moment
 from sluice.optimizer.service.times import service_times
 from sluice.optimizer.simulation.deployment import LAMBDA
+from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.simulation.function import Function
 from sluice.optimizer.traces.trace import read_trace
 from sluice.optimizer.tuning.candidates import every_load, fitted, propose, unbatched
+from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_route
 from sluice.optimizer.tuning.setup import TuningSetup
 from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simulate_control, simulate_plans, stretched
 
@@ -29,7 +32,6 @@ from .results import BATCH, CONTROL, EVERY_LOAD, LOADS, RECOMMENDED, Counted, Ro
 
 SLO = Slo(0.1, 95)
 WINDOW = 300.0  # s
-RATE = 1.0  # requests/s in the mean
 SEEN = 12  # windows that the static plans are made from
 CORE = 1769  # MB of memory that have one core
 MEMORY_SIZES = (885, CORE)
@@ -40,9 +42,26 @@ INIT = 0.5  # s
 STEP = 15.0  # s between two looks
 FACTOR = 1.5  # of the service times, from the middle on
 PERCENTILE_NEAR, COST_NEAR = 0.05, 0.03
-DRIFT = "tweets, service times × 1.5 from the middle on"
-CASES = (("load balancer", "load balancer", False), ("tweets", "tweets", False), (DRIFT, "tweets", True))
+LED_IN = 200  # requests before a window, when it is run alone
 TRIED_SIZES, TRIED_TIMEOUTS = (2, 4, 8), (0.03, 0.06, 0.085)
+
+
+class Case(NamedTuple):
+    """A load at a rate, requests/s in the mean, and whether the function takes longer from the middle on."""
+
+    name: str
+    load: str
+    rate: float
+    drifts: bool = False
+
+
+CASES = (
+    Case("load balancer", "load balancer", 1.0),
+    Case("tweets", "tweets", 1.0),
+    Case("tweets, service times × 1.5 from the middle on", "tweets", 1.0, True),
+    Case("load balancer, 10 requests/s", "load balancer", 10.0),
+    Case("tweets, 10 requests/s", "tweets", 10.0),
+)
 
 
 def profile() -> ServiceProfile:
@@ -57,14 +76,17 @@ def profile() -> ServiceProfile:
 
 def compute() -> list[Row]:
     """Everything."""
-    return [row for case, load, drifts in CASES for row in of_load(case, load, drifts)]
+    return [row for case in CASES for row in of_load(case)]
 
 
-def arrivals_of(load: str) -> Array:
-    """The counts laid out, s: of the load balancer with the gaps of the Azure excerpt, of the tweets as Poisson arrivals."""
+def arrivals_of(load: str, rate: float) -> Array:
+    """The counts laid out at a rate (requests/s) in the mean, s.
+
+    Of the load balancer with the gaps of the Azure excerpt, of the tweets as Poisson arrivals.
+    """
     counts = np.array([counted.requests for counted in read_rows(LOADS, Counted) if counted.load == load], dtype=np.float64)
     rng = np.random.default_rng(1)
-    drawn = rng.poisson(counts * RATE * WINDOW / counts.mean())
+    drawn = rng.poisson(counts * rate * WINDOW / counts.mean())
     if load == "tweets":
         return np.concatenate([WINDOW * k + np.sort(rng.uniform(0, WINDOW, n)) for k, n in enumerate(drawn)])
     gaps = read_trace(str(EXCERPT)).interarrivals
@@ -76,37 +98,37 @@ def arrivals_of(load: str) -> Array:
     return np.concatenate(found)
 
 
-def laid_out(load: str) -> tuple[TuningSetup, Array, Array]:
+def laid_out(load: str, rate: float) -> tuple[TuningSetup, Array, Array]:
     """What is tuned, the arrivals that were seen beforehand, and those of the run (s)."""
-    times = arrivals_of(load)
+    times = arrivals_of(load, rate)
     cut = int(np.searchsorted(times, SEEN * WINDOW))
     return TuningSetup("perceptron", (SLO,), profile(), max_batch_size=LARGEST), times[:cut], times[cut:]
 
 
-def of_load(case: str, load: str, drifts: bool) -> Iterator[Row]:
+def of_load(case: Case) -> Iterator[Row]:
     """A row for each policy."""
-    setup, seen, times = laid_out(load)
+    setup, seen, times = laid_out(case.load, case.rate)
     all_times = np.concatenate([seen, times])
     middle = float((times[0] + times[-1]) / 2)
-    changes = [ServiceChange(middle, FACTOR)] if drifts else []
+    changes = [ServiceChange(middle, FACTOR)] if case.drifts else []
     static = {name: [(times[0], plan)] for name, plan in static_plans(setup, seen).items()}
     runs = {
         **{name: simulate_plans(setup, times, plans, changes=changes) for name, plans in static.items()},
         BATCH: simulate_plans(setup, times, batch_plans(setup, all_times, float(times[0])), changes=changes),
         CONTROL: simulate_control(setup, times, changes=changes, step=STEP, first=static[EVERY_LOAD][0][1]),
     }
-    others = [simulate_plans(setup, times, [(times[0], plan)], changes=changes) for plan in tried(setup, all_times, drifts)]
+    others = (simulate_plans(setup, times, [(times[0], plan)], changes=changes) for plan in tried(setup, all_times, case))
     window = runs[CONTROL].windows(WINDOW)
-    n, usd, late = by_window([*runs.values(), *others], window)
+    n, usd, late = by_window(chain(runs.values(), others), window)
     keeps = late <= SLO.error_budget * n
     feasible = keeps.any(axis=0)
     least = np.where(keeps, usd, np.inf).min(axis=0)
     best = float(np.where(feasible, least, usd.min(axis=0)).sum()) / len(times)
     for k, (name, run) in enumerate(runs.items()):
-        near = nearness(run, window) if name == CONTROL else (None,) * 3
+        near = nearness(setup, run, window) if name == CONTROL else (None,) * 7
         kept = int((keeps[k] & feasible).sum())
         shares = len(times), len(n), int(feasible.sum()), kept, float(run.cost_per_request), best, float(late[k].sum()) / len(times)
-        yield Row(case, name, *shares, max(1, len(run.plans)), *near)
+        yield Row(case.name, name, *shares, max(1, len(run.plans)), *near)
 
 
 def static_plans(setup: TuningSetup, seen: Array) -> dict[str, Plan]:
@@ -130,12 +152,12 @@ def batch_plans(setup: TuningSetup, times: Array, start: float) -> list[tuple[fl
     ]
 
 
-def tried(setup: TuningSetup, times: Array, drifts: bool) -> list[Plan]:
+def tried(setup: TuningSetup, times: Array, case: Case) -> list[Plan]:
     """What the clairvoyant has besides: settings and tables of every memory size, and proposals for each four hours."""
     found = []
-    for factor in (1.0, FACTOR) if drifts else (1.0,):
+    for factor in (1.0, FACTOR) if case.drifts else (1.0,):
         truth = stretched(profile(), factor)
-        proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, RATE)])]
+        proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, case.rate)])]
         edges = np.searchsorted(times, np.arange(0, times[-1], 48 * WINDOW))
         for first, last in pairwise(edges.tolist()):
             proposals += propose(setup, truth, fitted(times[first:last]))
@@ -149,32 +171,49 @@ def tried(setup: TuningSetup, times: Array, drifts: bool) -> list[Plan]:
     return list({plan.digest: plan for plan in found}.values())
 
 
-def by_window(runs: Sequence[ControlledRun], window: Indices) -> tuple[Array, Array, Array]:
+def by_window(runs: Iterable[ControlledRun], window: Indices) -> tuple[Array, Array, Array]:
     """Requests by window, (n_windows,), and by run and window USD and requests that were late."""
     _, places = np.unique(window, return_inverse=True)
-    usd = np.array([np.bincount(places, weights=run.usd) for run in runs])
-    late = np.array([np.bincount(places, weights=~(run.latency <= SLO.latency)) for run in runs])
+    found = [
+        (np.bincount(places, weights=run.usd), np.bincount(places, weights=~(run.latency <= SLO.latency))) for run in runs
+    ]  # a run at a time, as each holds all its requests
+    usd, late = (np.array(values) for values in zip(*found, strict=True))
     return np.bincount(places).astype(np.float64), usd, late
 
 
-def nearness(run: ControlledRun, window: Indices) -> tuple[float, ...]:
-    """Share of the windows as near to what was rehearsed as is asked: percentile, cost, and cost at the rate of the window."""
+def nearness(setup: TuningSetup, run: ControlledRun, window: Indices) -> tuple[float, ...]:
+    """What a ``Row`` has of the windows: how near they were to what was told before, and how far from it."""
     start = float(run.arrival_times[0])
-    near = []
+    near, away = [], []
     for k in np.unique(window):
         at = start + WINDOW * int(k)
         plan = [plan for since, plan in run.plans if since <= at][-1]
-        before = [decision for decision in run.decisions if decision.at <= at and decision.cost_by_rate]
-        told = [each for decision in before for each in decision.considered if each.digest == plan.digest]
+        before = [pair for pair in zip(run.decisions, run.profiles, strict=True) if pair[0].at <= at and pair[0].cost.rates]
+        told = [each for decision, _ in before for each in decision.considered if each.digest == plan.digest]
         if told:
-            here = window == k
-            percentile = float(np.quantile(run.latency[here], SLO.quantile, method="inverted_cdf"))
-            cost = float(run.usd[here].mean())
+            first, last = np.searchsorted(window, [k, k + 1]).tolist()
+            decision, profile = before[-1]
+            assert profile is not None
+            percentile = float(np.quantile(run.latency[first:last], SLO.quantile, method="inverted_cdf"))
+            cost = float(run.usd[first:last].mean())
+            at_rate = decision.cost.at((last - first) / WINDOW)
+            system = cost_of_run(setup, profile, plan, run.arrival_times[max(0, first - LED_IN) : last], last - first)
+            away.append((cost / at_rate.value - 1, cost / system - 1))
             near.append(
                 (
                     abs(percentile / told[-1].percentile.value - 1) <= PERCENTILE_NEAR,
                     abs(cost / told[-1].usd.value - 1) <= COST_NEAR,
-                    abs(cost / before[-1].cost_at(int(here.sum()) / WINDOW) - 1) <= COST_NEAR,
+                    abs(away[-1][0]) <= COST_NEAR,
+                    at_rate.low <= cost <= at_rate.high,
+                    abs(away[-1][1]) <= COST_NEAR,
                 )
             )
-    return tuple(np.array(near).mean(axis=0).tolist())
+    return (*np.array(near).mean(axis=0).tolist(), *np.array(away).std(axis=0).tolist())
+
+
+def cost_of_run(setup: TuningSetup, profile: ServiceProfile, plan: Plan, times: Array, n_last: int) -> float:
+    """USD of each of the last so many requests under a plan, those before them leading in."""
+    deployment = deployment_of(single_route(plan), setup, profile)
+    run = simulate_deployment(deployment, times, np.random.default_rng(1))
+    usd = Bill.of(deployment).usd(run.batch_sizes, run.tables.astype(np.int64), run.cold.astype(np.int64))
+    return float((usd / run.batch_sizes)[run.batch_of][-n_last:].mean())

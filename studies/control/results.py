@@ -39,8 +39,14 @@ class Row:
         That were in force.
     percentile_near, cost_near : float or None
         Share of the windows in which the percentile was within 5 %, and the cost within 3 %, of what was rehearsed.
-    cost_at_rate_near : float or None
-        Share of those in which the cost was within 3 % of what was rehearsed at the rate that the window turned out to have.
+    cost_at_rate_near, cost_inside : float or None
+        Share of those in which the cost was within 3 % of what was rehearsed at the rate that the window turned out to have, and
+        within the interval that was told there.
+    system_near : float or None
+        Share of those in which it was within 3 % of what a run of the plan over the window's own arrivals costs, with the service
+        times that were known before.
+    spread, system_spread : float or None
+        Standard deviation of the cost over that at the rate of the window, and over that of such a run.
     """
 
     load: str
@@ -56,6 +62,10 @@ class Row:
     percentile_near: float | None
     cost_near: float | None
     cost_at_rate_near: float | None
+    cost_inside: float | None
+    system_near: float | None
+    spread: float | None
+    system_spread: float | None
 
     @property
     def ratio(self) -> float:

@@ -16,6 +16,17 @@ def test_explain_reads_a_journal_as_sentences_and_leaves_out_what_is_none(tmp_pa
     assert (code, "sluice control --journal" in said) == (2, True)
 
 
+def test_explain_tells_what_a_request_will_cost_by_rate_where_an_entry_has_it(tmp_path: Path, exit_of: Exit) -> None:
+    path = tmp_path / "journal.jsonl"
+    known = '{"at": "2026-11-23T02:00:00", "model": "m", "words": "half the hold", "cost_by_rate": '
+    path.write_text(f"{known}[[0.5, 0.4, 0.3, 0.5], [1, 0.25, 0.2, 0.3]]}}\n{known}[[0.5, 0.4]]}}\n{known}7}}\n")
+    code, said, _ = exit_of("control", "--explain", str(path))
+    first, cost, *others = said.splitlines()
+    assert code == 0 and first == "2026-11-23T02:00:00  m: half the hold"
+    assert cost == "    USD per million requests (in 95 % of windows): 0.4 (0.3 to 0.5) at 0.5/s, 0.25 (0.2 to 0.3) at 1/s"
+    assert others == [first, first]
+
+
 def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -> None:
     for arguments, named in (
         (["--profile", str(tmp_path / "none.json")], "--profile"),
