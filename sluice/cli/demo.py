@@ -151,6 +151,7 @@ def live_conclusion(report: DemoReport) -> str:
     text = f"Live control kept the promise in the second half of every phase, at {1e6 * mine.cost:.3f} USD per million requests"
     if not mine.kept(report.slo):
         text = f"Live control did not keep the promise in the second half of every phase ({_broken(mine, report.slo)})"
+        return f"{text}; {' and '.join(others)} did not either." if others else f"{text}; the others did."
     return f"{text}; {' and '.join(others)} did not." if others else f"{text}; so did the others."
 
 
