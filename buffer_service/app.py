@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -34,7 +35,7 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
-from sluice.buffer_service.page import Decisions, Door, Prices, Watch
+from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
@@ -43,6 +44,7 @@ from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
 from sluice.buffer_service.store import Limits, Store
+from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
@@ -95,7 +97,9 @@ class BufferService:
         if journal is None and store is None and not settings.redis_url.startswith(IN_MEMORY):
             journal = RedisPlans(settings.redis_url, settings.namespace)
         prices = Prices(settings.gb_second_usd, settings.invocation_usd)
-        watch = Watch(self, Decisions(journal, clock), clock, time.time, prices)
+        shared = store is None and not settings.redis_url.startswith(IN_MEMORY)
+        recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
+        watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []

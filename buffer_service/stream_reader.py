@@ -178,6 +178,14 @@ class RecordReader:
         """The batches that ended since the last look."""
         return _batches_of([page for route in self._routes for page in self._next(route, _STREAMS[1:])])
 
+    def pass_over_arrivals(self) -> int:
+        """Read on behind the newest request; how many were recorded so far."""
+        return self._pass_over(_STREAMS[0])
+
+    def pass_over_batches(self) -> int:
+        """Read on behind the newest batch; how many were recorded so far."""
+        return self._pass_over(_STREAMS[1])
+
     def read_to(self) -> dict[str, int]:
         """The number of the entry that was read last, by key of a stream."""
         keys = (key for route in self._routes for key in (stream.key(self._model, self._namespace, route) for stream in _STREAMS))
@@ -216,6 +224,16 @@ class RecordReader:
             self.now = max(self.now, seconds + microseconds / 1e6 + page.position.set_back)
             pages.append((page, page.position.set_back - position.set_back))
         return pages
+
+    def _pass_over(self, stream: _Stream) -> int:
+        recorded = 0
+        for route in self._routes:
+            key = stream.key(self._model, self._namespace, route)
+            newest = self._ask(key, lambda client, key: client.xrevrange(key, count=1))
+            page = next_page(newest, 0, Position(), 1, stream.unpack)
+            self.positions[key] = page.position
+            recorded += page.position.number
+        return recorded
 
     def _ask(self, key: str, question: Callable[[redis.Redis, str], Any]) -> Any:
         """What the server that has a key answers."""

@@ -163,6 +163,22 @@ function bounds(each) {
   return known(each.at_most) ? `${each.above ? `${seconds(each.above)} to ` : "below "}${seconds(each.at_most)}` : `above ${seconds(each.above)}`;
 }
 
+/** What all processes recorded, where that is read. */
+function everywhere({all_processes: all}) {
+  if (!all) return [];
+  const span = `recorded by all processes in ${minutes(all.seconds)}`;
+  return [term("requests/s, all processes", or(all.arrival_rate, digits, "0"), `${count(all.came)} ${span}`),
+    term("mean batch, all processes", or(all.mean_batch_size, digits, "none yet"), `${count(all.batches)} batches ${span}`)];
+}
+
+/** Of all processes only those have a latency who asked the process that sent their batch. */
+function latencyEverywhere({all_processes: all, plan}) {
+  if (!all) return [];
+  const [name, promised, , , may, took] = latencyRows(`all processes, in ${minutes(all.seconds)}`, plan.promises[0], 0, 0, all.latency);
+  const late = known(all.late) && all.answered ? `${percent(all.late / all.answered)} of ${count(all.answered)} answers` : "none yet";
+  return [[name, promised, count(all.requests), `${late}; ${count(all.failed)} failed`, may, took]];
+}
+
 function functionsRows(model) {
   return model.routes.flatMap((route) => route.functions.map((each) => [
     route.name || "(all)",
@@ -299,9 +315,10 @@ class Model {
     show(this.verdict, said);
     const refused = Object.entries(measured.refused).map(([error, n]) => `${count(n)} ${error}`).join(", ");
     show(this.figures,
-      term("requests/s", or(measured.arrival_rate, digits, "0"), `${count(measured.came)} came in ${minutes(measured.seconds)}`),
+      ...everywhere(model),
+      term("requests/s", or(measured.arrival_rate, digits, "0"), `${count(measured.came)} came to this process in ${minutes(measured.seconds)}`),
       term("waiting now", count(model.waiting), "at all processes"),
-      term("mean batch", or(measured.mean_batch_size, digits, "none yet"), `${count(measured.batches)} batches`),
+      term("mean batch", or(measured.mean_batch_size, digits, "none yet"), `${count(measured.batches)} batches of this process`),
       term("function's time, mean", or(invoked.mean_seconds, seconds, "not told"),
         `${count(invoked.invocations)} invocations, ${count(invoked.cold)} cold`),
       term("not answered", count(Object.values(measured.refused).reduce((sum, n) => sum + n, 0)), refused || "none"),
@@ -315,7 +332,8 @@ class Model {
     this.sizes.bars(measured.batch_sizes.map((each) => [each.sizes, each.batches]), "Batches that left this process");
     show(this.latency, table(`Of requests that ended in the last ${minutes(measured.seconds)}`,
       ["requests", "promised", "ended", "late or not answered", "may be late", "answers took"],
-      [latencyRows("all", plan.promises[0], measured.ended, measured.late, measured.latency),
+      [latencyRows("all of this process", plan.promises[0], measured.ended, measured.late, measured.latency),
+        ...latencyEverywhere(model),
         ...model.classes.map((each) => latencyRows(`class ${each.name}`, each.promise, each.ended, each.late, each.latency))],
       ["promised", "answers took"]), leftOut(model.classes_left_out, "classes"));
     this.plan(plan);
@@ -369,6 +387,7 @@ function update(told) {
     }
     models.get(model.name).update(model, told);
   }
+  show(byId("recorded"), told.recorded.trouble ? `✗ What all processes recorded cannot be read: ${told.recorded.trouble}` : "");
   byId("contents").hidden = names.length < 2;
   show(byId("contents").firstElementChild, ...names.map((name) => element("li", {}, element("a", {href: `#model-${name}`}, name))));
   show(byId("others"), names.length ? null : element("p", {}, "No plan is in force: nothing is served yet."),

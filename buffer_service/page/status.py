@@ -1,7 +1,7 @@
 """What the live page reads: one bounded document of what this process knows of its models, in seconds, USD and requests.
 
-Every number is measured by this process, or stands under ``predicted`` and is what the plan says of itself; where something is not
-known there is ``null``.
+Every number is measured by this process, or by all under ``all_processes``, or stands under ``predicted`` and is what the plan says
+of itself; where something is not known there is ``null``. Costs of an hour are at the rate of all processes where that is known.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sluice.batching.policy import Policy
 from sluice.buffer_service.invokers import Health
 from sluice.buffer_service.page.decisions import Decisions
 from sluice.buffer_service.page.history import KEPT, MOST_PARTS, SAMPLE_EVERY, History, Window, quantile_bounds
+from sluice.buffer_service.page.recorded import Recorded, Shared
 from sluice.buffer_service.page.table_words import MOST_SPANS, sentences, spans
 from sluice.buffer_service.plans import Refusal
 from sluice.buffer_service.served_model import ServedModel
@@ -55,10 +56,17 @@ class Watch:
     """Keeps the last minutes of each model, and tells of them; ``clock`` is monotonic, ``date`` since 1970 (s)."""
 
     def __init__(
-        self, watched: Watched, decisions: Decisions, clock: Callable[[], float], date: Callable[[], float], prices: Prices
+        self,
+        watched: Watched,
+        decisions: Decisions,
+        recorded: Recorded,
+        clock: Callable[[], float],
+        date: Callable[[], float],
+        prices: Prices,
     ) -> None:
         self._watched = watched
         self._decisions = decisions
+        self._recorded = recorded
         self._prices = prices
         self._clock = clock
         self._date = date
@@ -79,6 +87,7 @@ class Watch:
         came = {name: self._history(name).came_since(model.telemetry.came) for name, model in models.items()}
         busiest = sorted(came, key=lambda name: (-came[name], name))[:MOST_MODELS]
         await self._decisions.look()
+        await self._recorded.look({name: _limit(models[name].plan.slo) for name in busiest})
         told = []
         for name in sorted(busiest):
             told.append(self._tell_model(self._clock(), name, refusals))
@@ -89,6 +98,7 @@ class Watch:
             "kept": SAMPLE_EVERY * KEPT,
             "models": told,
             "models_left_out": len(models) - len(busiest),
+            "recorded": {"trouble": self._recorded.trouble or None},
             "control": {"leader": self._decisions.leader, "trouble": self._decisions.trouble or None},
             "other_decisions": [entry for entry in self._decisions.entries if entry["model"] not in models][:MOST_DECISIONS],
             "refused_plans": [_refused(refusal) for refusal in refusals if refusal.model not in models][:MOST_MODELS],
@@ -97,6 +107,7 @@ class Watch:
     async def close(self) -> None:
         """Release connections."""
         await self._decisions.close()
+        await self._recorded.close()
 
     def _history(self, name: str) -> History:
         return self._histories.setdefault(name, History())
@@ -105,6 +116,8 @@ class Watch:
         model, history = self._watched.models[name], self._history(name)
         plan, totals = model.plan, model.telemetry.totals()
         window = history.window(now, totals)
+        shared = self._recorded.of(name)
+        rate = shared.arrival_rate if shared is not None else window.arrival_rate
         reason = self._decisions.reasons.get((name, plan.digest))
         refused = [_refused(refusal) for refusal in refusals if refusal.model == name]
         return {
@@ -113,13 +126,14 @@ class Watch:
             | {"refused": refused[-1] if refused else None, "put": reason._asdict() if reason is not None else None},
             "waiting": sum(totals.waiting.values()),
             "measured": _tell_window(plan.slo, window),
+            "all_processes": _tell_shared(plan.slo, shared) if shared is not None else None,
             "series": [interval._asdict() | {"end": interval.end - now} for interval in history.intervals(now, totals)],
             "classes": [_tell_class(each, window) for each in plan.classes[:MOST_PARTS]],
             "classes_left_out": max(0, len(plan.classes) - MOST_PARTS),
             "routes": [self._tell_route(model, route, window, totals.waiting) for route in plan.all_routes[:MOST_PARTS]],
             "routes_left_out": max(0, len(plan.all_routes) - MOST_PARTS),
             "invoked": _tell_invoked(window.invoked),
-            "cost": _tell_cost(plan, window) | {"used": _tell_used(plan, window, self._prices)},
+            "cost": _tell_cost(plan, rate) | {"used": _tell_used(plan, window.invoked, rate, self._prices)},
             "decisions": self._tell_decisions(now, name, plan.slo, history, totals),
         }
 
@@ -217,6 +231,25 @@ def _tell_window(slo: Slo | None, window: Window) -> dict[str, Any]:
     }
 
 
+def _tell_shared(slo: Slo | None, shared: Shared) -> dict[str, Any]:
+    return {
+        "seconds": shared.seconds,
+        "came": shared.came,
+        "arrival_rate": shared.arrival_rate,
+        "batches": shared.batches,
+        "requests": shared.requests,
+        "mean_batch_size": shared.requests / shared.batches if shared.batches else None,
+        "failed": shared.failed,
+        "answered": shared.answered,
+        "late": shared.late if slo is not None else None,
+        "latency": _tell_latency(slo, shared.latency),
+    }
+
+
+def _limit(slo: Slo | None) -> float:
+    return slo.latency if slo is not None else math.inf
+
+
 def _tell_class(each: RequestClass, window: Window) -> dict[str, Any]:
     measured = window.classes.get(each.name)
     return {
@@ -241,12 +274,12 @@ def _tell_latency(slo: Slo | None, latency: Counted) -> list[dict[str, Any]]:
     return told
 
 
-def _tell_cost(plan: Plan, window: Window) -> dict[str, Any]:
+def _tell_cost(plan: Plan, rate: float | None) -> dict[str, Any]:
     """What the plan says a request costs (USD), with its batches and without any, and that at the arrival rate that is measured."""
     usd = alone = None
     if plan.predicted is not None:
         usd, alone = plan.predicted.cost_per_request, plan.predicted.cost_without_batching
-    return {"predicted": _usd(usd, window), "predicted_without_batching": _usd(None if alone is msgspec.UNSET else alone, window)}
+    return {"predicted": _usd(usd, rate), "predicted_without_batching": _usd(None if alone is msgspec.UNSET else alone, rate)}
 
 
 def _tell_invoked(invoked: Invoked) -> dict[str, Any]:
@@ -257,11 +290,10 @@ def _tell_invoked(invoked: Invoked) -> dict[str, Any]:
     }
 
 
-def _tell_used(plan: Plan, window: Window, prices: Prices) -> dict[str, Any] | None:
+def _tell_used(plan: Plan, invoked: Invoked, rate: float | None, prices: Prices) -> dict[str, Any] | None:
     """What invocations come to by the prices that are set and the time that they told, at the rate at which requests come; and what
     they would without batching, if all took what those of one request did. Of one Lambda function, whose memory the plan has.
     """
-    invoked, rate = window.invoked, window.arrival_rate
     functions = [function for route in plan.all_routes for function in route.functions]
     if not invoked.timed or rate is None or plan.memory_mb is None or len(functions) != 1 or "://" in functions[0]:
         return None
@@ -285,8 +317,7 @@ def _tell_used(plan: Plan, window: Window, prices: Prices) -> dict[str, Any] | N
     }
 
 
-def _usd(per_request: float | None, window: Window) -> dict[str, float | None]:
-    rate = window.arrival_rate
+def _usd(per_request: float | None, rate: float | None) -> dict[str, float | None]:
     return {
         "usd_per_million": 1e6 * per_request if per_request is not None else None,
         "usd_per_hour": 3600 * per_request * rate if per_request is not None and rate is not None else None,

@@ -46,6 +46,7 @@ DEFAULT = Demo()
 def command(slos: tuple[Slo, ...], out: str | None, as_json: bool, **options: Any) -> None:
     """Profile a real network, fit a real trace, recommend, serve, replay, and compare with no batching and greedy.
 
+    Then live control, beside a plan that stays and plans made again by BATCH: the load triples and falls again, the function slows.
     Everything runs on this machine: an embedded Redis, a Lambda runtime with real function processes, the buffer, the load.
     """
     require(len(slos) <= 1, "slo", [slo.name for slo in slos], "one alone, as the demo makes one promise")
@@ -151,6 +152,7 @@ def live_conclusion(report: DemoReport) -> str:
     text = f"Live control kept the promise in the second half of every phase, at {1e6 * mine.cost:.3f} USD per million requests"
     if not mine.kept(report.slo):
         text = f"Live control did not keep the promise in the second half of every phase ({_broken(mine, report.slo)})"
+        return f"{text}; {' and '.join(others)} did not either." if others else f"{text}; the others did."
     return f"{text}; {' and '.join(others)} did not." if others else f"{text}; so did the others."
 
 

@@ -88,7 +88,8 @@ def live(name: str, *late_at_last: float) -> LiveRow:
         ([live(STATIC, 0, 0, 0, 0), live(CONTROL, 0, 0, 0, 0)], "per million requests; so did the others."),
         (
             [live(STATIC, 0, 0, 0, 0), live(CONTROL, 0, 0.06, 0, 0)],
-            "Live control did not keep the promise in the second half of every phase (controlled (6 % late, load × 3))",
+            "Live control did not keep the promise in the second half of every phase (controlled (6 % late, load × 3)); "
+            "the others did.",
         ),
     ],
 )
