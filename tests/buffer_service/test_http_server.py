@@ -489,6 +489,19 @@ async def test_a_body_that_comes_while_an_earlier_answer_is_due_is_given_its_tim
         assert await client.answer() == ("http/1.1 200 ok", b"/second 4\n")
 
 
+@on_both_loops
+async def test_a_body_in_very_small_chunks_holds_up_nobody_and_is_served():
+    chunks = b"POST /chunks HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 20_000
+    async with connected() as (client, app):
+        other = await client.another()
+        await client.send(chunks)
+        await other.send(request(b"other"))
+        assert await other.answer() == ("http/1.1 200 ok", b"/other 0\n")
+        await client.send(b"0\r\n\r\n")
+        assert await client.answer() == ("http/1.1 200 ok", b"/chunks 20000\n")
+        other.close()
+
+
 OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
 CHUNKS = b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"
 
