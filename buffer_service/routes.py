@@ -244,6 +244,7 @@ class Routes:
         task = asyncio.get_running_loop().create_task(answer())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(lambda _: work.close())  # where it was cancelled before it began
         return _Task(task)
 
 
