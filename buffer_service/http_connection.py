@@ -34,6 +34,8 @@ MAX_REST = 64 * 1024 * 1024
 """Bytes that are read of a body whose request is answered already: a client that is cut off while it sends sees no answer."""
 AHEAD = 64 * 1024
 """Bytes that are read while a request waits for its answer, as a client that goes away is noticed by reading."""
+PORTIONS = 1000
+"""Pieces that are parsed at a time: of chunks of a byte one read has tens of thousands, which would hold up all others for 0.1 s."""
 MAX_KNOWN = 256
 """Heads that are known again, of at most ``MAX_KNOWN_BYTES`` bytes each."""
 MAX_KNOWN_BYTES = 4096
@@ -192,10 +194,12 @@ class HttpConnection:
         return events
 
     def go_on(self, now: float) -> list[Event]:
-        """What waits may have its turn: what it is, as ``receive``."""
+        """What waits may have its turn: what it is, as ``receive``; of many small pieces the first, and it is ``ready`` then."""
         events: list[Event] = []
         self._events = events
-        while self.ready:
+        portions = PORTIONS
+        while portions and self.ready:
+            portions -= 1
             end = self._at + self._portion()
             part, self._at = self._waits[self._at : end], end
             self._parse(now, part)

@@ -141,7 +141,11 @@ class HttpServer:
         """A portion of them in each round of the loop, so that requests need not wait for thousands."""
         now = self.loop.time()
         for connection in (portion := list(islice(connections, PORTION))):
-            connection.look(now)
+            try:
+                connection.look(now)
+            except Exception:  # a defect; the time of every other connection is measured here too
+                _log.exception("a connection could not be given up as it should be")
+                connection.cut_off()
         if portion:
             self._timer = self.loop.call_soon(self._look_at, connections)
         else:
@@ -187,6 +191,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._tell(self._http.receive(self._loop.time(), data))
 
+    def eof_received(self) -> None:
+        # The transport closes itself, once its client has taken what is left.
+        self._watch()
+
     def pause_writing(self) -> None:
         self._http.block()
         self._pause_or_read()
@@ -197,6 +205,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._has_taken()
+        if self.transport.is_closing() or self._closes_at is not None:
+            self._watch()  # nothing else looks after the last bytes
         self._http.unblock(self._loop.time())
         if self._http.ready:
             self._go_on_soon()

@@ -244,6 +244,7 @@ class Routes:
         task = asyncio.get_running_loop().create_task(answer())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(lambda _: work.close())  # where it was cancelled before it began
         return _Task(task)
 
 
@@ -264,7 +265,7 @@ class _Task:
 class _Inference:
     """A request for an inference: its body is put together within the room that there is, and submitted when it is complete."""
 
-    __slots__ = ("_answered", "_client", "_head", "_held", "_limit", "_pieces", "_said", "_served", "_size")
+    __slots__ = ("_answered", "_body", "_client", "_head", "_held", "_limit", "_said", "_served", "_size")
 
     def __init__(self, head: Head, client: Client, said: Said, served: ServedModel, service: Service) -> None:
         self._head = head
@@ -273,7 +274,7 @@ class _Inference:
         self._served = served
         self._limit = service.settings.max_body_bytes
         self._held = service.waiting.share()
-        self._pieces: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self._size = 0
         self._answered: asyncio.Future[Answer] | None = None
         if head.expects and head.length > self._limit:
@@ -291,7 +292,7 @@ class _Inference:
         """One of a body that is too large is forgotten, but read, for a client cut off while it sends sees no answer."""
         self._size += len(body)
         if self._size > self._limit:
-            self._pieces.clear()
+            self._body = b""
             self._held.resize(REQUEST_BYTES)
             if self._size > MAX_DISCARDED:
                 self._fail(self._too_large())
@@ -301,16 +302,21 @@ class _Inference:
         except NoRoom as error:
             self._served.telemetry.refused(error)
             self._fail(error)
+            return
+        # No list of pieces: of two bytes each, as they may be, those would take 25 times the room that is counted.
+        if not self._body:
+            self._body = body
+        elif type(self._body) is bytes:
+            self._body = bytearray(self._body) + body
         else:
-            self._pieces.append(body)
+            self._body += body
 
     def end(self) -> None:
-        said, pieces = self._said, self._pieces
-        self._pieces = []
+        said, body = self._said, bytes(self._body)
+        self._body = b""
         try:
             if self._size > self._limit:
                 raise self._too_large()
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             if said.is_json:
                 try:
                     check_json(body)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -136,6 +137,22 @@ async def test_half_a_body_counts_until_its_client_goes(function):
         writer.close()
         await until(lambda: buffer.service.waiting.taken == 0)
         assert (await buffer.post("/models/m", b"x" * 50_000, "text/plain"))[0] == 200
+
+
+async def test_half_a_body_in_very_small_chunks_takes_no_more_than_is_counted(function):
+    chunks, n = b"2\r\nab\r\n", 20_000
+    async with serving(function, NO_BATCHING) as buffer:
+        _, writer = await connect(buffer)
+        writer.write(b"POST /models/m HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+        await until(lambda: buffer.service.waiting.taken == REQUEST_BYTES)
+        tracemalloc.start()
+        try:
+            writer.write(chunks * n)
+            await until(lambda: buffer.service.waiting.taken == REQUEST_BYTES + 2 * n)
+            assert tracemalloc.get_traced_memory()[0] < 4 * 2 * n
+        finally:
+            tracemalloc.stop()
+        writer.close()
 
 
 async def test_what_was_read_behind_a_request_that_waits_counts_and_without_room_costs_its_own_connection_alone(function):

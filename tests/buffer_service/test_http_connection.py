@@ -27,6 +27,7 @@ from sluice.buffer_service.http_connection import (
     MAX_HEADER_BYTES,
     MAX_KNOWN,
     MAX_KNOWN_BYTES,
+    PORTIONS,
     REST,
     TURN,
     Head,
@@ -258,6 +259,17 @@ def test_a_known_head_is_the_same_record_and_a_body_of_another_length_is_never_t
     assert kinds(http.go_on(0.0)) == [Head] and http.stage is BODY
 
 
+def test_of_many_small_chunks_so_many_are_parsed_at_a_time_and_the_others_afterwards():
+    http = connection()
+    events = http.receive(0.0, CHUNKED + b"1\r\na\r\n" * PORTIONS + b"0\r\n\r\n")
+    rounds = [len(events)]
+    while http.ready:
+        events += (more := http.go_on(0.0))
+        rounds.append(len(more))
+    assert len(rounds) > 1 and max(rounds) <= PORTIONS and http.held == 0
+    assert kinds(events) == [Head] + [bytes] * PORTIONS + [type(END)] and http.stage is TURN
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
@@ -285,6 +297,8 @@ def test_what_is_no_request_is_refused_with_a_status(sent, status, size):
     events = []
     for at in range(0, len(sent), size):
         events += http.receive(0.0, sent[at : at + size])
+        while http.ready:
+            events += http.go_on(0.0)
         assert http.held <= MAX_HEADER_BYTES
     assert type(events[-1]) is Refused and events[-1].status == status and http.stage is ENDED
     assert END not in events and http.receive(0.0, b"GET / HTTP/1.1\r\n\r\n") == []

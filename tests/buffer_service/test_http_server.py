@@ -38,13 +38,14 @@ def on_both_loops(test):
 class Application:
     """Answers with the path and the size of the body; ``/gated`` when the gate opens, ``/unread`` without reading the body.
 
-    ``/padded`` has a long answer. ``connections`` are those that are open.
+    ``/padded`` has a long answer; ``/defect`` fails when it is broken off. ``connections`` are those that are open.
     """
 
     def __init__(self):
         self.gate, self.entered = asyncio.Event(), asyncio.Event()
         self.served = []
         self.connections = set()
+        self.slow_readers = {}
         self.tasks = set()
 
     def begin(self, head, client):
@@ -75,6 +76,8 @@ class Asked:
         task.add_done_callback(lambda _: self.answer())
 
     def gone(self):
+        if self.path == "/defect":
+            raise RuntimeError("a defect")
         self.path = None
 
     def answer(self):
@@ -120,6 +123,10 @@ class Connection:
         """Take nothing from now on."""
         self._writer.transport.pause_reading()
 
+    def send_no_more(self):
+        """Half-close."""
+        self._writer.write_eof()
+
     def close(self):
         self._writer.close()
 
@@ -129,7 +136,7 @@ async def connected(header_timeout=PATIENCE, keep_alive=PATIENCE, body_timeout=P
     app = Application()
     patience = Patience(header=header_timeout, body=body_timeout, keep_alive=keep_alive)
     server = HttpServer(app.begin, patience, Room(unparsed), Room(untaken), Connections(most))
-    app.connections, app.leave = server.connections, server.leave
+    app.connections, app.slow_readers, app.leave = server.connections, server.slow_readers, server.leave
     await server.start("127.0.0.1", 0)
     connection = Connection(*await asyncio.open_connection("127.0.0.1", server.port))
     try:
@@ -362,20 +369,10 @@ async def test_trailers_without_end_of_a_pipelined_request_are_not_refused_in_th
 @on_both_loops
 async def test_who_is_refused_and_leaves_the_answers_before_is_cut_off():
     async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
-        client.pause()
-        untaken, sent = 0, 0
-        async with asyncio.timeout(PATIENCE):
-            while not untaken:
-                await client.send(request(b"padded"))
-                sent += 1
-                while len(app.served) < sent:
-                    await asyncio.sleep(0)
-                (protocol,) = app.connections
-                untaken = protocol.transport.get_write_buffer_size()
-            assert untaken <= PADDED
-            await client.send(b"this is not HTTP\r\n\r\n")
-            while app.connections:
-                await asyncio.sleep(0.01)
+        protocol = await untaken(client, app)
+        assert protocol.transport.get_write_buffer_size() <= PADDED
+        await client.send(b"this is not HTTP\r\n\r\n")
+        await all_gone(app)
 
 
 @on_both_loops
@@ -492,6 +489,19 @@ async def test_a_body_that_comes_while_an_earlier_answer_is_due_is_given_its_tim
         assert await client.answer() == ("http/1.1 200 ok", b"/second 4\n")
 
 
+@on_both_loops
+async def test_a_body_in_very_small_chunks_holds_up_nobody_and_is_served():
+    chunks = b"POST /chunks HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 20_000
+    async with connected() as (client, app):
+        other = await client.another()
+        await client.send(chunks)
+        await other.send(request(b"other"))
+        assert await other.answer() == ("http/1.1 200 ok", b"/other 0\n")
+        await client.send(b"0\r\n\r\n")
+        assert await client.answer() == ("http/1.1 200 ok", b"/chunks 20000\n")
+        other.close()
+
+
 OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
 CHUNKS = b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"
 
@@ -528,3 +538,56 @@ async def test_a_server_that_leaves_closes_who_is_idle_and_answers_who_waits_as_
         assert answer.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in answer and answer.endswith(b"/gated 0\n")
         assert await app.leave(PATIENCE)
         assert app.served == ["/first", "/gated"]
+
+
+async def untaken(client, app):
+    """Send requests for long answers and take none, until one waits in the server: as few as the transport does not tell of."""
+    client.pause()
+    sent = 0
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            await client.send(request(b"padded"))
+            sent += 1
+            while len(app.served) < sent:
+                await asyncio.sleep(0)
+            (protocol,) = app.connections
+            if protocol.transport.get_write_buffer_size():
+                return protocol
+
+
+async def all_gone(app):
+    async with asyncio.timeout(PATIENCE):
+        while app.connections:
+            await asyncio.sleep(0.01)
+
+
+@on_both_loops
+async def test_who_sends_nothing_more_and_leaves_the_answers_before_is_cut_off():
+    async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
+        await untaken(client, app)
+        client.send_no_more()
+        await all_gone(app)
+
+
+@on_both_loops
+async def test_who_takes_some_of_the_last_answer_and_leaves_the_rest_is_cut_off():
+    async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
+        protocol = await untaken(client, app)
+        await client.send(b"this is not HTTP\r\n\r\n")
+        while not app.slow_readers:
+            await asyncio.sleep(0)
+        protocol.resume_writing()  # as the transport says when few bytes are left
+        assert protocol in app.slow_readers
+        await all_gone(app)
+
+
+@on_both_loops
+async def test_a_defect_at_one_connection_that_is_given_up_costs_the_others_nothing(caplog):
+    async with connected(body_timeout=HEADER_TIMEOUT) as (client, app):
+        await client.send(HEAD % (b"defect", 4) + b"\r\n")
+        for _ in range(2):  # one after the other: in the next look too
+            other = await client.another()
+            await other.send(HEAD % (b"half", 4) + b"\r\n")
+            assert (await other.rest()).startswith(b"HTTP/1.1 408 ")
+        await all_gone(app)
+    assert "a defect" in caplog.text
