@@ -35,7 +35,7 @@ MAX_REST = 64 * 1024 * 1024
 AHEAD = 64 * 1024
 """Bytes that are read while a request waits for its answer, as a client that goes away is noticed by reading."""
 PORTIONS = 1000
-"""Pieces that are parsed at a time: of chunks of a byte one read has tens of thousands, which would hold up all others for 0.1 s."""
+"""Pieces parsed at a time: of chunks of a byte one read has tens of thousands, which would hold up all others for 0.1 s."""
 MAX_KNOWN = 256
 """Heads that are known again, of at most ``MAX_KNOWN_BYTES`` bytes each."""
 MAX_KNOWN_BYTES = 4096
