@@ -20,7 +20,7 @@ pytestmark = pytest.mark.full
 SHORT = """
 import sys, msgspec
 from sluice.local.demo import Demo
-demo = Demo(memory_sizes=(885, 1769), batch_sizes=(1, 2, 4), profile_seconds=4.0, replay_seconds=2.0, live_seconds=4.0)
+demo = Demo(memory_sizes=(885, 1769), batch_sizes=(1, 2, 4), profile_seconds=4.0, replay_seconds=2.0, live_seconds=2.0)
 report = demo.run(lambda line: print(line, file=sys.stderr, flush=True), lambda what, fraction: None)
 print(msgspec.json.encode(report).decode())
 """
@@ -66,7 +66,7 @@ def test_the_demo_runs_from_the_network_to_the_comparison_and_leaves_nothing_run
         ("controlled", 4),
     ]
     for live in report["live"]:
-        assert [phase["requests"] for phase in live["phases"]] == [80, 240, 80, 80] and live["failures"] == 0
+        assert [phase["requests"] for phase in live["phases"]] == [40, 120, 40, 40] and live["failures"] == 0
         assert all(phase["billed_cost"] > 0 for phase in live["phases"])
     unbatched, _, recommended = report["rows"]
     assert unbatched["invocations"] == unbatched["requests"]
