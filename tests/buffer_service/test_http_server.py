@@ -492,7 +492,7 @@ async def test_a_body_that_comes_while_an_earlier_answer_is_due_is_given_its_tim
 @on_both_loops
 async def test_a_body_in_very_small_chunks_holds_up_nobody_and_is_served():
     chunks = b"POST /chunks HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 20_000
-    async with connected() as (client, app):
+    async with connected() as (client, _):
         other = await client.another()
         await client.send(chunks)
         await other.send(request(b"other"))
