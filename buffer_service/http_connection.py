@@ -35,7 +35,7 @@ MAX_REST = 64 * 1024 * 1024
 AHEAD = 64 * 1024
 """Bytes that are read while a request waits for its answer, as a client that goes away is noticed by reading."""
 PORTIONS = 1000
-"""Pieces parsed at a time: of chunks of a byte one read has tens of thousands, which would hold up all others for 0.1 s."""
+"""Pieces that are parsed at a time: of chunks of a byte a read has tens of thousands, which would hold up all others for 0.1 s."""
 MAX_KNOWN = 256
 """Heads that are known again, of at most ``MAX_KNOWN_BYTES`` bytes each."""
 MAX_KNOWN_BYTES = 4096
@@ -311,6 +311,8 @@ class HttpConnection:
         if "%" in path:
             path = urllib.parse.unquote(path)
         self._head = Head(parser.get_method().decode("ascii"), path, tuple(self._fields), keep_alive)
+        if version == "1.0":
+            self._head.expects = False  # it would take the request for its body for the answer (RFC 9110, 10.1.1)
         self._url, self._fields = b"", []
 
     def on_body(self, body: bytes) -> None:

@@ -145,6 +145,12 @@ def test_who_waits_to_be_asked_for_the_body_is_asked_once_and_not_kept_where_it_
     assert b"connection: close" in answer(http) and http.stage is ENDED  # it may come, or the next request in its place
 
 
+def test_who_speaks_http_1_0_is_never_asked_for_the_body():
+    http = connection()
+    http.receive(0.0, b"POST /a HTTP/1.0\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\n")
+    assert http.go_ahead() == b"" and http.stage is BODY
+
+
 def test_a_server_that_leaves_ends_what_is_idle_at_once_and_the_others_with_their_answer():
     idle, half, due = connection(), connection(), connection()
     half.receive(0.0, b"GET / HT")
