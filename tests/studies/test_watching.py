@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from benchmarks.change_tests import SCVS, Cell, cells, least_delay
@@ -25,8 +27,9 @@ def test_the_page_is_made_of_the_data(found: list[Cell]) -> None:
 
 @pytest.mark.full
 def test_what_is_kept_of_promises_is_found_again(found: list[Cell]) -> None:
-    again = list(cells(["promise"], HOURS, RUNS, []))
-    assert again == [cell for cell in found if cell.table == "promise"]
+    kept = [cell for cell in found if cell.table == "promise"][:4]  # of requests that are late each by itself
+    assert list(islice(cells(["promise"], HOURS, RUNS, []), 4)) == kept
+    assert len({cell.row for cell in kept}) == 1
 
 
 def test_after_the_first_hour_steady_arrivals_are_alarms_where_requests_stall_alone(found: list[Cell]) -> None:
