@@ -18,7 +18,7 @@ from sluice.optimizer.simulation.batch_means import Estimate, mean_of_next
 from sluice.optimizer.simulation.deployment import Deployment
 from sluice.optimizer.tuning.rehearsal import rehearse
 
-RATIOS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the rates to that of now
+RATIOS = tuple(2.0 ** (k / 2) for k in range(-6, 7))  # of the rates to that of now
 FREE = 1e-30  # USD, of what costs nothing
 
 
