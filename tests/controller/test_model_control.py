@@ -301,7 +301,7 @@ async def test_while_one_model_is_decided_about_the_others_are_read_and_what_hap
     go_on.set()
     for name in tuners:
         await bench.until_in_force(plan(name, 4).digest, name)
-    assert order == ["a", "c", "b"]
+    assert list(dict.fromkeys(order)) == ["a", "c", "b"]  # one may be decided about again before its plan was read back
 
 
 def test_what_is_periodic_is_decided_early_where_it_costs_little_and_nothing_else_is() -> None:
