@@ -35,6 +35,7 @@ from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 
 KEPT = 256  # batches of a setting
 FEWEST = 8  # batches from which a ratio, or a size without a profile, counts
+RESTARTED = 4  # batches that count where times have just changed
 SAMPLE = 20  # batches from which the quantiles are those of the sample
 MOST_SETTINGS = 512  # memory size and batch size; then the one that was not seen for longest is forgotten
 LARGEST_BATCH = 1024  # of a linear profile that names none
@@ -114,6 +115,7 @@ class LiveProfile:
         self._alone = memory_mb if memory_mb is not None else next(iter(known), 1)
         require(self._alone >= 1, "memory_mb", self._alone, "an integer >= 1")
         self.known = profile
+        self._fewest = FEWEST
         self._settings: dict[tuple[int, int], _Setting] = {}
         self._starts: dict[int, _Starts] = {}
 
@@ -131,7 +133,15 @@ class LiveProfile:
                 _latest(self._settings, (memory_mb, batch.size), _Setting).see(batch, self._whole)
 
     def restart(self, since: float) -> None:
-        """Forget what ended before ``since``, s: the times of the function are others since then."""
+        """Forget what ended before ``since``, s: the times of the function are others since then.
+
+        Of ``FEWEST`` batches or less since then the first may still be of before, for no change is noticed by fewer: the last
+        ``RESTARTED`` stay, and count, as else nothing would be known but the times of before.
+        """
+        ended = sorted(end for setting in self._settings.values() for end in setting.ends)
+        if sum(end >= since for end in ended) <= FEWEST:
+            since = (ended[-RESTARTED:] or [since])[0]
+            self._fewest = RESTARTED
         for key in [key for key, setting in self._settings.items() if not setting.forget(since)]:
             del self._settings[key]
 
@@ -185,7 +195,7 @@ class LiveProfile:
 
     def profile(self) -> ServiceProfile | None:
         """The profile as live batches have it; ``None`` where there was none and no size has ``FEWEST`` batches."""
-        if self.known is not None and sum(setting.n for setting in self._settings.values()) < FEWEST:
+        if self.known is not None and sum(setting.n for setting in self._settings.values()) < self._fewest:
             return self.known
         ratios = self._ratios()
         if self._whole:
@@ -338,6 +348,12 @@ class _Setting:
         overhead = max(0.0, batch.seconds - batch.service) if told else nan
         self._rows[:, self._seen % KEPT] = batch.ended_at, service, batch.billed, overhead, batch.seconds
         self._seen += 1
+
+    @property
+    def ends(self) -> list[float]:
+        """When the batches ended, s."""
+        ends: list[float] = self._rows[_ENDED, : self.n].tolist()
+        return ends
 
     def forget(self, since: float) -> bool:
         """Forget what ended before; whether anything is left."""

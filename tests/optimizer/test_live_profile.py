@@ -13,7 +13,7 @@ from sluice.batching.documents import LinearServiceTime, ProfilePoint, ServicePr
 from sluice.batching.errors import InvalidInput
 from sluice.batching.measured import MeasuredBatch
 from sluice.optimizer.service.times import service_times
-from sluice.optimizer.tuning.live_profile import KEPT, MOST_SETTINGS, LiveProfile
+from sluice.optimizer.tuning.live_profile import KEPT, MOST_SETTINGS, RESTARTED, LiveProfile
 from tests.optimizer.live_batches import OVERHEAD, batches, mean_time, profile
 
 
@@ -69,6 +69,17 @@ def test_it_follows_a_drift_once_the_old_batches_are_forgotten() -> None:
     assert slow < 1.3 * mean_time(2)
     assert points_of(live)[2].service_time.mean == pytest.approx(1.5 * mean_time(2), rel=0.08)
     assert all(point.n <= 60 for point in live.points)
+
+
+@pytest.mark.parametrize("since", [60.0, 60.35])  # the change may be found where only a few are left after it
+def test_where_times_have_just_changed_the_latest_batches_count_and_none_of_before(since: float) -> None:
+    live = LiveProfile(profile())
+    live.see(batches(600, 0))
+    live.see(batches(3, 2, begin=59.7))
+    live.see(batches(5, 1, 2.0, begin=60.0))
+    live.restart(since)
+    assert points_of(live)[2].service_time.mean == pytest.approx(2 * mean_time(2), rel=0.15)
+    assert sum(point.n for point in live.points) == RESTARTED
 
 
 def test_without_a_profile_it_begins_with_what_batches_show() -> None:
