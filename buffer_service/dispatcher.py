@@ -26,6 +26,7 @@ from sluice.buffer_service.invokers import (
     Invoker,
     UnknownFunction,
 )
+from sluice.buffer_service.invokers.port import asking
 from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
@@ -36,6 +37,7 @@ from sluice.buffer_service.route_state import BACKOFF, ROUTE_HEADER, Caller, Rou
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.lambda_fn.batch_frames import decode_measured_answers
 from sluice.lambda_fn.contract import (
     NOTHING_MEASURED,
     Answer,
@@ -43,7 +45,6 @@ from sluice.lambda_fn.contract import (
     Item,
     Measured,
     WireError,
-    decode_measured_answers,
     decode_metadata,
     encode_batch,
 )
@@ -121,6 +122,7 @@ class Dispatcher:
         self._callers = callers
         self._clock = callers.clock
         self._invoker = invoker
+        self._ask_function = asking(invoker)
         self._telemetry = telemetry
         self._elsewhere = elsewhere
         self._drained = drained
@@ -333,7 +335,7 @@ class Dispatcher:
             self._telemetry.asked_again()
         started = self._clock()
         try:
-            payload = await self._invoker.invoke(invocation.function, encode_batch(batch), invocation.avoid)
+            payload = await self._ask_function(invocation.function, batch, invocation.avoid)
             held.resize(held.size + len(payload))  # in one breath with its end as what is being read
             answers, told = decode_measured_answers(payload, batch)
         except (FunctionFailed, WireError) as error:

@@ -91,9 +91,9 @@ class Request:
         self.on_gone = None
         self._connection.reply(self, status, content_type, body, headers)
 
-    def fail(self, failure: Failure) -> None:
-        """Answer with a problem document."""
-        headers = []
+    def fail(self, failure: Failure, told: Headers = ()) -> None:
+        """Answer with a problem document, and what is ``told`` beside it."""
+        headers = [*told]
         if failure.retry_after is not None:
             headers.append(("retry-after", str(max(1, -int(-failure.retry_after // 1)))))
         if failure.allow:

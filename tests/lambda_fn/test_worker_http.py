@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import Batch, Item, encode_batch
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker import http_server
@@ -401,3 +402,25 @@ async def test_a_connection_that_begins_with_a_known_head_may_be_idle_afterwards
             raw.send(head + b"2")
             assert (await raw.answer())[2] == b"2"
             raw.close()
+
+
+async def test_batches_in_frames_are_answered_in_frames_and_what_is_wrong_with_one_is_told_in_a_problem_document() -> None:
+    batch = Batch("echo", [Item("a", "application/json", b'{"x": 1}'), Item("b", "image/png", b"\x00\xff" * 100_000)])
+    document = b"".join(batch_frames.encode_batch(batch))
+    async with running(served(Sleeper("echo"))) as (worker, url):
+        raw = await Raw.to(url)
+        for path in (b"/", b"/invocations"):
+            raw.send((HEAD % len(document)).replace(b"POST /", b"POST " + path) + document)
+            status, headers, body = await raw.answer()
+            assert (status, headers["content-type"], headers["accept"]) == (200, batch_frames.MEDIA_TYPE, batch_frames.TAKES)
+            answers, measured = batch_frames.decode_measured_answers(body, batch)
+            assert [answer.body for answer in answers] == [item.body for item in batch.items] and measured.service is not None
+        raw.send(HEAD % 50 + document[:50])
+        status, headers, body = await raw.answer()
+        assert (status, headers["accept"]) == (400, batch_frames.TAKES)
+        assert "bodies: " in detail(body) or "not a batch: " in detail(body)
+        raw.send(HEAD % len(BODY) + BODY)
+        status, headers, _ = await raw.answer()
+        assert (status, headers["content-type"], headers["accept"]) == (200, "application/json", batch_frames.TAKES)
+        raw.close()
+        assert worker.server.held == 0
