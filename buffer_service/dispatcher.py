@@ -30,13 +30,13 @@ from sluice.buffer_service.invokers.port import asking
 from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
-from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Instructions, Invocation, Message, Move
 from sluice.buffer_service.route_state import BACKOFF, ROUTE_HEADER, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.http.room import Room, Share
 from sluice.lambda_fn.batch_frames import decode_measured_answers
 from sluice.lambda_fn.contract import (
     NOTHING_MEASURED,

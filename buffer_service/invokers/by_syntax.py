@@ -15,7 +15,7 @@ from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved,
 from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker
 from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 from sluice.buffer_service.invokers.worker_health import Health
-from sluice.buffer_service.room import Room
+from sluice.http.room import Room
 from sluice.lambda_fn.contract import Batch, encode_batch
 
 

@@ -21,8 +21,8 @@ from sluice.buffer_service.invokers.port import (
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.worker_health import MOST_KNOWN, End, Health, Workers
-from sluice.buffer_service.room import Room
 from sluice.buffer_service.settings import without_password
+from sluice.http.room import Room
 from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import JSON, Batch, encode_batch
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -257,7 +257,7 @@ class Routes:
 
 @lru_cache(maxsize=256)
 def _parts(path: str) -> list[str]:
-    return unquote(path).strip("/").split("/")
+    return path.strip("/").split("/")
 
 
 def _submit(request: Request, model: ServedModel, items: list[Item], single: bool, answered: _Told, framed: bool = False) -> None:

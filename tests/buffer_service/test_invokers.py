@@ -37,7 +37,7 @@ from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
 from sluice.buffer_service.invokers.http_refusals import retry_after
 from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
-from sluice.buffer_service.room import Room
+from sluice.http.room import Room
 from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import (
     JSON,
