@@ -71,6 +71,8 @@ class HttpServer:
 
     def __init__(self, begin: Begin, patience: Patience, unparsed: Room, untaken: Room, connections: Connections) -> None:
         self.begin = begin
+        self.told_off: Callable[[HTTPStatus], None] = lambda status: None
+        """Is told of each connection that is ended with a status."""
         self.patience = patience
         self.unparsed = unparsed
         self.untaken = untaken
@@ -330,6 +332,7 @@ class Connection(asyncio.Protocol):
         self._break_off()
         if not self.transport.is_closing():
             if refused.answer:
+                self._server.told_off(refused.status)
                 self.transport.write(refused.answer)
             self._close(linger=refused.status in UNREAD)
 
