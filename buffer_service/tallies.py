@@ -148,6 +148,21 @@ class Counters(_Tallies[Count]):
         return [family]
 
 
+class Amounts(_Tallies[Level]):
+    """A counter of what is no whole number, for each combination of labels."""
+
+    kind, suffix = "counter", "_total"
+
+    def _new(self) -> Level:
+        return Level()
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for values, level in self._tallies.items():
+            family.add_metric(values, level.value)
+        return [family]
+
+
 class Gauges(_Tallies[Level]):
     """A gauge for each combination of labels."""
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from sluice.buffer_service.tallies import Counters, Gauges, Histograms, Registry
+from sluice.buffer_service.tallies import Amounts, Counters, Gauges, Histograms, Registry
 
 ENDS = (0.001, 0.5, 1, 60)
 
@@ -58,6 +58,7 @@ def filled():
     histograms = Histograms("seconds", "How long.", ("class", "model"), ENDS, registry)
     Gauge("of_the_library", "Not ours.", registry=registry).set(3.5)
     Counters("never", "Of nobody.", ("model",), registry)
+    Amounts("usd", "Of money.", ("model",), registry).labels("a").value += 0.25
     Counters("unnamed", "Without labels.", (), registry).labels().value = 7
     for model in ("a", STRANGE):
         counters.labels(model, "200").value = 12_345_678
