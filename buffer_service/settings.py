@@ -62,8 +62,8 @@ class Settings:
         Where the documents of API keys are, ``file:PATH`` (one, or a folder of them) or ``ssm:/path/``: who asks for a model then
         needs a key. Empty lets everybody in.
     admin_port
-        Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who asks
-        it. 0 answers them at ``port``.
+        Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who
+        asks it. 0 answers them at ``port``.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     max_waiting_bytes
