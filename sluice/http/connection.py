@@ -502,7 +502,10 @@ def bare_refusal(status: HTTPStatus) -> bytes:
 
 _HEAD_ENDS = b"\r\n\r\n"
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
-_UNUSUAL = frozenset((b"connection", b"upgrade"))
+_SECRET = (b"authorization", b"cookie", b"proxy-authorization", b"x-api-key")
+_OWN = (b"idempotency-key", b"traceparent", b"x-request-id")
+_UNUSUAL = frozenset((b"connection", b"upgrade", *_SECRET, *_OWN))
+"""Names of fields whose heads are not known again: some are nothing to keep, others are different in each request."""
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
