@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from cfnlint.decode import cfn_yaml  # type: ignore[import-untyped]
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import InvalidInput
@@ -16,6 +15,7 @@ from sluice.optimizer.billing.break_even import solve_break_even
 from sluice.optimizer.billing.cost import BatchCost, Billing, invocation_costs, predict_cost
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices, default_prices, read_prices
 from sluice.optimizer.service.times import ServiceTimes, service_times
+from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
 MILLION = 1e6
@@ -178,7 +178,7 @@ def test_the_fixed_cost_is_the_sum_of_what_is_deployed() -> None:
 
 
 def test_the_buffer_that_is_priced_is_the_one_of_the_template() -> None:
-    template = cfn_yaml.load(str(ROOT / "template.yaml"))
+    template = sam_template.load(ROOT / "template.yaml")
     resources, defaults = template["Resources"], {name: p.get("Default") for name, p in template["Parameters"].items()}
     buffer = default_prices().buffer
     task, nodes = resources["BufferTask"]["Properties"], resources["CacheNodes"]["Properties"]
