@@ -24,6 +24,7 @@ from sluice.cli.main import sluice
 from sluice.cli.profile import command as profile
 from sluice.cli.recommend import command as recommend
 from sluice.lambda_fn.contract import Batch, decode_batch
+from sluice.optimizer.billing.prices import default_prices
 
 ROOT = Path(__file__).parents[2]
 SIZES = (512, 1024, 1769, 3538, 5307)
@@ -155,6 +156,15 @@ def test_a_function_is_pinged_by_a_schedule_only_where_asked_for(template: AnyTe
     assert allowed["Action"] == "lambda:InvokeFunction" and allowed["Resource"] == ping["Target"]["Arn"]
 
 
+def test_functions_log_no_line_of_an_invocation_unless_asked_to_and_the_price_list_knows(template: AnyTemplate) -> None:
+    for level, disabled in (("WARN", "true"), ("INFO", "false")):
+        of_all = template(FunctionLogLevel=level).globals()
+        logging = {"LogFormat": "JSON", "ApplicationLogLevel": level, "SystemLogLevel": level}
+        assert {name: of_all["LoggingConfig"][name] for name in logging} == logging
+        assert of_all["Environment"]["Variables"]["POWERTOOLS_METRICS_DISABLED"] == disabled
+    assert template().values["FunctionLogLevel"] == "WARN" and default_prices().logs_per_invocation == 0
+
+
 def test_a_function_from_an_image_has_the_image_and_nothing_of_an_archive(template: AnyTemplate) -> None:
     filled = template(PackageType="Image", FunctionImage="1.dkr.ecr.eu-west-1.amazonaws.com/mlp:1")
     assert not created(filled, "InferenceLayer")
@@ -175,7 +185,7 @@ def test_an_archive_is_below_the_template_where_the_package_is_written(template:
 def test_the_function_finds_one_model_in_its_environment(template: AnyTemplate, served: str) -> None:
     variables = template(Model=served).globals()["Environment"]["Variables"]
     documented = re.findall(r"SLUICE_[A-Z_]+", (ROOT / "lambda_fn" / "loading.py").read_text())
-    assert variables.keys() <= set(documented)
+    assert {name for name in variables if name.startswith("SLUICE_")} <= set(documented)
     assert variables["SLUICE_MODEL_NAME"] == "mlp"
     assert variables.get("SLUICE_MODEL", "") == served
     assert ("SLUICE_SLEEPER_SLOPE" in variables) == (not served)
