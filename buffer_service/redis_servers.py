@@ -19,8 +19,9 @@ Who is in the cluster is asked beside the calls: with the first of them, when a 
 A replica that takes over may not have seen the last writes. Each connection begins by asking for the replication id, which is
 another one then: ``Server.successions`` counts that.
 
-Connections are opened without a socket timeout: redis-py would wrap every send in ``asyncio.wait_for``, which on Python 3.11 may
-swallow a cancellation; the limit of the whole call holds instead.
+All calls to a server go through one pipe (``redis_connection.py``), so that they share what a connection costs. A call that gets no
+answer in time has its server counted as gone: the next call opens another pipe, and those that are in this one wait for their own
+answers up to their own time. A call that may wait for long by itself (``blocks``) has a connection of its own meanwhile.
 """
 
 from __future__ import annotations
@@ -28,15 +29,11 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
     ClusterDownError,
@@ -50,6 +47,7 @@ from redis.exceptions import (
 from redis.utils import str_if_bytes
 
 from sluice.batching.errors import StoreUnavailable
+from sluice.buffer_service.redis_connection import Command, Endpoint, Pipe, TooManyCalls
 from sluice.buffer_service.redis_topology import Topology, addresses
 
 COMMAND_TIMEOUT = 1.0  # seconds after which a server counts as gone: a script takes milliseconds
@@ -57,9 +55,8 @@ TRY_AGAIN = 0.01  # seconds
 AT_ONCE = 4  # redirections of a call that are followed at once, each after that in ``TRY_AGAIN`` seconds
 LOOK_INTERVAL = 1.0  # seconds between two times that the servers are asked who is in the cluster
 LOOK_ANYWAY = 30.0  # seconds until they are asked though nothing has happened: all may be replaced while nothing is asked of them
-MOST_CONNECTIONS = 10_000  # one for each call under way: a queue has one at a time, and redis-py allows a hundred
+MOST_BLOCKED = 100  # calls to a server that wait for what comes, each with a connection of its own
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")  # options of a URL that name one
-Command = Sequence[Any]
 
 
 class Away(StoreUnavailable):
@@ -74,82 +71,87 @@ class Away(StoreUnavailable):
 
 
 class Server:
-    """One address, and a client whose connections are to whatever is there now."""
+    """One address, and a pipe to whatever is there now."""
 
-    def __init__(self, url: str, closing: set[asyncio.Task[None]]) -> None:
+    def __init__(self, url: str, pipes: set[Pipe]) -> None:
         self.url = url
         self.successions = 0  # times that another server was found here
         self.connected = False  # ever
         self._history = ""
-        self.client = self._open()
-        self._blocked: set[asyncio.Timeout] = set()
-        self._closing = closing  # of connections that were dropped
+        self._endpoint = Endpoint(url)
+        self._pipe: Pipe | None = None
+        self._idle: list[Pipe] = []  # for calls that wait for long
+        self._blocked: set[Pipe] = set()  # with such a call
+        self._pipes = pipes
 
-    async def exchange(self, client: redis.Redis, commands: Sequence[Command], asking: bool) -> list[Any]:
+    @property
+    def pipe(self) -> Pipe:
+        """The one that the next call takes."""
+        if self._pipe is None or self._pipe.ended:
+            self._pipe = self._open()
+        return self._pipe
+
+    async def exchange(self, pipe: Pipe, commands: Sequence[Command], asking: bool, deadline: float) -> list[Any]:
         """The answers, in order; those that are errors as values."""
-        if len(commands) == 1 and not asking:
-            try:
-                return [await cast("Any", client).execute_command(*commands[0])]
-            except ResponseError as error:
-                return [error]
-        pipeline = client.pipeline(transaction=False)
-        for command in commands:
-            if asking:
-                pipeline.execute_command("ASKING")
-            pipeline.execute_command(*command)
-        answers: list[Any] = await pipeline.execute(raise_on_error=False)
-        return answers[1::2] if asking else answers
+        if not asking:
+            return await pipe.ask(commands, deadline)
+        answers = await pipe.ask([each for command in commands for each in (("ASKING",), command)], deadline)
+        return answers[1::2]
 
-    def drop(self, client: redis.Redis) -> None:
-        """Nothing more goes through the connections of ``client``; who waits for a message over one of them learns it now."""
-        if client is not self.client:
-            return  # dropped already
-        self.client = self._open()
-        now = asyncio.get_running_loop().time()
-        for timeout in self._blocked:
-            if not timeout.expired():
-                timeout.reschedule(now)
-        task = asyncio.create_task(_close_late(client))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    @contextmanager
-    def until_dropped(self, timeout: asyncio.Timeout) -> Iterator[None]:
-        """A call that may wait for long ends with ``TimeoutError`` when the connections are dropped."""
-        self._blocked.add(timeout)
+    async def exchange_apart(self, commands: Sequence[Command], asking: bool, deadline: float) -> list[Any]:
+        """As ``exchange``, over a connection that nobody else waits behind; ``drop`` ends it with ``TimeoutError``."""
+        self._idle = [pipe for pipe in self._idle if not pipe.ended]
+        if len(self._blocked) >= MOST_BLOCKED:
+            raise TooManyCalls(f"{MOST_BLOCKED} calls wait for what comes")
+        pipe = self._idle.pop() if self._idle else self._open()
+        self._blocked.add(pipe)
         try:
-            yield
+            answers = await self.exchange(pipe, commands, asking, deadline)
+        except BaseException:  # what it waited for must not be taken by nobody
+            pipe.end(TimeoutError())
+            raise
         finally:
-            self._blocked.discard(timeout)
+            self._blocked.discard(pipe)
+        self._idle.append(pipe)
+        return answers
 
-    def _open(self) -> redis.Redis:
-        # No retries: a call whose answer was lost may have been executed, and must not take its arrivals twice.
-        retry, most, connects_in = Retry(NoBackoff(), 0), MOST_CONNECTIONS, COMMAND_TIMEOUT
-        limits: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": connects_in, "max_connections": most}
-        return redis.Redis.from_url(self.url, retry=retry, redis_connect_func=self._greet, **limits)
+    def drop(self, pipe: Pipe) -> None:
+        """Nothing more goes through ``pipe``, nor through the others here, unless that is so already."""
+        if pipe is self._pipe:
+            self.leave()
 
-    async def _greet(self, connection: Any) -> None:
-        """Begin a connection, and see whether the one at the other end goes on where the last one was."""
-        self.connected = True
-        await connection.on_connect()
-        await connection.send_command("INFO", "replication", check_health=False)
-        try:
-            found = re.search(r"master_replid:(\w+)", str_if_bytes(await connection.read_response()))
-        except ResponseError:
-            return  # this user may not ask
+    def leave(self) -> None:
+        """Nothing more goes through what is open now; who waits for what comes learns it."""
+        for blocked in list(self._blocked):
+            blocked.end(TimeoutError())
+        for pipe in (*([self._pipe] if self._pipe is not None else []), *self._idle):
+            self.connected |= pipe.connected
+            pipe.leave(2 * COMMAND_TIMEOUT)
+        self._pipe = None
+        self._idle.clear()
+
+    def _open(self) -> Pipe:
+        pipe = Pipe(self._endpoint, ("INFO", "replication"), self._see, COMMAND_TIMEOUT)
+        self._pipes.add(pipe)
+        pipe.closed.add_done_callback(lambda _: self._pipes.discard(pipe))
+        return pipe
+
+    def _see(self, told: Any) -> None:
+        """Whether the server at the other end goes on where the last one was; a user may not be allowed to ask."""
+        found = None if isinstance(told, Exception) else re.search(r"master_replid:(\w+)", str_if_bytes(told))
         if found is not None:
             self.successions += self._history not in ("", found[1])
             self._history = found[1]
 
 
 class Servers:
-    """All servers that are known, from one address on; connections to those that are asked."""
+    """All servers that are known, from one address on, and the pipes to those that are asked."""
 
     def __init__(self, url: str) -> None:
         self._seed = url
         self._topology = Topology(url)
         self._servers: dict[str, Server] = {}  # of those that are known, who was asked
-        self._closing: set[asyncio.Task[None]] = set()
+        self._pipes: set[Pipe] = set()  # that have not closed yet
         self._looking: asyncio.Task[None] | None = None
         self._in_doubt = True  # who is in the cluster
         self._look_at = self._look_anyway_at = -math.inf
@@ -161,31 +163,39 @@ class Servers:
         refused for what it is; commands before it were then executed.
         """
         answers: list[Any] = []
+        now = asyncio.get_running_loop().time
+        deadline = now() + blocks + (COMMAND_TIMEOUT if within is None else within)
         server, asking = self._server(self._topology.owner(slot)), False
-        client, redirected, redirections = server.client, None, 0
+        redirected, redirections = None, 0
+        pipe = server.pipe
         try:
-            async with asyncio.timeout(blocks + (COMMAND_TIMEOUT if within is None else within)) as timeout:
-                while True:
-                    client = server.client
-                    with server.until_dropped(timeout) if blocks else nullcontext():
-                        answers += await server.exchange(client, commands[len(answers) :], asking)
-                    redirected = _cut_at_redirection(answers)
-                    if redirected is None:
-                        if not asking:
-                            self._topology.served(slot, server.url, server.successions)
-                        self._look_if_due()
-                        return answers
-                    redirections += 1
-                    if redirections > AT_ONCE:
-                        await asyncio.sleep(TRY_AGAIN)
-                    server, asking = await self._follow(slot, server, redirected)
+            while True:
+                if blocks:
+                    answers += await server.exchange_apart(commands[len(answers) :], asking, deadline)
+                else:
+                    answers += await server.exchange(pipe, commands[len(answers) :], asking, deadline)
+                redirected = _cut_at_redirection(answers)
+                if redirected is None:
+                    if not asking:
+                        self._topology.served(slot, server.url, server.successions)
+                    self._look_if_due()
+                    return answers
+                redirections += 1
+                if redirections > AT_ONCE:
+                    await asyncio.sleep(TRY_AGAIN)
+                server, asking = await self._follow(slot, server, redirected)
+                if now() >= deadline:
+                    raise TimeoutError
+                pipe = server.pipe
+        except TooManyCalls as error:
+            raise Away(f"Redis does not answer fast enough: {error}", asked=False) from error
         except (RedisError, OSError, TimeoutError) as error:
             if isinstance(error, ResponseError) and not _cannot_write(error):
                 raise
             if _nobody_has_it(error):
                 self._topology.turned(slot, server.url)
                 raise Away(f"no server of the Redis cluster has slot {slot} (CLUSTERDOWN {error})") from error
-            server.drop(client)
+            server.drop(pipe)
             self._topology.silent(slot, server.url)
             self._in_doubt = True
             self._look_if_due()
@@ -197,11 +207,10 @@ class Servers:
 
     async def close(self) -> None:
         """Close all connections."""
-        ending = [*self._closing, *([self._looking] if self._looking is not None else [])]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
-        await asyncio.gather(*(server.client.aclose() for server in self._servers.values()))
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        await asyncio.gather(*(pipe.close() for pipe in list(self._pipes)))
 
     async def _follow(self, slot: int, server: Server, redirected: ResponseError) -> tuple[Server, bool]:
         """Whom to ask next, and whether as a guest."""
@@ -217,13 +226,13 @@ class Servers:
 
     def _server(self, url: str) -> Server:
         if url not in self._servers:
-            self._servers[url] = Server(url, self._closing)
+            self._servers[url] = Server(url, self._pipes)
         return self._servers[url]
 
     def _close(self, forgotten: Iterable[str]) -> None:
         """The connections of those who are known no more, when the calls that go through them have ended."""
         for server in [self._servers.pop(url) for url in forgotten if url in self._servers]:
-            server.drop(server.client)
+            server.leave()
 
     # -- who is in the cluster
 
@@ -252,21 +261,13 @@ class Servers:
         """Who is in the cluster, as one server has it: nobody where it has none, or may not be asked; ``None``: it does not say."""
         server = self._server(url)
         try:
-            async with asyncio.timeout(COMMAND_TIMEOUT):
-                [answer] = await server.exchange(server.client, [("CLUSTER", "SLOTS")], False)
+            deadline = asyncio.get_running_loop().time() + COMMAND_TIMEOUT
+            [answer] = await server.exchange(server.pipe, [("CLUSTER", "SLOTS")], False, deadline)
         except (RedisError, OSError, TimeoutError):
             return None
         if isinstance(answer, ResponseError):
             return set()
         return {url_at(url, host, port) for host, port in addresses(answer)} or None
-
-
-async def _close_late(client: redis.Redis) -> None:
-    """Close a client when the calls that go through it have ended, or their time is over."""
-    try:
-        await asyncio.sleep(2 * COMMAND_TIMEOUT)
-    finally:
-        await client.aclose()
 
 
 def _cut_at_redirection(answers: list[Any]) -> ResponseError | None:
@@ -307,10 +308,7 @@ def check_url(url: str) -> None:
     for option, path in parse_qsl(urlsplit(url).query):
         if option in FILES:
             Path(path).read_bytes()
-    pool: Any = redis.Redis.from_url(url).connection_pool
-    connection = pool.make_connection()
-    if isinstance(connection, redis.SSLConnection):
-        connection.ssl_context.get()
+    Endpoint(url).check()
 
 
 def url_at(url: str, host: str, port: int) -> str:

@@ -37,7 +37,8 @@ from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
 from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.breaker import Breaker
-from sluice.buffer_service.redis_servers import Away, Command, Servers
+from sluice.buffer_service.redis_connection import Command
+from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
 

@@ -1,4 +1,4 @@
-"""The APIs of AWS, over an asynchronous client: requests signed by botocore, sent by aiohttp.
+"""The APIs of AWS, over an asynchronous client: requests signed by botocore, sent as batches for workers are.
 
 What may live here: how AWS is found, and how one is known there, and what the ways there have in common. What an answer means is
 said by whoever asks (``aws_lambda.py``, ``sagemaker.py``).
@@ -13,16 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-import aiohttp
 import botocore.session
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials, RefreshableCredentials
 from botocore.exceptions import BotoCoreError
-from yarl import URL
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.invokers.http_client import open_client, read_answer
+from sluice.buffer_service.invokers.http_client import ClientError, HttpClient, Reply
 from sluice.buffer_service.invokers.port import FunctionUnavailable
 from sluice.buffer_service.room import Room
 
@@ -56,32 +54,31 @@ class AwsApi:
         self._timeout = timeout
         self._backoff = backoff
         self._room = room if room is not None else Room.without_end()
-        self._http: aiohttp.ClientSession | None = None
+        self._http = HttpClient(timeout)
 
     async def post(
         self, function: str, path: str, payload: bytes, answer_limit: int, headers: Mapping[str, str] | None = None
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body of the answer; ``path`` is sent as it is signed, and must be quoted.
+    ) -> Reply:
+        """The answer; ``path`` is sent as it is signed, and must be quoted.
 
         A lost connection is opened again, but not after a time out: the requests' time is over as well. Raises
         ``FunctionUnavailable`` in the name of ``function``, and ``BatchTooLarge`` for an answer beyond ``answer_limit`` bytes.
         """
-        url = URL(self._endpoint + path, encoded=True)  # the client must not write it its own way
+        url = self._endpoint + path
         for attempt in range(RETRIES + 1):
             try:
                 return await self._post(url, payload, answer_limit, headers or {})
             except TimeoutError:
                 raise FunctionUnavailable(f"invocation of {function!r} was lost: no answer within {self._timeout:g} s") from None
-            except aiohttp.ClientError as error:
+            except ClientError as error:
                 if attempt == RETRIES:
-                    raise FunctionUnavailable(f"invocation of {function!r} was lost: {error or type(error).__name__}") from error
+                    raise FunctionUnavailable(f"invocation of {function!r} was lost: {error}") from error
                 await asyncio.sleep(self._backoff(attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def close(self) -> None:
         """Release connections."""
-        if self._http is not None:
-            await self._http.close()
+        await self._http.close()
 
     async def _key(self) -> ReadOnlyCredentials:
         """What to sign with; where the network is asked for it, not in the event loop."""
@@ -96,15 +93,10 @@ class AwsApi:
         except BotoCoreError as error:
             raise FunctionUnavailable(f"no AWS credentials to sign the invocation with: {error}") from error
 
-    async def _post(
-        self, url: URL, payload: bytes, answer_limit: int, headers: Mapping[str, str]
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        request = AWSRequest("POST", str(url), data=payload, headers={"Content-Type": "application/json", **headers})
+    async def _post(self, url: str, payload: bytes, answer_limit: int, headers: Mapping[str, str]) -> Reply:
+        request = AWSRequest("POST", url, data=payload, headers={"Content-Type": "application/json", **headers})
         SigV4Auth(await self._key(), self._signed_for, self._region).add_auth(request)
-        if self._http is None:
-            self._http = open_client(self._timeout)
-        async with self._http.post(url, data=payload, headers=dict(request.headers), allow_redirects=False) as response:
-            return response.status, response.headers, await read_answer(response, answer_limit, self._room)
+        return await self._http.post(url, request.headers.items(), (payload,), answer_limit, self._room)
 
 
 class AwsInvoker(ABC):

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.invokers.aws_api import AwsInvoker
-from sluice.buffer_service.invokers.http_client import error_message, retry_after
+from sluice.buffer_service.invokers.http_refusals import error_message, retry_after
 from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
 from sluice.lambda_fn.contract import PAYLOAD_LIMIT
 
@@ -30,9 +30,9 @@ class LambdaInvoker(AwsInvoker):
         if len(payload) > PAYLOAD_LIMIT:
             raise BatchTooLarge(f"a batch of {len(payload)} bytes; Lambda takes {PAYLOAD_LIMIT}")
         status, headers, body = await self._api.post(function, _path(function), payload, LAMBDA_ANSWER_LIMIT)
-        kind = headers.get("x-amzn-ErrorType", "").partition(":")[0]
+        kind = headers.get("x-amzn-errortype", "").partition(":")[0]
         if (status == 429 or status >= 500) and kind not in LASTING:
-            wait = retry_after(headers.get("Retry-After"))
+            wait = retry_after(headers.get("retry-after"))
             raise FunctionBusy(f"Lambda refuses to invoke {function!r}: HTTP {status} {error_message(body)}", wait)
         if status == 404:
             raise UnknownFunction(f"function: {function!r} does not exist: {error_message(body)}")
@@ -45,7 +45,7 @@ class LambdaInvoker(AwsInvoker):
             raise FunctionFailed(f"Lambda does not take the batch for {function!r}: {error_message(body)}")
         if status != 200:
             raise FunctionUnavailable(f"Lambda refuses to invoke {function!r}: HTTP {status} {error_message(body)}")
-        if "X-Amz-Function-Error" in headers:
+        if "x-amz-function-error" in headers:
             raise FunctionFailed(f"function {function!r} failed: {error_message(body)}")
         return body
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-import aiohttp
-
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.invokers.http_client import error_message, open_client, read_answer, refusal
+from sluice.buffer_service.invokers.http_client import BrokenOff, ClientError, Disconnected, HttpClient, NotConnected, Reply
+from sluice.buffer_service.invokers.http_refusals import error_message, refusal
 from sluice.buffer_service.invokers.port import (
     BatchTooLarge,
     FunctionBusy,
@@ -54,8 +54,7 @@ class HttpInvoker:
         self._clock = clock
         self._room = room if room is not None else Room.without_end()
         self._workers = Workers()
-        self._http: aiohttp.ClientSession | None = None
-        self._fresh: aiohttp.ClientSession | None = None
+        self._http = HttpClient(timeout)
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
         addresses = worker_addresses(function)
@@ -86,9 +85,7 @@ class HttpInvoker:
             return answer
 
     async def close(self) -> None:
-        for client in (self._http, self._fresh):
-            if client is not None:
-                await client.close()
+        await self._http.close()
 
     def health(self, function: str) -> Mapping[str, Health]:
         """How each of several workers is, by its address as it may be shown; one that is alone is always asked."""
@@ -102,57 +99,50 @@ class HttpInvoker:
             self._ejected(without_password(address))
 
     async def _ask(self, worker: str, payload: bytes) -> bytes:
-        status, headers, body = await self._answer(worker, payload)
+        status, fields, body = await self._answer(worker, payload)
+        if status == 200:
+            return body
         name = without_password(worker)
         if 300 <= status < 400:
-            raise UnknownFunction(f"function: {name!r} answers {status}, it is at {headers.get('Location', 'another place')}")
-        if status != 200:
-            raise refusal(f"worker {name}", status, error_message(body), headers.get("Retry-After"))
-        return body
+            raise UnknownFunction(f"function: {name!r} answers {status}, it is at {fields.get('location', 'another place')}")
+        raise refusal(f"worker {name}", status, error_message(body), fields.get("retry-after"))
 
-    async def _answer(self, worker: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        name = without_password(worker)
+    async def _answer(self, worker: str, payload: bytes) -> Reply:
         try:
             return await self._exchange(worker, payload)
-        except aiohttp.ClientConnectorError as error:
+        except NotConnected as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # of this process, which says nothing of the worker
-                raise FunctionBusy(f"worker {name} cannot be connected to: {error.strerror}") from None
-            raise FunctionUnavailable(f"worker {name} does not answer: {error or type(error).__name__}") from error
-        except aiohttp.ConnectionTimeoutError as error:
-            raise FunctionUnavailable(f"worker {name} does not answer: {error or type(error).__name__}") from error
+                raise FunctionBusy(
+                    f"worker {without_password(worker)} cannot be connected to: {os.strerror(error.errno)}"
+                ) from None
+            raise FunctionUnavailable(f"worker {without_password(worker)} does not answer: {error}") from error
         except TimeoutError:
-            raise FunctionUnavailable(f"worker {name} does not answer within {self._timeout:g} s") from None
-        except aiohttp.ClientPayloadError as error:
-            raise FunctionCrashed(f"worker {name} breaks off its answer: {error or type(error).__name__}") from error
-        except aiohttp.ClientError as error:
-            raise FunctionUnavailable(f"worker {name} does not answer: {error or type(error).__name__}") from error
+            raise FunctionUnavailable(f"worker {without_password(worker)} does not answer within {self._timeout:g} s") from None
+        except BrokenOff as error:
+            raise FunctionCrashed(f"worker {without_password(worker)} breaks off its answer: {error}") from error
+        except ClientError as error:
+            raise FunctionUnavailable(f"worker {without_password(worker)} does not answer: {error}") from error
 
-    async def _exchange(self, worker: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    async def _exchange(self, worker: str, payload: bytes) -> Reply:
         """There and back; what breaks is sent once more.
 
         A connection that the worker closed while it was idle is the likeliest reason, and a new one shows whether it was. If that
         breaks too, or is not taken any more, the worker was there, and it is the batch that it does not survive.
         """
-        if self._http is None:
-            self._http = open_client(self._timeout)
         try:
-            return await self._post(self._http, worker, payload)
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if self._fresh is None:
-                self._fresh = open_client(self._timeout, fresh=True)
+            return await self._post(worker, payload)
+        except Disconnected:
+            pass
         try:
-            return await self._post(self._fresh, worker, payload)
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ConnectionTimeoutError) as error:
-            raise FunctionCrashed(
-                f"worker {without_password(worker)} breaks the connection: {error or type(error).__name__}"
-            ) from error
+            return await self._post(worker, payload, fresh=True)
+        except (Disconnected, NotConnected) as error:
+            raise FunctionCrashed(f"worker {without_password(worker)} breaks the connection: {error}") from error
 
-    async def _post(self, http: aiohttp.ClientSession, url: str, payload: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"Content-Type": "application/json"}
-        async with http.post(url, data=payload, headers=headers, allow_redirects=False) as response:
-            return response.status, response.headers, await read_answer(response, WORKER_ANSWER_LIMIT, self._room)
+    async def _post(self, worker: str, payload: bytes, fresh: bool = False) -> Reply:
+        return await self._http.post(worker, _JSON, (payload,), WORKER_ANSWER_LIMIT, self._room, fresh)
+
+
+_JSON = (("content-type", "application/json"),)
 
 
 @lru_cache(maxsize=256)
@@ -170,7 +160,7 @@ def worker_addresses(function: str) -> Sequence[str]:
 
 def _is_gone(error: FunctionFailed) -> bool:
     """Whether the worker could not be connected to, so that the batch was not sent."""
-    return isinstance(error.__cause__, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    return isinstance(error.__cause__, NotConnected)
 
 
 def _end(error: FunctionFailed) -> End:

@@ -13,7 +13,7 @@ import msgspec
 from sluice.batching.documents import SAGEMAKER_SCHEME
 from sluice.batching.errors import FunctionFailed
 from sluice.buffer_service.invokers.aws_api import AwsInvoker
-from sluice.buffer_service.invokers.http_client import error_message, refusal, retry_after
+from sluice.buffer_service.invokers.http_refusals import error_message, refusal, retry_after
 from sluice.buffer_service.invokers.port import BatchTooLarge, FunctionBusy, FunctionUnavailable, UnknownFunction
 
 ENDPOINT_LIMIT = 25 * 1024 * 1024
@@ -41,9 +41,9 @@ class SageMakerInvoker(AwsInvoker):
         if status == 424:
             raise _refusal_of_the_container(function, body)
         message = f"SageMaker refuses to invoke {function!r}: HTTP {status} {error_message(body)}"
-        kind = headers.get("x-amzn-ErrorType", "").partition(":")[0]
+        kind = headers.get("x-amzn-errortype", "").partition(":")[0]
         if status in PASSING:
-            raise FunctionBusy(message, retry_after(headers.get("Retry-After")))
+            raise FunctionBusy(message, retry_after(headers.get("retry-after")))
         if status == 413 or re.search(r"length less than or equal to \d+", message):
             raise BatchTooLarge(message)
         if status == 404 or (status == 400 and re.search(r"not found|[Cc]ould not find", message)):

@@ -17,13 +17,14 @@ import logging
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 
-import aiohttp
 import numpy as np
 from msgspec.structs import replace
 
 from sluice.batching.documents import Plan
-from sluice.batching.errors import SluiceError
+from sluice.batching.errors import FunctionFailed, SluiceError
+from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.buffer_service.room import Room
 from sluice.controller.arrival_counts import ArrivalCounts
 from sluice.controller.journal import Journal
 from sluice.controller.live_fleet import LOAD_WITHIN, LiveFleet, Load, Orders
@@ -35,6 +36,7 @@ from sluice.optimizer.fleet.specification import Fleet
 LOOK = 0.25
 SETTLE = 0.3
 MOST_PARTS = 10  # of a second
+ANSWER_LIMIT = 1024 * 1024  # bytes that a worker says of loading
 
 _log = logging.getLogger(__name__)
 
@@ -83,14 +85,14 @@ class FleetProcess:
         """Until it is cancelled."""
         self._clock = asyncio.get_running_loop().time
         self._live = LiveFleet(self._fleet, self._controller, self._clock())
-        async with aiohttp.ClientSession() as self._http:
-            try:
-                await asyncio.gather(self._count(), self._look())
-            finally:
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
-                await asyncio.gather(self._registry.close(), self._arrivals.close())
+        self._http = HttpClient(LOAD_WITHIN)
+        try:
+            await asyncio.gather(self._count(), self._look())
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(self._registry.close(), self._arrivals.close(), self._http.close())
 
     # -- what is seen
 
@@ -199,12 +201,12 @@ class FleetProcess:
             for variant in load.unload:
                 await self._repository(load.address, variant, "unload")
             await self._repository(load.address, load.variant, "load")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (ClientError, FunctionFailed, TimeoutError) as error:
             self._do(self._live.load_failed(self._clock(), load.address, str(error) or type(error).__name__))
 
     async def _repository(self, address: str, variant: str, action: str) -> None:
-        timeout = aiohttp.ClientTimeout(total=LOAD_WITHIN, connect=5.0)
-        async with self._http.post(f"{address}/v2/repository/models/{variant}/{action}", timeout=timeout) as answer:
-            if answer.status != 200:
-                text = (await answer.content.read(1000)).decode(errors="replace")
-                raise aiohttp.ClientPayloadError(f"{action} of {variant} was answered {answer.status}: {text}")
+        url = f"{address}/v2/repository/models/{variant}/{action}"
+        answer = await self._http.post(url, (), (), ANSWER_LIMIT, Room.without_end())
+        if answer.status != 200:
+            text = answer.body[:1000].decode(errors="replace")
+            raise ClientError(f"{action} of {variant} was answered {answer.status}: {text}")

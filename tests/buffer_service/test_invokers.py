@@ -1,17 +1,15 @@
 """The ways to a function: a Lambda that checks its callers' signatures, the local Lambda runtime, HTTP workers, callables."""
 
 import asyncio
-import errno
 import random
 import re
+import resource
 import statistics
 import threading
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from urllib.parse import parse_qsl, unquote
 
-import aiohttp
 import botocore.loaders
 import botocore.session
 import msgspec
@@ -35,7 +33,7 @@ from sluice.buffer_service.invokers import (
 )
 from sluice.buffer_service.invokers.aws_api import BACKOFF, RETRIES, full_jitter
 from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
-from sluice.buffer_service.invokers.http_client import retry_after
+from sluice.buffer_service.invokers.http_refusals import retry_after
 from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
 from sluice.buffer_service.room import Room
@@ -776,19 +774,20 @@ async def test_closing_what_was_never_used_is_allowed():
 
 
 async def test_a_password_in_the_address_of_a_worker_is_told_nobody(http):
-    async with scripted(status(500, b"x"), status(302), status(404)) as (url, _):
+    async with scripted(status(500, b"x"), status(302), status(404), lost, lost) as (url, _):
         secret = url.replace("//", "//user:secret@")
         for kind in (FunctionFailed, UnknownFunction, UnknownFunction):
             message = await refusal(http, kind, function=secret)
             assert "secret" not in message and "//***@" in message
-    assert "secret" not in await refusal(http, FunctionCrashed, function=secret)
+        assert "secret" not in await refusal(http, FunctionCrashed, function=secret)
+    assert "secret" not in await refusal(http, FunctionUnavailable, function=secret)
 
 
-async def test_a_process_without_descriptors_takes_no_worker_for_gone(http, monkeypatch):
-    async def no_socket(*_, **__):
-        raise aiohttp.ClientConnectorError(key, OSError(errno.EMFILE, "Too many open files"))
-
-    key = SimpleNamespace(host="worker", port=80, ssl=False)
-    monkeypatch.setattr(aiohttp.TCPConnector, "connect", no_socket)
-    message = await refusal(http, FunctionBusy, function="http://worker")
-    assert message == "worker http://worker cannot be connected to: Too many open files"
+async def test_a_process_without_descriptors_takes_no_worker_for_gone(http):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # those that are open stay so
+    try:
+        message = await refusal(http, FunctionBusy, function="http://127.0.0.1:1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert message == "worker http://127.0.0.1:1 cannot be connected to: Too many open files"

@@ -259,7 +259,7 @@ async def test_the_connections_to_a_server_that_left_in_good_order_are_closed(so
         new.says = None
         assert await asked(servers) == new.port
         await until(lambda: not old.connections)
-        assert servers._closing == set()
+        assert not any(pipe.ended for pipe in servers._pipes)
 
 
 async def test_servers_that_were_replaced_while_nothing_was_asked_of_them_are_found_when_the_last_one_goes(soon, monkeypatch):
@@ -323,7 +323,7 @@ async def test_a_server_that_sends_everybody_elsewhere_is_not_followed_without_e
             await asked(servers)
         assert len(servers._topology.known) <= 5
         assert len(servers._servers) <= 5
-        assert len(servers._closing) < 1.5 * redis_servers.COMMAND_TIMEOUT / redis_servers.TRY_AGAIN
+        assert len(servers._pipes) < 1.5 * redis_servers.COMMAND_TIMEOUT / redis_servers.TRY_AGAIN
 
 
 async def test_a_slot_that_nobody_has_is_named_and_costs_the_others_of_its_server_no_connection():
@@ -332,12 +332,12 @@ async def test_a_slot_that_nobody_has_is_named_and_costs_the_others_of_its_serve
         servers = await stack.enter_async_context(servers_from(seed))
         seed.cluster = [seed]
         assert await asked(servers) == seed.port
-        client = servers._server(seed.url).client
+        pipe = servers._server(seed.url).pipe
         seed.says = b"-CLUSTERDOWN Hash slot not served\r\n"
         with pytest.raises(Away, match="no server of the Redis cluster has slot 1 "):
             await asked(servers)
-        assert servers._server(seed.url).client is client
+        assert servers._server(seed.url).pipe is pipe
         seed.says = b"-CLUSTERDOWN The cluster is down\r\n"
         with pytest.raises(Away, match="The cluster is down"):
             await asked(servers)
-        assert servers._server(seed.url).client is not client
+        assert servers._server(seed.url).pipe is not pipe

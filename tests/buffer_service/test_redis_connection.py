@@ -1,0 +1,411 @@
+"""One connection for the calls of everybody: who gets which answer, who is too late, what is bounded, how it begins and ends."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import hiredis
+import pytest
+import redis
+
+from sluice.buffer_service import redis_connection, redis_servers
+from sluice.buffer_service.redis_connection import Endpoint, Pipe, TooManyCalls, error_of
+from sluice.buffer_service.redis_servers import Away, Servers
+from sluice.local.redis_server import RedisServer
+
+
+class Scripted:
+    """A server that answers a command with what ``says`` has for its last word, or with that word; ``asked`` is what it heard.
+
+    ``HELD`` words are answered when ``release`` is called, and hold up what comes behind them, as Redis does.
+    """
+
+    HELD = "held"
+
+    def __init__(self):
+        self.says = {b"replication": b"-ERR not here\r\n"}
+        self.asked = []
+        self.connections = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.released = asyncio.Event()
+        self.heard = asyncio.Condition()
+
+    async def answer(self, reader, writer):
+        self.connections.append(writer)
+        parser = hiredis.Reader(notEnoughData=Ellipsis)
+        while data := await reader.read(65536):
+            parser.feed(data)
+            while (command := parser.gets()) is not Ellipsis:
+                self.asked.append(command)
+                async with self.heard:
+                    self.heard.notify_all()
+                says = self.says.get(command[-1], b"$%d\r\n%s\r\n" % (len(command[-1]), command[-1]))
+                if says == self.HELD:
+                    await self.released.wait()
+                    says = b"+late\r\n"
+                writer.write(says)
+            await self.reads.wait()
+        writer.close()
+
+    async def hears(self, word):
+        """Wait until it heard a command that ends so."""
+        async with self.heard:
+            await self.heard.wait_for(lambda: any(command[-1] == word for command in self.asked))
+
+    @property
+    def words(self):
+        """The last words of what was asked behind the greeting."""
+        return [command[-1] for command in self.asked if command[0] not in (b"INFO", b"CLUSTER")]
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}/0?protocol=2"
+
+    def release(self):
+        self.released.set()
+
+    def cut(self):
+        for writer in self.connections:
+            writer.transport.abort()
+
+
+@pytest.fixture
+async def server():
+    scripted = Scripted()
+    listener = await asyncio.start_server(scripted.answer, "127.0.0.1", 0)
+    scripted.port = listener.sockets[0].getsockname()[1]
+    yield scripted
+    scripted.release()
+    scripted.reads.set()
+    listener.close()
+    scripted.cut()
+
+
+@asynccontextmanager
+async def pipe_to(url, within=20.0):
+    greeted = []
+    pipe = Pipe(Endpoint(url), ("INFO", "replication"), greeted.append, within)
+    pipe.told = greeted
+    try:
+        yield pipe
+    finally:
+        await pipe.close()
+
+
+@asynccontextmanager
+async def servers_at(server):
+    servers = Servers(server.url)
+    try:
+        yield servers
+    finally:
+        await servers.close()
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+def ask(pipe, *words, within=20.0):
+    return pipe.ask([("ECHO", word) for word in words], now() + within)
+
+
+async def test_calls_of_many_share_one_connection_and_each_gets_its_own_answers(server):
+    async with pipe_to(server.url) as pipe:
+        calls = [ask(pipe, *(f"{i}.{k}" for k in range(i % 3 + 1))) for i in range(300)]
+        answers = await asyncio.gather(*calls)
+    assert answers == [[b"%d.%d" % (i, k) for k in range(i % 3 + 1)] for i in range(300)]
+    assert len(server.connections) == 1
+
+
+async def test_answers_that_come_in_pieces_of_one_byte_are_put_together():
+    async def piecemeal(reader, writer):
+        answers = b"*2\r\n$5\r\nfir\r\n\r\n:7\r\n>2\r\n+push\r\n+told\r\n_\r\n-MOVED 7 10.0.0.1:6379\r\n"
+        for last, said in ((b"replication\r\n", b"-ERR not here\r\n"), (b"second\r\n", answers)):
+            await reader.readuntil(last)
+            for byte in said:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(piecemeal, "127.0.0.1", 0)
+    url = f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}/0?protocol=2"
+    async with listener, pipe_to(url) as pipe:
+        [first], [nil, moved] = await asyncio.gather(ask(pipe, "first"), ask(pipe, "x", "second"))
+    assert (first, nil) == ([b"fir\r\n", 7], None)
+    assert (type(moved), moved.host, moved.port, moved.slot_id) == (redis.exceptions.MovedError, "10.0.0.1", 6379, 7)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "detail"),
+    [
+        ("ERR unknown command 'X'", redis.exceptions.ResponseError, "unknown command 'X'"),
+        ("NOPOLICY no policy", redis.exceptions.ResponseError, "NOPOLICY no policy"),
+        ("READONLY You can't write", redis.exceptions.ReadOnlyError, "You can't write"),
+        ("NOSCRIPT No matching script", redis.exceptions.NoScriptError, "No matching script"),
+        ("LOADING Redis is loading", redis.exceptions.BusyLoadingError, "Redis is loading"),
+        ("TRYAGAIN Multiple keys", redis.exceptions.TryAgainError, "Multiple keys"),
+        ("UNBLOCKED force", redis.exceptions.ResponseError, "UNBLOCKED force"),
+        ("", redis.exceptions.ResponseError, ""),
+    ],
+)
+def test_errors_have_the_names_that_redis_py_gives_them(said, kind, detail):
+    error = error_of(said)
+    assert (type(error), str(error)) == (kind, detail)
+
+
+async def test_who_is_too_late_is_told_and_those_behind_him_get_their_own_answers(server):
+    server.says[b"slow"] = server.HELD
+    async with pipe_to(server.url) as pipe:
+        slow, behind = ask(pipe, "slow", within=0.02), ask(pipe, "behind")
+        with pytest.raises(TimeoutError):
+            await slow
+        server.release()
+        assert await behind == [b"behind"]
+        assert await ask(pipe, "after") == [b"after"]
+
+
+async def test_an_earlier_deadline_behind_a_later_one_is_kept(server):
+    server.says[b"slow"] = server.HELD
+    async with pipe_to(server.url) as pipe:
+        slow, hurried = ask(pipe, "slow"), ask(pipe, "hurried", within=0.02)
+        with pytest.raises(TimeoutError):
+            await hurried
+        assert not slow.done()
+        server.release()
+        assert await slow == [b"late"]
+
+
+async def test_who_gives_up_takes_nobody_elses_answer(server):
+    server.says[b"slow"] = server.HELD
+    async with pipe_to(server.url) as pipe:
+        calls = [ask(pipe, word) for word in ("slow", "gone", "stays")]
+        await server.hears(b"slow")
+        calls[0].cancel()
+        calls[1].cancel()
+        server.release()
+        assert await calls[2] == [b"stays"]
+
+
+async def test_calls_beyond_the_limit_are_refused_at_once_and_not_sent(server, monkeypatch):
+    monkeypatch.setattr(redis_connection, "MOST_CALLS", 2)
+    server.says[b"slow"] = server.HELD
+    async with pipe_to(server.url) as pipe:
+        calls = [ask(pipe, "slow"), ask(pipe, "second")]
+        with pytest.raises(TooManyCalls, match="2 calls wait for its answers"):
+            ask(pipe, "third")
+        await server.hears(b"slow")
+        with pytest.raises(TooManyCalls):
+            ask(pipe, "third")
+        server.release()
+        assert await asyncio.gather(*calls) == [[b"late"], [b"second"]]
+        assert await ask(pipe, "fourth") == [b"fourth"]
+    assert server.words == [b"slow", b"second", b"fourth"]
+
+
+async def test_a_call_that_is_refused_as_one_too_many_was_not_asked_and_costs_the_others_nothing(server, monkeypatch):
+    monkeypatch.setattr(redis_connection, "MOST_CALLS", 1)
+    server.says[b"slow"] = server.HELD
+    async with servers_at(server) as servers:
+        slow = asyncio.create_task(servers.call(1, ("ECHO", "slow")))
+        await server.hears(b"slow")
+        with pytest.raises(Away, match="Redis does not answer fast enough: 1 calls wait") as caught:
+            await servers.call(2, ("ECHO", "second"))
+        assert not caught.value.asked
+        server.release()
+        assert await slow == [b"late"]
+
+
+async def test_while_the_server_takes_no_more_bytes_calls_wait_before_the_pipe_and_are_not_sent_when_it_is_too_late(
+    server, monkeypatch
+):
+    monkeypatch.setattr(redis_connection, "MOST_BYTES", 1000)
+    async with pipe_to(server.url) as pipe:
+        assert await ask(pipe, "ready") == [b"ready"]
+        server.reads.clear()
+        large = ["x" * 4_000_000] * 3  # more than the kernel takes for a server that does not read
+        calls = [ask(pipe, each) for each in large]
+        assert pipe._transport.get_write_buffer_size() < 4_000_000 + 1000 + 100  # what is over the limit, and one call
+        late, gone, last = ask(pipe, "late", within=0.02), ask(pipe, "gone"), ask(pipe, "last")
+        with pytest.raises(TimeoutError):
+            await late
+        gone.cancel()
+        server.reads.set()
+        assert [len(answer) for [answer] in await asyncio.gather(*calls)] == [4_000_000] * 3
+        assert await last == [b"last"]
+    assert [word for word in server.words if len(word) < 10] == [b"ready", b"last"]
+
+
+async def test_when_the_connection_breaks_all_that_are_in_it_learn_it_and_nothing_is_sent_twice(server):
+    server.says[b"slow"] = server.HELD
+    async with pipe_to(server.url) as pipe:
+        calls = [ask(pipe, word) for word in ("slow", "second")]
+        await server.hears(b"slow")
+        server.cut()
+        for call in calls:
+            with pytest.raises(redis.ConnectionError):
+                await call
+        assert pipe.ended
+        with pytest.raises(redis.ConnectionError):
+            ask(pipe, "third")
+    assert server.words.count(b"slow") == 1
+    assert b"third" not in server.words
+
+
+async def test_the_next_call_after_a_break_opens_another_connection(server):
+    async with servers_at(server) as servers:
+        assert await servers.call(1, ("ECHO", "first")) == [b"first"]
+        pipe = servers._server(server.url).pipe
+        server.cut()
+        await pipe.closed
+        assert await servers.call(1, ("ECHO", "second")) == [b"second"]
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+one\r\n+too many\r\n"])
+async def test_what_is_no_answer_to_what_was_asked_ends_the_connection(server, said):
+    server.says[b"x"] = said
+    async with pipe_to(server.url) as pipe:
+        call = ask(pipe, "x")
+        await asyncio.wait([call])
+        assert call.exception() is None or "is not what was asked for" in str(call.exception())
+        await pipe.closed
+        assert pipe.ended
+
+
+async def test_a_pipe_that_is_left_closes_when_its_last_call_has_ended_and_at_the_latest_after_a_while(server):
+    server.says[b"slow"] = server.HELD
+    async with pipe_to(server.url) as pipe, pipe_to(server.url) as silent, pipe_to(server.url) as idle:
+        calls = [ask(pipe, "slow"), ask(silent, "slow")]
+        await ask(idle, "once")
+        for each, within in ((pipe, 20.0), (silent, 0.02), (idle, 20.0)):
+            each.leave(within)
+        assert idle.ended
+        await idle.closed
+        with pytest.raises(TimeoutError):
+            await calls[1]
+        assert not pipe.closed.done()
+        server.release()
+        assert await calls[0] == [b"late"]
+        await pipe.closed
+
+
+async def test_a_server_that_is_not_there_or_silent_is_told_to_all_who_wait(server):
+    async with pipe_to("redis://127.0.0.1:1/0") as pipe:
+        for call in [ask(pipe, "x"), ask(pipe, "y")]:
+            with pytest.raises(redis.ConnectionError, match="refused|failed"):
+                await call
+    server.says[b"replication"] = server.HELD
+    async with pipe_to(server.url, within=0.02) as pipe:
+        with pytest.raises(TimeoutError):
+            await ask(pipe, "x")
+
+
+async def test_a_word_that_no_command_may_have_is_the_error_of_who_said_it(server):
+    async with pipe_to(server.url) as pipe:
+        with pytest.raises(TypeError):
+            await pipe.ask([("ECHO", None)], now() + 20)
+        assert await ask(pipe, "next") == [b"next"]
+
+
+@pytest.mark.parametrize(
+    ("options", "greeting"),
+    [
+        ("127.0.0.1:{port}/0?protocol=2", []),
+        ("127.0.0.1:{port}/3?protocol=2", [[b"SELECT", b"3"]]),
+        (":secret@127.0.0.1:{port}/0?protocol=2", [[b"AUTH", b"secret"]]),
+        ("me:secret@127.0.0.1:{port}/0?protocol=2", [[b"AUTH", b"me", b"secret"]]),
+        (
+            "me:secret@127.0.0.1:{port}/1?client_name=door",
+            [[b"HELLO", b"3", b"AUTH", b"me", b"secret"], [b"CLIENT", b"SETNAME", b"door"], [b"SELECT", b"1"]],
+        ),
+        (":secret@127.0.0.1:{port}/0", [[b"HELLO", b"3", b"AUTH", b"default", b"secret"]]),
+        ("127.0.0.1:{port}/0?protocol=3", [[b"HELLO", b"3"]]),
+    ],
+)
+async def test_a_connection_begins_as_its_url_has_it(server, options, greeting):
+    async with pipe_to(f"redis://{options.format(port=server.port)}") as pipe:
+        assert await ask(pipe, "x") == [b"x"]
+    assert server.asked == [*greeting, [b"INFO", b"replication"], [b"ECHO", b"x"]]
+
+
+@pytest.fixture(scope="module")
+def locked_server():
+    """It has the password ``secret``."""
+    with RedisServer(port=0) as server, redis.Redis.from_url(server.url) as admin:
+        admin.config_set("requirepass", "secret")
+        yield server
+        admin.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_who_is_not_let_in_is_told_why(locked_server, protocol):
+    address = f"127.0.0.1:{locked_server.port}/0?protocol={protocol}"
+    async with pipe_to(f"redis://:wrong@{address}") as pipe:
+        with pytest.raises(redis.ConnectionError, match="invalid username-password pair"):
+            await ask(pipe, "x")
+    async with pipe_to(f"redis://{address}") as pipe:
+        if protocol == 3:
+            with pytest.raises(redis.ConnectionError, match="HELLO must be called"):
+                await ask(pipe, "x")
+        else:
+            [answer] = await ask(pipe, "x")
+            assert isinstance(answer, redis.AuthenticationError)
+    async with pipe_to(f"redis://:secret@{address}") as pipe:
+        assert await ask(pipe, "x") == [b"x"]
+        [told] = pipe.told
+        assert b"master_replid" in told
+
+
+async def test_a_socket_of_this_machine_and_a_database_are_found():
+    with RedisServer(port=0) as server:
+        async with pipe_to(f"unix://{server.socket_path}?db=3") as pipe:
+            await pipe.ask([("SET", "x", 1)], now() + 20)
+        with redis.Redis.from_url(f"redis://127.0.0.1:{server.port}/3") as there:
+            assert there.get("x") == b"1"
+
+
+async def test_a_call_that_waits_for_long_holds_up_nobody_and_its_connection_is_used_again(server):
+    server.says[b"slow"] = server.HELD
+    async with servers_at(server) as servers:
+        blocked = asyncio.create_task(servers.call(1, ("BLPOP", "slow"), blocks=20.0))
+        await server.hears(b"slow")
+        assert await servers.call(1, ("ECHO", "x")) == [b"x"]
+        server.release()
+        assert await blocked == [b"late"]
+        assert await servers.call(1, ("BLPOP", "y"), blocks=20.0) == [b"y"]
+        assert len(server.connections) == 2
+
+
+async def test_the_connection_of_a_wait_that_is_given_up_is_closed_so_that_no_message_goes_to_nobody(server):
+    server.says[b"slow"] = server.HELD
+    async with servers_at(server) as servers:
+        blocked = asyncio.create_task(servers.call(1, ("BLPOP", "slow"), blocks=20.0))
+        await server.hears(b"slow")
+        [pipe] = servers._server(server.url)._blocked
+        blocked.cancel()
+        await asyncio.wait([blocked])
+        await pipe.closed
+        assert servers._server(server.url)._blocked == set()
+
+
+async def test_a_wait_ends_when_its_server_is_found_silent(server, monkeypatch):
+    server.says[b"slow"] = server.says[b"silent"] = server.HELD
+    async with servers_at(server) as servers:
+        blocked = asyncio.create_task(servers.call(1, ("BLPOP", "slow"), blocks=20.0))
+        await server.hears(b"slow")
+        with pytest.raises(Away, match="no answer in time"):
+            await servers.call(1, ("ECHO", "silent"), within=0.02)
+        with pytest.raises(Away, match="no answer in time"):
+            await blocked
+
+
+async def test_so_many_calls_may_wait_for_long_and_no_more(server, monkeypatch):
+    monkeypatch.setattr(redis_servers, "MOST_BLOCKED", 2)
+    server.says[b"slow"] = server.HELD
+    async with servers_at(server) as servers:
+        blocked = [asyncio.create_task(servers.call(1, ("BLPOP", "slow"), blocks=20.0)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Away, match="2 calls wait for what comes"):
+            await servers.call(1, ("BLPOP", "y"), blocks=20.0)
+        server.release()
+        assert await asyncio.gather(*blocked) == [[b"late"]] * 2
