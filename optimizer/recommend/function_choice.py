@@ -195,7 +195,7 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
     for slo in slos:
         quickest = min(unbatched, key=lambda setting: setting.latency.quantile(slo.quantile))
         reached = quickest.latency.quantile(slo.quantile)
-        reached += settings.question.doubt(Slo(reached, slo.percentile))
+        reached = settings.question.promisable(Slo(reached, slo.percentile))
         if not quickest.keeps([slo]):
             many = quickest.with_starts and quickest.cold_starts > slo.error_budget
             cold = f", where {100 * quickest.cold_starts:.2g} % of the invocations start cold" if many else ""

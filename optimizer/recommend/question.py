@@ -235,6 +235,13 @@ class Question:
         """Seconds kept free for what profile and way may take longer than is known of them: half of the SLO's at most."""
         return min(self.doubt(slo), slo.within(self.goal.headroom).latency / 2)
 
+    def promisable(self, predicted: Slo) -> float:
+        """Seconds that may be promised where a percentile is predicted to be so long: with what is in doubt of a promise of so many."""
+        seconds = predicted.latency
+        while (needed := predicted.latency + self.doubt(replace(predicted, latency=seconds))) > seconds:
+            seconds = needed  # longer promises have more batch sizes in them, and there are only so many
+        return seconds
+
     def doubt(self, slo: Slo) -> float:
         """Seconds by which its percentile may be longer than predicted, with the confidence of the goal."""
         return seconds_in_doubt(self.profile, self.memory_sizes, slo.quantile, self.goal.confidence, slo.latency)

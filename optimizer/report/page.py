@@ -155,7 +155,7 @@ class _Page:
         answer = self.answer
         seen = [] if self.on_trace is None else [wording.seen_on_trace(answer, self.on_trace)]
         first = [sentence for sentence in (wording.verdict(answer),) if sentence != self.headline()]
-        cost = (wording.saving(answer), wording.contained(answer))
+        cost = (wording.saving(answer), wording.contained(answer), *wording.stacks(answer))
         beside = (*wording.kept_free(answer), *wording.every_load(answer), *wording.proof(answer))
         return [*first, wording.headline(answer), wording.kept(answer), *seen, *cost, *beside]
 

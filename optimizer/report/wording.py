@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
@@ -177,6 +178,20 @@ def contained(answer: Answer) -> str:
     fixed = winner.cost.fixed_per_month
     beside = f"; not the {fixed:.2f} USD per month of the buffer" if fixed else ""
     return f"USD per million have in them {', '.join(parts)}{beside}."
+
+
+def stacks(answer: Answer) -> list[str]:
+    """What the month would cost with the buffer deployed in other ways; nothing where its cost was told, or none is deployed."""
+    winner, billing = answer.winner, answer.question.billing
+    if billing.prices.buffer.per_month is not None or not winner.cost.fixed_terms or winner.policy.max_batch_size == 1:
+        return []
+    requests, found = answer.arrival_rate * SECONDS_PER_MONTH, []
+    others = winner.cost.fixed_per_month - sum(billing.prices.fixed_terms().values())  # snapshots
+    for name in billing.prices.stacks:
+        on = replace(billing, prices=billing.prices.on(name))
+        month = requests * (winner.cost.per_request + sum(on.moving.values())) + sum(on.prices.fixed_terms().values()) + others
+        found.append(f"{name} {month:.2f}")
+    return [f"The same in USD per month by how the buffer is deployed (--stack, docs/deploy.md): {', '.join(found)}."]
 
 
 def kept_free(answer: Answer) -> list[str]:

@@ -35,6 +35,12 @@ def price_options(command: Command) -> Command:
         help="Bytes that an invocation writes to its log, 750 at the log level INFO  [default: the price list's, 0: WARN]",
     )
     @click.option(
+        "--stack",
+        metavar="NAME",
+        help="How the buffer is deployed: behind a NAT gateway (nat), with an endpoint for Lambda beside it (lambda-endpoint), with"
+        " endpoints alone (endpoints), in public subnets (public), or one task there without a cache (small)  [default: nat]",
+    )
+    @click.option(
         "--buffer-per-month",
         type=float,
         metavar="USD",
@@ -48,10 +54,13 @@ def price_options(command: Command) -> Command:
         architecture: str,
         granularity: float | None,
         log_bytes: int | None,
+        stack: str | None,
         buffer_per_month: float | None,
         **others: Any,
     ) -> Any:
         listed = _price_list(prices)
+        if stack is not None:
+            listed = listed.on(stack)
         if log_bytes is not None:
             require(log_bytes >= 0, "--log-bytes", log_bytes, "bytes >= 0")
             listed = structs.replace(listed, logs=structs.replace(listed.logs, bytes_per_invocation=log_bytes))

@@ -125,6 +125,7 @@ def _show(answer: Answer) -> None:
         *wording.kept_free(answer),
         wording.saving(answer),
         wording.contained(answer),
+        *wording.stacks(answer),
         *wording.cold_starts(answer),
         *wording.kept_warm(answer),
         *wording.every_load(answer),

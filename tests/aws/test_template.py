@@ -67,6 +67,51 @@ def test_the_settings_accept_what_the_template_says(template: AnyTemplate, mode:
     assert settings.host == "0.0.0.0"
 
 
+def test_without_a_cache_there_is_one_task_with_its_queues_in_memory(template: AnyTemplate) -> None:
+    for growing in ("true", "false"):
+        filled = template(CacheMode="none", EnableAutoscaling=growing)
+        settings = Settings.from_environment(environment(filled.resource("BufferTask")))
+        assert settings.redis_url == "memory://" and settings.plans == "ssm:/sluice/plans/"
+        assert filled.resource("Buffer")["DesiredCount"] == 1 and not filled.of_type("AWS::ApplicationAutoScaling::ScalableTarget")
+        assert not [
+            kind for kind in ("ReplicationGroup", "ServerlessCache", "SubnetGroup") if filled.of_type(f"AWS::ElastiCache::{kind}")
+        ]
+        assert "CacheAccess" not in filled.of_type("AWS::EC2::SecurityGroup")
+    assert template(EnableAutoscaling="false").resource("Buffer")["DesiredCount"] == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "services"),
+    [
+        ({}, []),
+        ({"InterfaceEndpoints": "lambda"}, ["lambda"]),
+        ({"InterfaceEndpoints": "all"}, ["ecr.api", "ecr.dkr", "lambda", "logs", "ssm"]),
+        ({"InterfaceEndpoints": "all", "RouteTableIds": "rtb-1"}, ["ecr.api", "ecr.dkr", "lambda", "logs", "s3", "ssm"]),
+        ({"RouteTableIds": "rtb-1"}, []),
+    ],
+)
+def test_the_buffer_reaches_aws_by_the_endpoints_that_are_asked_for(template: AnyTemplate, told: Any, services: list[str]) -> None:
+    filled = template(**told)
+    made = filled.of_type("AWS::EC2::VPCEndpoint").values()
+    assert sorted(of["ServiceName"].partition("<AWS::Region>.")[2] for of in made) == services
+    inside = [of for of in made if of["VpcEndpointType"] == "Interface"]
+    assert all(of["PrivateDnsEnabled"] and of["SecurityGroupIds"] == ["<EndpointAccess>"] for of in inside)
+    assert ("EndpointAccess" in filled.of_type("AWS::EC2::SecurityGroup")) == bool(services)
+    if services:
+        (rule,) = filled.resource("EndpointAccess")["SecurityGroupIngress"]
+        assert (rule["FromPort"], rule["SourceSecurityGroupId"]) == (443, "<BufferAccess>")
+
+
+def test_the_page_has_the_price_of_every_stack(template: AnyTemplate) -> None:
+    page, prices = (ROOT / "docs" / "deploy.md").read_text(), default_prices()
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]* \| ([0-9.]+) \| ([0-9.]+) \|$", page, re.M)
+    assert [name for name, *_ in rows] == list(prices.stacks)
+    for name, month, gigabyte in rows:
+        on = prices.on(name)
+        assert float(month) == pytest.approx(sum(on.fixed_terms().values()), abs=0.005)
+        assert float(gigabyte) == pytest.approx(on.network_per_request(2**30, 0))
+
+
 def test_time_limits_contain_each_other(template: AnyTemplate) -> None:
     """The function gives up before the buffer's invocation, the buffer before the load balancer."""
     filled = template()

@@ -123,6 +123,10 @@ def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of
         ("--slo 1 --cold-start-probability -1", "cold_start_probability: -1.0 is not allowed; allowed: 0 to 1"),
         ("--slo 1 --worker gpu.json", "worker: 'gpu.json' is not allowed; allowed: PROFILE.json:MACHINE"),
         ("--slo 1 --answer-bytes -1", "answer_bytes: -1 is not allowed"),
+        ("--slo 1 --stack tiny", "stack: 'tiny' is not allowed; allowed: one of nat, lambda-endpoint, endpoints, public, small"),
+        ("--slo 1 --log-bytes -1", "--log-bytes: -1 is not allowed; allowed: bytes >= 0"),
+        ("--slo 1 --buffer-per-month -1", "--buffer-per-month: -1.0 is not allowed; allowed: USD >= 0"),
+        ("--slo 1 --buffer-overhead -1", "--buffer-overhead: -1.0 is not allowed; allowed: a number of seconds >= 0"),
         ("--slo 1 --trace t.csv", "trace: 't.csv' is not allowed; allowed: only with --report"),
         ("--slo 1 --measured m.json", "measured: 'm.json' is not allowed; allowed: only with --report"),
         (
@@ -508,6 +512,10 @@ def test_the_verdict_comes_first_and_a_number_says_what_is_in_it(tmp_path: Path,
     assert much.startswith("Deploy: the function with a buffer (105.02 of it fixed) costs ") and "; it pays from " in much
     assert "moving 4000 bytes there and 1000 back; not the 105.02 USD per month of the buffer." in little
     assert "no log (functions log at WARN)" in little and "750 bytes of log an invocation" in much
+    of_each = re.search(r"by how the buffer is deployed \(--stack, docs/deploy.md\): nat ([0-9.]+), .* small ([0-9.]+)\.", little)
+    assert of_each is not None and f"costs {of_each[1]} USD per month" in little and float(of_each[2]) < float(of_each[1])
+    small = " ".join(shown_by(*ask, "--poisson", "5", "--stack", "small").split())
+    assert f"costs {of_each[2]} USD per month" in small
     shared = " ".join(shown_by(*ask, "--poisson", "5", "--buffer-per-month", "0").split())
     assert "of it fixed" not in shared.partition(".")[0]
 

@@ -341,3 +341,17 @@ def test_what_costs_nothing_pays_at_once() -> None:
 def test_a_break_even_that_makes_no_sense_names_its_field(options: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         solve_break_even(lambda rate: 1e-7, **({"fixed_per_month": 100.0} | options))
+
+
+def test_a_stack_is_named_and_made_of_parts_of_the_buffer() -> None:
+    prices = default_prices()
+    assert prices.on("nat") == prices
+    small = prices.on("small")
+    assert small.fixed_terms()["cache"] == 0 and small.cache_per_request(1000, 1000) == 0 == small.network_per_request(1000, 0)
+    assert sum(small.fixed_terms().values()) < sum(prices.on("public").fixed_terms().values()) < sum(prices.fixed_terms().values())
+    with pytest.raises(
+        InvalidInput, match="stack: 'tiny' is not allowed; allowed: one of nat, lambda-endpoint, endpoints, public, small"
+    ):
+        prices.on("tiny")
+    with pytest.raises(InvalidInput, match=r"stacks.mine: .* allowed: parts of the buffer \(.*`taks`"):
+        overlaid(stacks={"mine": {"taks": 1}})
