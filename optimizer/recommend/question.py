@@ -236,7 +236,7 @@ class Question:
         return min(self.doubt(slo), slo.within(self.goal.headroom).latency / 2)
 
     def promisable(self, predicted: Slo) -> float:
-        """Seconds that may be promised where a percentile is predicted to be so long: with what is in doubt of a promise of so many."""
+        """Seconds that may be promised where a percentile is predicted to be so long."""
         seconds = predicted.latency
         while (needed := predicted.latency + self.doubt(replace(predicted, latency=seconds))) > seconds:
             seconds = needed  # longer promises have more batch sizes in them, and there are only so many
