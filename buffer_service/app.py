@@ -190,6 +190,18 @@ class BufferService:
             raise
         return key.of_class
 
+    def opened(self, headers: Fields) -> list[str]:
+        """The models that are served, by name; where API keys are in force, those that this one opens. Raises ``UnknownKey``."""
+        names = sorted(self._models)
+        if self._keyring is None:
+            return names
+        try:
+            models = self._keyring.known(headers).models
+        except KeyRefused as error:
+            self.telemetry.key_refused(error.reason)
+            raise
+        return names if models is None else [name for name in names if name in models]
+
     async def describe(self, name: str) -> dict[str, Any]:
         """The metadata of a model, the plan in force, and any that is refused; raises ``UnknownModel`` or ``FunctionFailed``."""
         document = await self.model(name).describe()

@@ -452,7 +452,10 @@ class HttpConnection:
 
 _HEAD_ENDS = b"\r\n\r\n"
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
-_UNUSUAL = frozenset((b"connection", b"upgrade"))
+_SECRET = (b"authorization", b"cookie", b"proxy-authorization", b"x-api-key")
+_OWN = (b"idempotency-key", b"traceparent", b"x-request-id")
+_UNUSUAL = frozenset((b"connection", b"upgrade", *_SECRET, *_OWN))
+"""Names of fields whose heads are not known again: some are nothing to keep, others are different in each request."""
 _REFUSAL = b"HTTP/1.1 %d %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 

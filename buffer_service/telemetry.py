@@ -52,6 +52,7 @@ class Telemetry:
         self._refusals = Counters("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry)
         self._latency = Histograms("sluice_latency_seconds", "From arrival to answer.", labels, SECONDS, registry)
         self._violations = Counters("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry)
+        self._waits = Histograms("sluice_queue_wait_seconds", "From arrival to leaving in a batch.", labels, SECONDS, registry)
         self._sizes = Histograms("sluice_batch_size", "Requests in a batch.", labels, SIZES, registry)
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
@@ -260,6 +261,7 @@ class ModelTelemetry:
         self._refused: dict[str, Count] = {}  # by error
         self._latency = telemetry._latency.labels(self.name)
         self._violations = telemetry._violations.labels(self.name)
+        self._waits = telemetry._waits.labels(self.name)
         self._sizes = telemetry._sizes.labels(self.name)
         self._invocation = telemetry._invocation.labels(self.name)
         self._queue = telemetry._queue.labels(self.name)
@@ -337,6 +339,10 @@ class ModelTelemetry:
         _keep(self._latencies, latency, self._answers)
         if route is not None and route in self._routes:
             self._routes[route].counted(status, latency)
+
+    def waited(self, seconds: float) -> None:
+        """A request that was answered had waited so long before it left in a batch."""
+        self._waits.observe(seconds)
 
     def sized(self, size: float) -> None:
         """A request came whose size was told."""
@@ -508,6 +514,10 @@ class RouteTelemetry:
     def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
         """As of the model, which knows all routes: a request may have been moved to another."""
         self._model.answered(status, latency, route, told)
+
+    def waited(self, seconds: float) -> None:
+        """As of the model."""
+        self._model.waited(seconds)
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """As of the model."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from fcntl import LOCK_EX, flock
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -101,7 +102,24 @@ def _as_machine_code(function: Callable[P, R], **options: Any) -> Callable[P, R]
     kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
     if kept is not None:
         kept._version += room_stamp(Path(__file__).parent)  # what is of another version numba does not read
+        made.compile = _one_at_a_time(made.compile, Path(kept._index_path).with_suffix(".lock"))
     return cast(Callable[P, R], made)
+
+
+def _one_at_a_time(compile: Callable[..., Any], lock: Path) -> Callable[..., Any]:
+    """Of several processes that need the code one makes it, and the others read what it kept.
+
+    Each of them would make it, and the last to write would lose what the others had added to the index. A loop is locked before
+    those that it calls, and no loop calls those that call it, so that nobody waits in a circle.
+    """
+    from numba.core.compiler_lock import global_compiler_lock
+
+    def compiled_once(signature: Any) -> Any:
+        with global_compiler_lock, lock.open("a") as file:  # the threads of this process first, for they share what it holds
+            flock(file, LOCK_EX)
+            return compile(signature)
+
+    return compiled_once
 
 
 @cache

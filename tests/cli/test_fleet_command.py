@@ -45,6 +45,7 @@ def test_the_page_shows_what_its_commands_print(shown: str, exit_of: Run) -> Non
     assert code == printed.startswith("missing: ")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fleet")
 def test_the_python_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     planned, followed = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -60,6 +61,7 @@ def test_every_option_is_on_the_page(shown_by: Callable[..., str]) -> None:
         assert option in PAGE or option in ("--json", "--help"), option
 
 
+@pytest.mark.full
 def test_the_document_is_the_plan(fleet: str, document_of: Document) -> None:
     answer, plan = document_of("fleet", fleet), plan_fleet(read_fleet(fleet))
     assert answer["placement"] == plan.placement and answer["feasible"] and answer["converged"]
@@ -126,6 +128,7 @@ def test_the_first_line_says_what_becomes_of_the_requests(
     assert exited == code and re.match(begins, stdout.splitlines()[0]), stdout.splitlines()[0]
 
 
+@pytest.mark.full
 def test_the_headroom_is_the_least_that_does_unless_one_is_given(fleet: str, document_of: Document, exit_of: Run) -> None:
     chosen, without = document_of("fleet", fleet), json.loads(exit_of("fleet", fleet, "--headroom", "1", "--json")[1])
     assert (chosen["headroom"], chosen["headroom_asked"]) == (1.05, None) and chosen["predicted"]["kept"]
@@ -144,6 +147,7 @@ def test_arrivals_that_come_in_bursts_are_predicted_more_violations(fleet: str, 
     assert "under the arrivals given" in " ".join(exit_of("fleet", fleet, *given)[1].split())
 
 
+@pytest.mark.full
 def test_the_same_fleet_is_told_the_same(fleet: str, document_of: Document) -> None:
     first, second = (document_of("fleet", fleet) for _ in range(2))
     assert first | {"seconds": 0} == second | {"seconds": 0}
@@ -180,6 +184,7 @@ def test_what_the_solver_prints_by_itself_stays_off_stdout(capfd: pytest.Capture
     assert capfd.readouterr() == ("document\n", "written\nprinted\n")
 
 
+@pytest.mark.full
 def test_plans_are_written_for_each_family(fleet: str, shown_by: Callable[..., str], exit_of: Run, tmp_path: Path) -> None:
     addressed = EXAMPLE.replace("count: 4", "workers: [http://c:1, http://c:2, http://c:3, http://c:4]")
     (tmp_path / "addressed.yaml").write_text(addressed)

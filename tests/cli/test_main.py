@@ -63,6 +63,7 @@ def test_a_command_that_a_page_shows_exists_with_the_options_it_has(line):
     command.make_context(name, arguments, above)  # its options of help are those of the group, from the first context on
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

@@ -118,6 +118,7 @@ def test_arrivals_that_were_not_given_are_not_shown_as_a_value(profile: str, exi
     assert err == "sluice: arrivals: none was given; needed: exactly one of --arrivals, --poisson and --mmpp2"
 
 
+@pytest.mark.full
 def test_what_the_exact_law_would_take_too_long_for_is_simulated_and_said(profile: str, exit_of: Run) -> None:
     ask = ("predict", "--mmpp2", "20000,1,100,1", "--profile", profile, "--memory", "1769", "-b", "8", "-t", "60")
     code, out, _ = exit_of(*ask)
@@ -144,6 +145,7 @@ def test_what_is_provisioned_is_paid_by_the_hour_and_leaves_next_to_nothing_cold
     assert warm["cost"]["terms"]["machines"] > 0 == warm["cost"]["terms"]["pings"]
 
 
+@pytest.mark.full
 def test_a_ping_keeps_one_environment_as_recommend_says(profile: str, document_of: Document) -> None:
     ask = ("--poisson", "0.002", "--profile", profile, "--memory", "1769")
     warm = document_of("predict", *ask, "-b", "1", "-t", "0", "--pinged-every", "240")

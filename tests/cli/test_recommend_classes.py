@@ -51,6 +51,7 @@ def test_as_json_every_queue_and_application_is_there(document_of: Document, pro
     assert document["queues"][0]["classes"][0]["method"] == "exact"
 
 
+@pytest.mark.full
 def test_workers_compete_and_the_plan_that_has_them_is_simulated(
     shown_by: Callable[..., str], document_of: Document, profiled: str, tmp_path: Path
 ) -> None:

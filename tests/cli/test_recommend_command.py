@@ -69,6 +69,7 @@ def test_what_fit_writes_becomes_a_plan_the_buffer_can_read(
     assert written.predicted.cost_without_batching == answer["no_batching"]["cost"]["per_request"]
 
 
+@pytest.mark.full
 def test_several_percentiles_are_kept_at_once_and_reach_the_plan(ask: tuple[str, ...], document_of: Document) -> None:
     answer = document_of(*ask, "--slo", "p95=0.2", "--slo", "p99=0.08", "--slo", "p99.9=0.5")
     latency = answer["best"]["latency"]
@@ -80,6 +81,7 @@ def test_several_percentiles_are_kept_at_once_and_reach_the_plan(ask: tuple[str,
     assert alone["best"]["cost"]["per_request"] <= answer["best"]["cost"]["per_request"]
 
 
+@pytest.mark.full
 def test_one_slo_may_be_written_in_either_form(ask: tuple[str, ...], document_of: Document) -> None:
     plain = document_of(*ask, "--slo", "0.1", "--percentile", "99")
     named = document_of(*ask, "--slo", "p99=0.1")
@@ -162,6 +164,7 @@ def test_what_is_infeasible_is_one_json_document_too(exit_of: Run, profile: str)
     assert answer["best"]["memory_mb"] == 1769 and answer["best"]["latency"] == pytest.approx(0.012)
 
 
+@pytest.mark.full
 def test_a_machine_that_costs_nothing_is_compared_without_a_ratio(exit_of: Run, profile: str, tmp_path: Path) -> None:
     worker = tmp_path / "own.json"
     worker.write_text('{"function": "http://own:80", "service_time": {"intercept": 0.001, "slope": 0.0003}, "max_batch_size": 32}')
@@ -201,6 +204,7 @@ def test_the_tables_show_what_people_need(ask: tuple[str, ...], shown_by: Shown)
         assert text in shown, text
 
 
+@pytest.mark.full
 def test_a_bound_on_the_timeout_that_binds_is_said(ask: tuple[str, ...], shown_by: Shown, document_of: Document) -> None:
     bound = (*ask, "--slo", "0.5", "--max-timeout", "0.005")
     assert document_of(*bound)["at_longest_timeout"] is True
@@ -214,6 +218,7 @@ def test_only_the_timeouts_named_are_considered(ask: tuple[str, ...], document_o
     assert {setting["timeout"] for setting in considered if setting["batch_size"] > 1} <= {0.01, 0.02}
 
 
+@pytest.mark.full
 def test_a_table_that_waits_to_the_last_moment_wins_where_it_is_cheapest_and_may_be_left_out(
     profile: str, shown_by: Shown, document_of: Document
 ) -> None:
@@ -282,6 +287,7 @@ def test_workers_that_cost_less_win_and_the_plan_names_them(
     assert f'value="{cheap["latency"]["p95"]["value"]}"' in html and f'value="{cheap["cost"]["per_request"]}"' in html
 
 
+@pytest.mark.full
 def test_workers_may_keep_what_the_function_cannot(
     profile: str, machine: str, tmp_path: Path, shown_by: Shown, document_of: Document
 ) -> None:
@@ -296,6 +302,7 @@ def test_workers_may_keep_what_the_function_cannot(
     assert "gpu:1" in report.read_text()
 
 
+@pytest.mark.full
 def test_workers_that_cost_more_do_not_win(ask: tuple[str, ...], machine: str, document_of: Document) -> None:
     answer = document_of(*ask, "--slo", "0.1", "--worker", f"{machine}:100")
     assert answer["winner"] == "function" and [setting["name"] for setting in answer["workers"]] == ["gpu:100"]
@@ -334,6 +341,7 @@ def test_a_plan_of_both_is_written_and_does_in_simulation_what_was_predicted(
     assert code == 0 and "at the last moment the function with" in said and "% less in all than" in said
 
 
+@pytest.mark.full
 def test_bytes_price_what_moves_them_and_bound_the_batch(ask: tuple[str, ...], document_of: Document) -> None:
     light, heavy = (
         document_of(*ask, "--slo", "0.1", *more) for more in ((), ("--payload-bytes", "2000000", "--answer-bytes", "9"))
@@ -404,6 +412,7 @@ def test_a_measurement_that_is_none_exits_2_before_the_search(
     assert not report.exists()
 
 
+@pytest.mark.full
 def test_quick_phases_and_a_long_slo_are_answered_by_simulation(profile: str, exit_of: Run) -> None:
     few = ("--memory", "1769", "--max-batch-size", "4", "--loads", "1")
     code, out, err = exit_of("recommend", "--mmpp2", "20000,1,100,1", "--profile", profile, "--slo", "200", *few)
@@ -411,6 +420,7 @@ def test_quick_phases_and_a_long_slo_are_answered_by_simulation(profile: str, ex
     assert "by simulation p95" in " ".join(out.split()) and "with 95 % confidence" in " ".join(out.split())
 
 
+@pytest.mark.full
 def test_a_plan_is_for_the_model_that_was_measured_unless_another_is_named(ask: tuple[str, ...], document_of: Document) -> None:
     assert document_of(*ask, "--slo", "0.2")["plan"]["model"] == "mlp"
     assert document_of(*ask, "--slo", "0.2", "--model", "other")["plan"]["model"] == "other"
@@ -475,6 +485,7 @@ def test_loads_that_are_none_exit_2_and_are_named(value: str, message: str, ask:
     assert code == 2 and message in error
 
 
+@pytest.mark.full
 def test_at_95_percent_confidence_a_timeout_keeps_some_free_and_at_even_odds_nothing(
     profile: str, tmp_path: Path, shown_by: Shown, document_of: Document
 ) -> None:

@@ -92,6 +92,7 @@ def test_energies_are_a_line_or_a_list(document_of: Document, asked: tuple[str, 
     assert of_line == of_list and of_line["greedy:4"]["energy_per_request"] > 0
 
 
+@pytest.mark.full
 def test_policies_plan_on_the_first_part_of_a_trace_and_run_on_the_rest(document_of: Document, profile: str, trace: str) -> None:
     ask = ("simulate", "--trace", trace, "--profile", profile, "--slo", "0.3", "--policy", "recommended", "--policy", "overflow")
     answer = document_of(*ask)
@@ -161,6 +162,7 @@ def test_cold_starts_are_the_functions(document_of: Document, asked: tuple[str, 
     assert short["latency"]["p99"]["value"] == pytest.approx(0.407, rel=2e-3)  # INIT of the profile
 
 
+@pytest.mark.full
 def test_workers_of_ones_own(tmp_path: Path, document_of: Document, asked: tuple[str, ...]) -> None:
     worker = tmp_path / "gpu.json"
     worker.write_text(json.dumps({"function": "http://gpu:1", "service_time": {"intercept": 0.001, "slope": 0.0002}}))

@@ -73,6 +73,7 @@ def test_the_trace_gives_the_mix_and_is_what_the_answer_is_run_on(answered: Answ
     assert answer["sizes"]["requests"] == 4000 and 0 < answer["sizes"]["uncertainty"] < 0.05 * predicted
 
 
+@pytest.mark.full
 def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
     ask: tuple[str, ...], trace: str, tmp_path: Path, document_of: Document, answered: Answered
 ) -> None:
@@ -87,6 +88,7 @@ def test_an_answer_for_some_sizes_is_run_on_a_trace_of_others(
     assert answer["simulated"]["cost_per_request"] == pytest.approx(predicted["cost_per_request"], rel=0.05)
 
 
+@pytest.mark.full
 def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ...], trace: str, shown_by: Shown) -> None:
     text = " ".join(shown_by(*ask, "--sizes", trace, "--size-column", "tokens").split())
     assert text.startswith("Batch by size, in ") and "% less than without regard to size (" in text
@@ -96,6 +98,7 @@ def test_the_first_sentence_says_what_to_do_and_what_it_saves(ask: tuple[str, ..
     assert "without regard to size: " in one and "Batch by size" not in one
 
 
+@pytest.mark.full
 def test_a_terminal_of_80_columns_shows_every_digit(
     ask: tuple[str, ...], trace: str, shown_by: Shown, document_of: Document
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_plan_of_size_classes_is_run_by_class_and_in_all(
     assert "  up to 60 " in shown and "  larger " in shown
 
 
+@pytest.mark.full
 def test_what_recommend_runs_on_a_trace_is_what_simulate_runs(
     ask: tuple[str, ...], sized: str, trace: str, tmp_path: Path, document_of: Document
 ) -> None:

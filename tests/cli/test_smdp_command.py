@@ -68,6 +68,7 @@ def test_the_frontier_runs_from_least_latency_to_least_power(document_of: Docume
     assert "what the weights can buy" in shown_by(*GOOGLENET, "--rho", "0.7", "--frontier")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["value-iteration", "linear-program"])
 def test_the_other_methods_agree(method: str, document_of: Document) -> None:
     best = document_of(*SMALL, "--rho", "0.5", "--w1", "1000")
@@ -76,6 +77,7 @@ def test_the_other_methods_agree(method: str, document_of: Document) -> None:
     assert other["policies"][0]["take"][:8] == best["policies"][0]["take"][:8]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", ["erlang:2", "exponential", "hyperexponential", "gamma:0.7"])
 def test_every_distribution_is_understood(law: str, document_of: Document) -> None:
     answer = document_of(*SMALL, "--rho", "0.5", "--distribution", law)
@@ -95,6 +97,7 @@ def test_measured_service_times(profile: str, document_of: Document) -> None:
     assert answer["load"] == pytest.approx(0.4) and len(answer["policies"]) == 1
 
 
+@pytest.mark.full
 def test_arrivals_with_phases_get_a_table_each(document_of: Document, tmp_path: Path) -> None:
     answer = document_of(*GOOGLENET, "--mmpp2", "900,200,5,5")
     assert len(answer["policies"]) == 2
@@ -271,6 +274,7 @@ def test_a_profile_whose_means_are_out_of_order_by_noise_is_smoothed_and_a_note_
     assert "7.713 ms for a batch of 2 (measured 7.63 ms ± 3 %)" in err and json.loads(out)
 
 
+@pytest.mark.full
 def test_no_step_is_begun_when_the_time_is_up_and_what_takes_long_is_said_before(exit_of: Run) -> None:
     ask = (
         "smdp",

@@ -156,6 +156,7 @@ def test_what_is_chosen_was_finished_with_all_the_gaps() -> None:
     assert {one.n_gaps for one in fit.tried} == {12_000, 20_000}
 
 
+@pytest.mark.full
 def test_one_silence_of_all_the_time_costs_no_more_candidates_than_any_trace() -> None:
     fit = fit_arrivals(Trace(gaps_of_every_kind()["one silence of all the time"]))
     assert sum(one.error is not None for one in fit.tried) <= 3 + SHORTLIST + LONGLIST

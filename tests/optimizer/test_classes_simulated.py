@@ -77,6 +77,7 @@ def test_every_batch_is_that_of_a_batcher_that_knows_the_slacks(
     assert [place for *_, place, _ in served] == by_table
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(st.data(), classes, gaps, service, st.none() | environments, splits)
 def test_all_that_a_deployment_may_have_serves_classes_as_specified(
@@ -104,6 +105,7 @@ def test_all_that_a_deployment_may_have_serves_classes_as_specified(
     assert run_in_chunks(deployment, times, sizes, class_of) == run_deployment(deployment, times, rng(), class_of.tolist())
 
 
+@pytest.mark.full
 @settings(max_examples=50, deadline=None)
 @given(strategies.any_tables, environments, classes, st.data(), gaps, service, splits)
 def test_environments_serve_classes_as_specified(

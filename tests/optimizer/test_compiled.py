@@ -84,3 +84,32 @@ def test_what_is_kept_is_of_the_modules_as_they_are_that_have_compiled_functions
     assert stamp() != first
     kept: Any = queue_loop.run
     assert kept._cache._cache_file._version.endswith(room_stamp(Path(module.__file__).parent))
+
+
+@pytest.mark.full
+def test_of_two_processes_that_need_the_code_one_makes_it_and_the_other_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text(
+        "from sluice.optimizer.compiled import compiled\n"
+        "@compiled\n"
+        "def total(values):\n"
+        "    found = 0.0\n"
+        "    for value in values:\n"
+        "        found += value\n"
+        "    return found\n"
+    )
+    script = (
+        "import sys, numba, numpy as np, loops\n"
+        "loops.total.machine_code\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "assert loops.total(np.ones(3)) == 3\n"
+        "print(sum(loops.total.stats.cache_misses.values()), sum(loops.total.stats.cache_hits.values()))\n"
+    )
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    both = [subprocess.Popen([sys.executable, "-c", script], **pipe) for _ in range(2)]  # type: ignore[call-overload]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert sorted(process.communicate()[0].split() for process in both) == [["0", "1"], ["1", "0"]]

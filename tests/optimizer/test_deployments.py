@@ -49,6 +49,7 @@ def test_a_function_with_environments_serves_as_specified(
     assert run_in_chunks(deployment, times, sizes) == run_deployment(deployment, times, rng())
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(st.data(), gaps, service, st.none() | environments, splits)
 def test_servers_that_change_with_a_function_beside_them_serve_as_specified(
@@ -75,6 +76,7 @@ of_one_column = strategies.policies_with_tables_beside(strategies.policies())
 serving = st.tuples(strategies.policies(), st.none() | environments, service)
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(strategies.policies(), st.lists(serving, min_size=1, max_size=MAX_BESIDE), st.none() | environments, gaps, service, splits)
 def test_tables_beside_one_another_serve_as_specified_each_with_its_own(

@@ -55,6 +55,7 @@ def answer() -> Answer:
     return recommend(question())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("latency", [0.1, 0.5])
 def test_one_plan_is_within_two_per_cent_of_the_cheapest_table_at_every_rate_and_keeps_the_promise(latency: float) -> None:
     plan = plan_for(5.0, latency)
@@ -73,6 +74,7 @@ def test_the_cost_at_each_load_is_met_by_simulation() -> None:
         assert at.late[0].value == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("latency", [0.1, 0.5])
 def test_it_is_met_with_cold_starts_as_well_and_late_are_those_alone(latency: float) -> None:
     for at in plan_for(5.0, latency).loads:
@@ -80,6 +82,7 @@ def test_it_is_met_with_cold_starts_as_well_and_late_are_those_alone(latency: fl
         assert at.late[0].value <= 3 * at.cold_starts + 0.001  # the environments that the first batches start
 
 
+@pytest.mark.full
 def test_where_a_run_ends_before_environments_have_started_they_are_there_and_the_answer_says_so() -> None:
     slow = {memory_mb: ServiceTime(20.0) for memory_mb in (885, CORE)}  # at 1000/s a sixth of the run
     asked = Question(poisson(1000), msgspec.structs.replace(perceptron(), init=slow), (Slo(0.1, 95),), goal=Goal(loads=(0.1, 1.0)))

@@ -135,6 +135,7 @@ def test_expected_statistics_are_the_slopes_of_the_log_likelihood(n: int) -> Non
             assert slope(transitions, (i, j), of_means=False) == pytest.approx(seen.transitions[i, j], abs=1e-5 * n)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", KNOWN)
 def test_em_is_within_two_percent_of_the_estimate_that_sees_the_phases(name: str) -> None:
     errors = []

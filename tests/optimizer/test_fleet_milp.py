@@ -66,6 +66,7 @@ def test_the_most_served_then_the_most_accurate_then_the_fewest_swaps_of_all_pla
         assert solution.converged and solution.accuracy <= solution.bound <= solution.accuracy + 5e-4
 
 
+@pytest.mark.full
 def test_of_many_placements_as_good_the_one_with_the_fewest_swaps_is_taken() -> None:
     for seed in range(12):
         rng = np.random.default_rng(seed)

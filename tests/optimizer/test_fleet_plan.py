@@ -38,6 +38,7 @@ def fleet(demand: dict[str, float], running: dict[str, str | None] | None = None
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_devices_that_a_plan_needs_not_make_slack_and_load_nothing_that_gets_no_requests() -> None:
     """One of each type would do. What is accurate enough for `seen` runs on gpu alone."""
     plan = plan_fleet(fleet({"seen": 5.0, "read": 1.0}))

@@ -101,6 +101,7 @@ def batched(policy: Policy, times: Array, seconds: Array) -> Array:
     return latency
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batching", DEPLOYABLE)
 def test_the_written_plan_driven_through_the_batcher_answers_every_request_as_predicted(batching: Deployable) -> None:
     """Every route's table with as many servers as it has workers, on the same arrivals, dealt by the same shares."""
@@ -152,6 +153,7 @@ def test_the_whole_is_the_mean_of_the_families_weighted_by_their_demand() -> Non
     assert plan.predicted.violations.low <= value <= plan.predicted.violations.high
 
 
+@pytest.mark.full
 def test_the_same_plan_is_always_predicted_the_same() -> None:
     first, second = (plan_fleet(fleet({"seen": 230.0, "read": 30.0})) for _ in range(2))
     assert predicted_of(first) == predicted_of(second)
@@ -196,6 +198,7 @@ def test_nothing_is_predicted_of_a_demand_that_no_bounded_run_can_show() -> None
 # --- the headroom that is chosen
 
 
+@pytest.mark.full
 def test_the_headroom_chosen_is_the_least_tried_that_keeps_every_slo() -> None:
     asked = fleet({"seen": 250.0, "read": 50.0})
     plan = plan_fleet(asked, batching="published")
@@ -205,6 +208,7 @@ def test_the_headroom_chosen_is_the_least_tried_that_keeps_every_slo() -> None:
     assert plan.accuracy <= less.accuracy + 1e-9
 
 
+@pytest.mark.full
 def test_fewer_violations_are_had_for_less_accuracy() -> None:
     asked = fleet({"seen": 250.0, "read": 50.0})
     plans = [plan_fleet(asked, violations=share) for share in (0.3, 0.01, 0.0005)]
@@ -216,6 +220,7 @@ def test_fewer_violations_are_had_for_less_accuracy() -> None:
         assert plan.predicted is not None and all(of.violations.high <= share for of in plan.predicted.families.values())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batching", DEPLOYABLE)
 def test_a_headroom_that_is_chosen_never_serves_less_than_what_is_asked(batching: Deployable) -> None:
     for demand in ({"seen": 1510.0, "read": 2.0}, {"seen": 100.0, "read": 59.0}, {"seen": 10.0, "read": 100.0}):

@@ -39,6 +39,7 @@ def long_phases(seconds: float, rates: tuple[float, float] = (40.0, 4.0)) -> Arr
     return mmpp2(*rates, 1 / seconds, 1 / seconds)
 
 
+@pytest.mark.full
 def test_phases_that_outlast_a_run_are_met_in_it_as_often_as_in_equilibrium() -> None:
     """In phases that never end within a run the queue is that of Poisson arrivals, each with the part of the requests it brings."""
     slow = long_phases(1e6)

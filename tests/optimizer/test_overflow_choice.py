@@ -97,6 +97,7 @@ def test_no_other_number_of_workers_and_no_other_tables_cost_less(arrivals: Arri
     assert cost_of(question, best.policy, best.overflow.policy.max_batch_size, times) <= 1.01 * least
 
 
+@pytest.mark.full
 def test_no_table_costs_less_than_the_bound_of_its_number_of_workers() -> None:
     question = asked(BURSTY, CORES)
     search = overflow_choice._Search(question, Demand(BURSTY, (SLO,)), overflow_choice.MOST_SIMULATED, 0.95, 0)
@@ -108,6 +109,7 @@ def test_no_table_costs_less_than_the_bound_of_its_number_of_workers() -> None:
         assert side.least <= min(costs)
 
 
+@pytest.mark.full
 def test_what_overflows_falls_by_less_and_less_with_every_worker() -> None:
     question = asked(BURSTY, CORES)
     shares = []
@@ -165,6 +167,7 @@ def test_cold_starts_are_those_told_where_the_profile_does_not_know_how_long_the
     assert setting.cost.init == 0 < setting.cost.restore == pytest.approx(0.25 * gb * setting.by_function.value, rel=0.02)
 
 
+@pytest.mark.full
 def test_the_larger_of_two_offers_of_one_price_is_taken() -> None:
     slower = replace(CORES, name="slow", service=linear(0.0, 0.06), function="http://slow:8500")
     setting = choose_overflow(asked(BURSTY, slower, CORES), {"core": 4, "slow": 5})
@@ -231,6 +234,7 @@ def test_one_function_is_tried_where_none_is_left_anything_to_do(monkeypatch: py
     assert setting.by_function.value == 0 and setting.memory_mb == 512 and set(simulated) == {512} and len(simulated) < 20
 
 
+@pytest.mark.full
 def test_one_seed_has_one_answer() -> None:
     first, second = (choose_overflow(asked(BURSTY, CORES), {"core": 3}, seed=4) for _ in range(2))
     assert first.latency == second.latency and first.policy == second.policy and first.cost == second.cost
@@ -277,6 +281,7 @@ def test_no_tables_are_put_beside_workers_where_none_are_considered() -> None:
     assert recommend(question).overflow is None and recommend(question).refused_overflow == ""
 
 
+@pytest.mark.full
 def test_beyond_the_budget_it_is_not_in_the_answer(answer: Answer) -> None:
     assert answer.overflow is not None
     dear = Goal(max_cost=0.99 * answer.overflow.cost.per_request)
@@ -313,6 +318,7 @@ def test_the_first_sentence_compares_with_the_cheapest_of_the_others(answer: Ans
     assert wording.headline(of).endswith("for 0.4 % more in all than workers alone it rests on no fit.")
 
 
+@pytest.mark.full
 def test_what_proves_dearer_than_something_else_in_the_longer_run_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search takes it for cheaper; a longer run that the search did not see comes to a tenth more."""
     question = asked(BURSTY, CORES)

@@ -11,6 +11,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "n_examples"), [("simulation.md", 3), ("recommendation.md", 1), ("classes.md", 1)])
 def test_the_page_prints_what_its_examples_print(name: str, n_examples: int) -> None:
     page = (DOCS / name).read_text()

@@ -39,6 +39,7 @@ def alarms(watch: PromiseWatch, seen: Iterator[MeasuredBatch]) -> Iterator[int]:
             watch.clear()
 
 
+@pytest.mark.full
 def test_twenty_percent_late_is_noticed_within_ten_seconds_at_fifty_requests_a_second() -> None:
     for seed in range(5):
         watch = PromiseWatch(SLO)

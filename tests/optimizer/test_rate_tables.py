@@ -31,6 +31,7 @@ def cost(policy: Policy, rate: float) -> float:
     return problem.cost(performance.mean_latency, performance.power)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", [0.1, 0.5, 0.9])
 def test_no_table_of_another_rate_costs_less_beyond_the_width_of_a_band(load: float) -> None:
     tables, rate = RateTables(PROBLEM), load * CAPACITY
@@ -62,6 +63,7 @@ def test_tables_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(pickle.dumps(tables)) < 20_000
 
 
+@pytest.mark.full
 def test_with_an_slo_the_table_of_least_power_that_keeps_it_is_taken_and_less_of_the_budget_takes_more_power() -> None:
     slo = Slo(4 * float(PROBLEM.service.mean[-1]), 95)
     tables = RateTables(PROBLEM, [slo], budgets=(1.0, 0.25))

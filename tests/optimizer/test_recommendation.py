@@ -200,6 +200,7 @@ def test_a_machine_answers_where_no_function_can() -> None:
     assert answer.workers[0].latency["p95"].high <= 0.008
 
 
+@pytest.mark.full
 def test_the_quickest_within_a_budget_may_be_a_machine() -> None:
     budget = recommend(Question(poisson(200), profile(), Slo(0.06, 95))).best.cost.per_request * 1.05
     asked = Goal("latency", budget)

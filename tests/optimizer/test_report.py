@@ -130,6 +130,7 @@ class Page(HTMLParser):
         return {name: [float(cell) for cell in cells if re.fullmatch(r"[-+\d.e]*\d", cell)] for name, cells in rows.items()}
 
 
+@pytest.mark.full
 def test_every_element_is_closed_and_every_identifier_is_unique_and_found(html: str) -> None:
     page = Page(html)
     assert page.open == []
@@ -224,6 +225,7 @@ def test_no_batching_has_a_page_too() -> None:
     assert "no batching" not in Page(html).tables["head"][0]
 
 
+@pytest.mark.full
 def test_a_table_that_waits_to_the_last_moment_has_a_page_too() -> None:
     law = ServiceProfile(function="f", service_time=LinearServiceTime(0.006, 0.001), max_batch_size=8)
     arrivals = poisson(60)
@@ -282,6 +284,7 @@ def test_bars_end_where_the_cost_does(answer: Answer) -> None:
         assert [ends[y] for y in sorted(ends, reverse=True)] == pytest.approx(totals)
 
 
+@pytest.mark.full
 def test_workers_stand_beside_the_function_in_every_figure(answer: Answer) -> None:
     offer = WorkerOffer("gpu", service_times(profile(), 1769), price_per_hour=1e-4)
     workers = choose_workers(ARRIVALS, offer, SLOS)

@@ -101,6 +101,7 @@ def test_arrivals_of_any_rate_and_hold_are_answered_and_met_by_the_event_loop() 
     assert BatchPaper(arrivals, service(batch_size).mean_response, timeout).batch_size_pmf[-1] == pytest.approx(1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slo", [0.3, 2.0])
 def test_a_recommendation_is_made_for_whatever_a_fit_returns_and_its_slo_is_surely_kept(slo: float) -> None:
     profile = read(

@@ -92,6 +92,7 @@ def mean_by_little(rate: float, service: ServiceLaw, actions: Sequence[int], dec
 # --- closed forms
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", [0.1, 0.5, 0.9, 0.99])
 def test_one_exponential_server_has_exponential_latency(load: float) -> None:
     law = server_latency(3 * load, exponential([1 / 3]), [0, 1])
@@ -290,6 +291,7 @@ def latency_by_quadrature(rate: float, means: Array, actions: Sequence[int], tim
     return float(total)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("actions", [[0, 1, 2, 3], [0, 0, 0, 3, 2, 4]], ids=["greedy", "a limit and a partial batch"])
 def test_latency_of_fixed_service_is_that_of_quadrature(actions: list[int]) -> None:
     means = MEANS[:4]

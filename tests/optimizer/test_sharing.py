@@ -308,6 +308,7 @@ def for_every_load() -> ServedQueue:
     return queue
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("factor", [0.1, 1.0, 31.622776601684])
 def test_a_queue_for_every_load_costs_in_a_run_what_is_predicted_and_nobody_is_late(
     for_every_load: ServedQueue, factor: float
@@ -342,6 +343,7 @@ def test_a_queue_for_every_load_is_nearly_as_cheap_at_its_rates_and_cheaper_beyo
     assert for_every_load.loads[-1].usd_of_one_function == pytest.approx(one.cost.per_request, rel=0.7)
 
 
+@pytest.mark.full
 def test_the_plan_of_a_queue_for_every_load_has_its_functions_beside_one_another(for_every_load: ServedQueue) -> None:
     answer = recommend_sharing(asked(goal=EVERY_LOAD), THREE)
     plan = read(Plan, write(answer.plan("m")))
@@ -373,6 +375,7 @@ def test_where_one_function_serves_every_size_as_well_as_any_the_answer_says_so(
     assert f"{said} times these rates." in told.verdict(answer)
 
 
+@pytest.mark.full
 def test_two_queues_are_one_where_that_is_cheaper_once_the_size_of_a_batch_chooses_its_function() -> None:
     """Set 4 has a queue more where one function serves each."""
     names = [

@@ -116,6 +116,7 @@ def test_the_kth_batch_meets_the_same_luck_under_every_policy() -> None:
 # --- tables that are swapped
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(
     st.data(), st.none() | st.integers(1, 4), st.none() | st.none() | strategies.ticks, gaps_in_ticks | any_gaps, service_in_ticks

@@ -33,6 +33,7 @@ def test_the_interval_is_as_wide_as_other_samples_of_the_mix_differ() -> None:
     assert np.mean([seconds for seconds in told if seconds is not None]) == pytest.approx(spread, rel=0.4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("table", [False, True], ids=["timeout", "last moment"])
 def test_four_times_as_many_sizes_leave_half_of_it(table: bool) -> None:
     answer = answered(MIX, table)

@@ -72,6 +72,7 @@ def cost(problem: SmdpProblem, performance: Performance) -> float:
 # --- with one phase it is Poisson's
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
 @pytest.mark.parametrize(("rho", "power_weight"), [(0.3, 0.0), (0.7, 1.0), (0.9, 5.0)])
 def test_one_phase_is_solved_as_poisson_arrivals_are(law, rho: float, power_weight: float) -> None:
@@ -165,6 +166,7 @@ def test_tables_that_end_in_different_batch_sizes_are_those_of_the_markov_chain(
     assert (performance.mean_latency, performance.batch_rate) == pytest.approx(by_markov_chain(problem, tables, 300), rel=1e-8)
 
 
+@pytest.mark.full
 def test_a_phase_that_overloads_the_server_is_no_trouble() -> None:
     full = 4 / affine(1.0524e-3, 0.3051e-3, 4)[-1]
     problem = server(mmpp2(1.3 * full, 0.1 * full, 40, 40), 4, exponential)
@@ -208,6 +210,7 @@ def by_value_iteration(problem: SmdpProblem, longest: int, iterations: int) -> t
     return float(change[: longest // 3].min()), float(change[: longest // 3].max())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arrivals", [mmpp2(900, 100, 200, 150), ALTERNATING, random_map(3, np.random.default_rng(5), 500)])
 def test_the_gain_is_that_of_value_iteration(arrivals: ArrivalProcess) -> None:
     problem = server(arrivals, 3, exponential)

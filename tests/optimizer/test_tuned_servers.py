@@ -89,6 +89,7 @@ def test_the_table_follows_the_rate() -> None:
     assert float(late.mean()) < SLO.error_budget
 
 
+@pytest.mark.full
 def test_service_times_of_the_servers_are_learnt() -> None:
     times = arrivals(6.0, 1200)
     run = simulate_control(setup_of(), times, settings=TuningSettings(period=100.0), step=5.0, changes=[ServiceChange(600.0, 1.6)])

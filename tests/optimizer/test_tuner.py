@@ -257,6 +257,7 @@ def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_
     assert alarms and "nothing keeps p95 within 12 ms: the best that can be reached is 14 ms" in alarms[-1]
 
 
+@pytest.mark.full
 def test_without_a_profile_it_begins_with_no_batching_and_learns_to_batch() -> None:
     setup = TuningSetup("m", (SLO,), None, "f-{memory_mb}", (1769,), max_batch_size=8)
     settings = TuningSettings(period=20, least_between=10)
@@ -277,6 +278,7 @@ def test_service_times_that_grow_by_half_are_noticed_and_corrected_within_a_minu
     assert (run.latency[after] > SLO.latency).mean() < 0.05
 
 
+@pytest.mark.full
 def test_a_memory_size_that_was_never_measured_gets_a_share_first() -> None:
     alike = [msgspec.structs.replace(point, memory_mb=885) for point in PROFILE.points]
     profile = msgspec.structs.replace(PROFILE, points=[*alike, *PROFILE.points])

@@ -44,6 +44,7 @@ def violations(arrivals: ArrivalProcess, offer: WorkerOffer, policy: policies.Po
     return 1 - float((run.latency[5000:] <= slo.latency).mean())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("arrivals", "offer", "slo"), CASES)
 def test_the_workers_keep_the_slo_and_one_fewer_does_not(arrivals: ArrivalProcess, offer: WorkerOffer, slo: Slo) -> None:
     setting = choose_workers(arrivals, offer, slo)
@@ -170,6 +171,7 @@ def test_workers_that_cannot_keep_up_are_simulated_and_keep_nothing() -> None:
     assert overloaded.load > 1 and not overloaded.keeps_slos and overloaded.latency["p95"].value > 1
 
 
+@pytest.mark.full
 def test_workers_all_but_saturated_are_not_trusted_whatever_a_run_shows() -> None:
     offer, slo = WorkerOffer("cpu", exponential(0.01), 0.1), Slo(1000.0, 50)
     setting = simulate_workers(poisson(99.8), offer, policies.greedy(1), slo)

@@ -209,6 +209,7 @@ def test_a_worker_on_a_gpu_has_the_other_onnx_runtime():
     assert for_variant(("onnxruntime-gpu", "numpy"), "cuda") == ("onnxruntime-gpu", "numpy")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("line", "said"),
     [
