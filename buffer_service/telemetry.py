@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
-from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.tallies import Count, Counters, Distribution, Histograms
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.http.room import Connections, Room
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Measured
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
@@ -105,6 +105,28 @@ class Telemetry:
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
         self._ejections = Counter("sluice_worker_ejections", text, ("worker",), registry=registry)
         self._ejected: dict[str, None] = {}  # workers, the last that was at the end
+
+        text = "Requests and connections turned away, by reason."
+        self._turned_away = Counter("sluice_turned_away", text, ("reason",), registry=registry)
+        text = "What the plan in force promises."
+        self._slo = Gauge("sluice_slo_seconds", text, ("model", "percentile"), registry=registry)
+        text = "Of invocations, as functions told their times, at the prices that were given."
+        self._cost = Counter("sluice_cost_usd", text, ("model",), registry=registry)
+        self._build = Gauge("sluice_build_info", "Which version runs.", ("version", "python"), registry=registry)
+        self._prices = 0.0, 0.0
+        ProcessCollector(registry=registry)
+
+    def built(self, version: str) -> None:
+        """This version runs."""
+        self._build.labels(version, ".".join(map(str, sys.version_info[:3]))).set(1)
+
+    def price(self, gb_second: float, invocation: float) -> None:
+        """What these cost (USD); 0 where that is not told."""
+        self._prices = gb_second, invocation
+
+    def turned_away(self, reason: str) -> None:
+        """A request got an error of the buffer, or a connection was ended, for a ``reason`` of this kind."""
+        self._turned_away.labels(reason).inc()
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
@@ -291,6 +313,9 @@ class ModelTelemetry:
         if setting != self._invoked.setting:
             self._invoked = Invoked(setting)
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
+        self._telemetry._slo.remove_by_labels({"model": self.name})
+        if plan.slo is not None:
+            self._telemetry._slo.labels(self.name, f"{plan.slo.percentile:g}").set(plan.slo.latency)
         self._follow_classes({each.name for each in plan.classes})
         in_force = {route.name: route for route in plan.routes}
         for name in in_force.keys() | self._routes.keys():
@@ -362,6 +387,10 @@ class ModelTelemetry:
         """An invocation of so many requests came back, and the function ``told`` this of itself."""
         self._invocation.observe(seconds)
         self._invoked = self._invoked.more(requests, told)
+        gb_second, invocation = self._telemetry._prices
+        if gb_second or invocation:
+            seconds = told.billed if told.billed is not None else told.service or 0.0
+            self._telemetry._cost.labels(self.name).inc(invocation + gb_second * seconds * (self._invoked.setting[0] or 0) / 1024)
 
     def failed(self, error: str, function: str) -> None:
         """An invocation of a function failed."""
