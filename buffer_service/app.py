@@ -185,7 +185,7 @@ class BufferService:
             raise UnknownModel(name, list(self._models)) from None
 
     def admit(self, name: str, headers: Fields, counts: bool = True) -> str:
-        """The class of the API key or token of who asks for a model, ``""`` where it has none or none is needed; raises ``KeyRefused``.
+        """The class of who asks for a model, by his API key or token, ``""`` where that has none; raises ``KeyRefused``.
 
         ``counts`` says whether it is a request, of which there may be so many a second.
         """
@@ -203,7 +203,7 @@ class BufferService:
         return key.of_class
 
     def opened(self, headers: Fields) -> list[str]:
-        """The models that are served, by name; where keys or tokens are needed, those that this one opens. Raises ``KeyRefused``."""
+        """The models that are served, by name: where keys or tokens are needed, those that it opens. Raises ``KeyRefused``."""
         names = sorted(self._models)
         if self._keyring is None and self._tokens is None:
             return names

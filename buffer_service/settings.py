@@ -62,11 +62,11 @@ class Settings:
         Where the documents of API keys are, ``file:PATH`` (one, or a folder of them) or ``ssm:/path/``: who asks for a model then
         needs a key. Empty lets everybody in.
     jwt_jwks, jwt_issuer, jwt_audience
-        Where the issuer of JSON Web Tokens publishes its keys, an ``https:`` URL or ``file:PATH``, what tokens name it (``iss``) and for
-        whom they are (``aud``): who asks for a model then needs a token, or an API key where there are some. Empty knows no tokens.
+        Where the issuer of JSON Web Tokens publishes its keys, an ``https:`` URL or ``file:PATH``, what tokens name it (``iss``) and
+        for whom they are (``aud``): who asks for a model then needs a token, or an API key where there are some. Empty knows none.
     admin_port
-        Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who asks
-        it. 0 answers them at ``port``.
+        Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators, not for who asks models. 0
+        answers them at ``port``.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     max_waiting_bytes
