@@ -52,6 +52,7 @@ from sluice.batching.errors import (
     RateExceeded,
     SluiceError,
     StoreUnavailable,
+    TokenRefused,
     UnknownKey,
     UnknownModel,
     UnsupportedEncoding,
@@ -78,6 +79,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     KeyRefused: HTTPStatus.FORBIDDEN,
     UnknownKey: HTTPStatus.UNAUTHORIZED,
+    TokenRefused: HTTPStatus.UNAUTHORIZED,
     ModelNotAllowed: HTTPStatus.FORBIDDEN,
     RateExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
@@ -505,6 +507,8 @@ def _fail(client: Client, head: Head, error: Exception, telemetry: Telemetry) ->
         fields.append((b"retry-after", b"1"))  # the store is tried ten times as often
     if isinstance(error, UnknownKey):
         fields.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, TokenRefused):
+        fields.append((b"www-authenticate", b'Bearer error="invalid_token"'))
     # Of a body that is too large there may be more than was read.
     _refuse(client, status_code(error), str(error), tuple(fields), close=isinstance(error, PayloadTooLarge))
 

@@ -61,9 +61,12 @@ class Settings:
     api_keys
         Where the documents of API keys are, ``file:PATH`` (one, or a folder of them) or ``ssm:/path/``: who asks for a model then
         needs a key. Empty lets everybody in.
+    jwt_jwks, jwt_issuer, jwt_audience
+        Where the issuer of JSON Web Tokens publishes its keys, an ``https:`` URL or ``file:PATH``, what tokens name it (``iss``),
+        and for whom they are (``aud``): who asks for a model then needs a token, or an API key where there are some. Empty knows none.
     admin_port
-        Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who
-        asks it. 0 answers them at ``port``.
+        Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators, not for who asks.
+        0 answers them at ``port``.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     max_waiting_bytes
@@ -105,6 +108,9 @@ class Settings:
     plans: str = "file:plans"
     plan_interval: float = 5.0
     api_keys: str = ""
+    jwt_jwks: str = ""
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
     host: str = "127.0.0.1"
     port: int = 8080
     admin_port: int = 0
@@ -164,6 +170,10 @@ class Settings:
             raise InvalidInput(PREFIX + "PLANS", self.plans, f"file:PATH or ssm:/path/ with {PREFIX}REDIS_URL={self.redis_url}")
         if self.api_keys and re.match("file:.|ssm:/", self.api_keys) is None:
             raise InvalidInput(PREFIX + "API_KEYS", self.api_keys, "file:PATH or ssm:/path/; empty lets everybody in")
+        if self.jwt_jwks and re.match("file:.|https://.", self.jwt_jwks) is None:
+            raise InvalidInput(
+                PREFIX + "JWT_JWKS", without_password(self.jwt_jwks), "https://... or file:PATH; empty knows no tokens"
+            )
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
 
