@@ -7,6 +7,7 @@ import sys
 
 BENCHMARKS = (
     "buffer_throughput",
+    "many_models",
     "analysis",
     "class_law",
     "arrival_fits",

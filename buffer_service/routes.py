@@ -32,7 +32,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from sluice.batching.errors import (
     DeadlinePassed,
@@ -275,8 +275,11 @@ class Routes:
     def _tell_alive(self, head: Head, client: Client, place: Place) -> None:
         _send_json(client, {"live": True})
 
-    def _tell_metrics(self, head: Head, client: Client, place: Place) -> None:
-        client.reply(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._service.telemetry.registry))
+    def _tell_metrics(self, head: Head, client: Client, place: Place) -> Request:
+        async def tell() -> None:
+            client.reply(HTTPStatus.OK, CONTENT_TYPE_LATEST, await self._service.telemetry.scrape())
+
+        return self._later(head, client, tell())
 
     def _show_page(self, head: Head, client: Client, place: Place) -> None:
         """The live page, unless the client has it."""
