@@ -18,6 +18,7 @@ BENCHMARKS = (
     "fleet_milp",
     "split_queue",
     "worker",
+    "worker_path",
     "pipeline",
 )
 

@@ -2,8 +2,8 @@
 
 What may live here: what is decided of a token, and the keys of the issuer. What may not: a clock, a token that was refused. A token
 is of one algorithm, RS256 (RFC 7518, 3.3), whatever it says itself; it is signed by an RSA key of 2048 bits or more that the issuer
-publishes in a JWK set (RFC 7517), is for this audience, and within its time, ``SKEW`` seconds of another clock allowed. joserfc,
-which stands on cryptography, verifies it.
+publishes in a JWK set (RFC 7517), is for this audience, and within its time, ``SKEW`` seconds of another clock allowed. joserfc
+verifies it, which stands on cryptography.
 
     sluice_models      a claim: the names of the models that it opens; without it, all
     sluice_class       a claim: the class of its requests; without it, what they say

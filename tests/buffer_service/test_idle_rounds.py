@@ -2,6 +2,7 @@
 
 import heapq
 from collections import Counter
+from itertools import pairwise
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import PolicyDocument, Route
@@ -120,5 +121,5 @@ def test_a_process_that_is_late_with_every_call_sweeps_no_more_often_for_it():
         now = max(at, now + 2 * LIMITS.lease)
         process.turn(now, i)
     sweeps = [now for now, _ in process.calls[2:]]
-    gaps = [after - before for before, after in zip(sweeps, sweeps[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(sweeps)]
     assert max(gaps[::2]) < min(gaps[1::2]) or max(gaps[1::2]) < min(gaps[::2])  # two, then a pause

@@ -23,6 +23,7 @@ SET = {
     "port": ("0", 0),
     "admin_port": ("9090", 9090),
     "max_body_bytes": ("1024", 1024),
+    "gzip_from": ("1024", 1024),
     "max_queue_length": ("7", 7),
     "max_waiting_bytes": ("8", 8),
     "header_timeout": ("1.5", 1.5),
