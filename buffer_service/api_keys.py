@@ -117,6 +117,10 @@ class Keyring:
             left, as_of = (was.left, was.as_of) if was is not None and same else (_at_once(key), 0.0)
             self._known[key.sha256] = _Known(key, left, as_of)
 
+    def known(self, headers: Iterable[tuple[bytes, bytes]]) -> ApiKey:
+        """The key of who came with these headers, whatever it opens; raises ``UnknownKey``."""
+        return self._given(headers).key
+
     def opens(self, model: str, headers: Iterable[tuple[bytes, bytes]]) -> ApiKey:
         """The key of who came with these headers; raises ``UnknownKey`` or ``ModelNotAllowed``."""
         return self._of(model, headers).key
@@ -134,12 +138,16 @@ class Keyring:
         return known.key
 
     def _of(self, model: str, headers: Iterable[tuple[bytes, bytes]]) -> _Known:
+        known = self._given(headers)
+        if known.key.models is not None and model not in known.key.models:
+            raise ModelNotAllowed(known.key.name, model)
+        return known
+
+    def _given(self, headers: Iterable[tuple[bytes, bytes]]) -> _Known:
         given = _given(headers)
         known = self._known.get(hashlib.sha256(given).hexdigest()) if given else None
         if known is None:
             raise UnknownKey(bool(given))
-        if known.key.models is not None and model not in known.key.models:
-            raise ModelNotAllowed(known.key.name, model)
         return known
 
 

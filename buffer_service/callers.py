@@ -53,15 +53,15 @@ class Callers:
         """An id for a request of this process."""
         return f"{self.process}{next(self._serials) & 0xFFFFFFFF:08x}"
 
-    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
-        """Wait for the answer to ``item``; the future fails with ``DeadlinePassed`` when its time is over."""
+    def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> Waiting:
+        """Wait for the answer to ``item``; ``answered`` fails with ``DeadlinePassed`` when its time is over."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = self._loop.create_future()
-        self.waiting[item.id] = Waiting(queue, item, came, told, answered=answered)
+        waiting = self.waiting[item.id] = Waiting(queue, item, came, told, answered=answered)
         if self._timer is None:
             self._timer = self._loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
-        return answered
+        return waiting
 
     def lendable(self, request_id: str) -> Item | None:
         """The request as its caller here sent it; ``None`` where nobody waits for the answer."""

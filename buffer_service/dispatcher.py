@@ -17,7 +17,7 @@ from typing import Any
 from sluice.batching.documents import Route
 from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, NoRoom, SluiceError, StoreUnavailable
 from sluice.buffer_service.batch_state import Cause, Failure
-from sluice.buffer_service.callers import Callers
+from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.invokers import (
     BatchTooLarge,
     FunctionBusy,
@@ -26,14 +26,16 @@ from sluice.buffer_service.invokers import (
     Invoker,
     UnknownFunction,
 )
+from sluice.buffer_service.invokers.port import asking
 from sluice.buffer_service.members import encode_answers as encode_message
-from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Fetch, Instructions, Invocation, Message, Move
-from sluice.buffer_service.route_state import BACKOFF, ROUTE_HEADER, Caller, RouteState
+from sluice.buffer_service.route_state import BACKOFF, LEFT_HEADER, ROUTE_HEADER, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.http.room import Room, Share
+from sluice.lambda_fn.batch_frames import decode_measured_answers
 from sluice.lambda_fn.contract import (
     NOTHING_MEASURED,
     Answer,
@@ -41,7 +43,6 @@ from sluice.lambda_fn.contract import (
     Item,
     Measured,
     WireError,
-    decode_measured_answers,
     decode_metadata,
     encode_batch,
 )
@@ -108,6 +109,7 @@ class Dispatcher:
         self._callers = callers
         self._clock = callers.clock
         self._invoker = invoker
+        self._ask_function = asking(invoker)
         self._telemetry = telemetry
         self._elsewhere = elsewhere
         self._drained = drained
@@ -150,8 +152,8 @@ class Dispatcher:
         """Whether the route gets its share of the requests, or another is to have this one."""
         return self._state.takes_share(self._clock())
 
-    def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
-        """One request, with what it told of itself, until it is answered; who waits no more cancels it.
+    def ask(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Waiting:
+        """One request, with what it told of itself, until it is ``answered``; who waits no more cancels that.
 
         Raises
         ------
@@ -165,13 +167,13 @@ class Dispatcher:
                 self._call_soon()
             raise refusal
         item = Item(self._callers.new_id(), content_type, body, headers)
-        answered = self._callers.add(self._state.name, item, came, told)
+        waiting = self._callers.add(self._state.name, item, came, told)
         self._state.came(came, item, told)
         if self._state.ending:
-            answered.add_done_callback(self._has_ended)
-        answered.add_done_callback(partial(self._waits_no_more, self._callers.waiting[item.id]))
+            waiting.answered.add_done_callback(self._has_ended)
+        waiting.answered.add_done_callback(partial(self._waits_no_more, waiting))
         self._call_soon()
-        return answered
+        return waiting
 
     def _waits_no_more(self, caller: Caller, answered: asyncio.Future[Answer]) -> None:
         """A caller has his answer, or an error, or has gone."""
@@ -182,6 +184,10 @@ class Dispatcher:
         elif (error := answered.exception()) is None:
             answer = answered.result()
             self._state.answered(now, caller)
+            if answer.headers and LEFT_HEADER in answer.headers:
+                self._state.left(now, caller, answer)
+            if caller.batch_size:
+                self._telemetry.waited(caller.taken - caller.came)
             self._telemetry.answered(answer.status, now - caller.came, answer.headers.get(ROUTE_HEADER), caller.told)
         elif isinstance(error, SluiceError):
             self._telemetry.refused(error, caller.told)
@@ -323,7 +329,7 @@ class Dispatcher:
             self._telemetry.asked_again()
         started = self._clock()
         try:
-            payload = await self._invoker.invoke(invocation.function, encode_batch(batch), invocation.avoid)
+            payload = await self._ask_function(invocation.function, batch, invocation.avoid)
             held.resize(held.size + len(payload))  # in one breath with its end as what is being read
             answers, told = decode_measured_answers(payload, batch)
         except (FunctionFailed, WireError) as error:

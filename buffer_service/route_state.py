@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,6 +103,9 @@ FUNCTION_HEADER = "sluice-function"
 """The header of an answer that says which function gave it, where there are several: ``0`` the route's own, ``1`` the first beside.
 
 A number, for the addresses of workers are nobody's business who asks, and may be a thousand."""
+LEFT_HEADER = "sluice-left"
+"""The header, between processes alone, of an answer whose caller waits at another: with how many its request left the queue, and
+how many seconds ago."""
 RETRY = 0.1  # seconds until a store that was away is asked again
 SENDINGS = 10  # times a message is tried whose batch is given up then
 GONE_BYTES = 8 * 1024 * 1024  # that members may have which are yet to be taken out of the queue
@@ -124,8 +128,8 @@ TOLD = ""
 class Caller:
     """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s).
 
-    ``taken`` (s) is when his request left the queue last in a batch of this process, or ``inf``. ``has_ticket``: the queue has a
-    ticket in the place of his request.
+    ``taken`` (s) is when his request left the queue last in a batch of this process, or ``inf``; ``batch_size`` is that of it.
+    ``has_ticket``: the queue has a ticket in the place of his request.
     """
 
     queue: str
@@ -133,6 +137,7 @@ class Caller:
     came: float
     told: Told = NOTHING_TOLD
     taken: float = math.inf
+    batch_size: int = 0
     has_ticket: bool = False
 
 
@@ -308,6 +313,13 @@ class RouteState:
         """A caller here has his answer, whichever process had him in a batch."""
         if self._slack_line.known:
             self._slack_line.answered(min(now, caller.taken), caller.came, caller.told.slack)
+
+    @staticmethod
+    def left(now: float, caller: Caller, answer: Answer) -> None:
+        """Note of a caller when his request left the queue in the batch of another process, where that is told."""
+        size, _, seconds = answer.headers.get(LEFT_HEADER, "").partition(" ")
+        if size.isdecimal() and re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,9}", seconds):
+            caller.taken, caller.batch_size = max(caller.came, now - float(seconds)), int(size)
 
     def _leave_the_queue(self, members: list[bytes]) -> None:
         """The next calls take these out of it, as many as may be kept in mind: what stays is dropped when its time is over."""
@@ -676,7 +688,7 @@ class RouteState:
         """A batch that the queue released to this process; another may have moved its members here, and told nobody."""
         for caller in filter(None, map(self._waiting.get, map(member_id, batch.members))):
             if caller.queue != TOLD:
-                caller.queue, caller.taken = self.name, now
+                caller.queue, caller.taken, caller.batch_size = self.name, now, len(batch.members)
         if self.life in RETIRED:
             state = BatchState(batch.members, [], self._epoch, now)
             state.moving = self._all_wanted(batch.members)
@@ -766,7 +778,10 @@ class RouteState:
         if self._limits.batches_kept:
             here = [answer.id for answer in batch.answers if 200 <= answer.status < 300]
             batch.measured.latencies = [now - self._waiting[request_id].came for request_id in here]
-        self._messages += [Message(process, theirs, batch_id) for process, theirs in elsewhere.items()]
+        as_told = f"{len(batch.members)} {now - batch.taken_at:.6f}"
+        self._messages += [
+            Message(process, _with_header(theirs, LEFT_HEADER, as_told), batch_id) for process, theirs in elsewhere.items()
+        ]
         if batch.moving:
             self._move.append(Move(batch_id, batch.moving))
         batch.outstanding = len(elsewhere) + bool(batch.moving)

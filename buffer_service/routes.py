@@ -2,16 +2,22 @@
 
     POST /models/{model}                              any body, passed through untouched
     POST /v2/models/{model}[/versions/{v}]/infer      Open Inference Protocol v2 (JSON, or with the binary tensor extension)
+    GET  /v2/models                                   the models that are served
     GET  /v2/models/{model}[/versions/{v}][/ready]    the model's metadata; whether it is served
     GET  /v2  /v2/health/live  /v2/health/ready       the server; ready where all models are, and not while it is shut down
+    GET  /openapi.json                                this interface (openapi.py)
     GET  /metrics                                     Prometheus
     GET  /  /status                                   the live page, and what it reads (page/)
+
+Where GET is, HEAD is; OPTIONS says which methods a path has.
 
 A body is never parsed for its meaning, but for the size or the class of a request where the plan has them told there; JSON is only
 checked to be JSON, because it is embedded as it is into a batch. Errors are
 problem details (RFC 9457) with one more member, ``error``, where clients of the Open Inference Protocol look for the text.
 
 A request for an inference is a record that is told what comes of it, and no task; what asks others before it answers is one.
+
+Every answer to a request that has an id in ``x-request-id`` has it too; one for an inference, and an error, have one in any case.
 """
 
 from __future__ import annotations
@@ -19,6 +25,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
+import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
@@ -48,14 +56,18 @@ from sluice.batching.errors import (
     UnknownModel,
     UnsupportedEncoding,
 )
-from sluice.buffer_service.http_connection import Fields, Head
-from sluice.buffer_service.http_server import Client, Request
+from sluice.buffer_service.callers import Waiting
+from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.route_state import LEFT_HEADER
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER
+from sluice.http.connection import Fields, Head
+from sluice.http.pieces import Pieces
+from sluice.http.room import Room
+from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, Answer, WireError, check_json, is_json, problem
 
 # The one table from errors to status codes; the nearest named ancestor counts.
@@ -84,6 +96,16 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
 
 _INFERENCE_HEADER = INFERENCE_HEADER.encode()
 TOLD_BY = (CLASS_HEADER, DEADLINE_HEADER)
+REQUEST_ID = b"x-request-id"
+TRACE = (b"traceparent", b"tracestate")
+"""The trace that a request belongs to, as W3C's Trace Context has it."""
+PASSED_ON = frozenset((_INFERENCE_HEADER, REQUEST_ID, *TRACE))
+"""Headers of a request that its function sees."""
+WAITED, BATCH_SIZE = b"sluice-waited", b"sluice-batch-size"
+"""Headers of an answer: the seconds that its request was in the queue, and with how many in a batch it left."""
+_OURS = frozenset(name.decode() for name in (REQUEST_ID, *TRACE, WAITED, BATCH_SIZE)) | {LEFT_HEADER}
+"""Headers that no function sets: one that answers with those of its request would."""
+MAX_PASSED_ON = 512  # bytes of the value of one, as W3C's Trace Context has propagated at the least
 BINARY = "application/octet-stream"
 REQUEST_BYTES = 8 * 1024  # that a request takes of the memory beside its body while it waits (7 KB measured)
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes
@@ -103,6 +125,8 @@ class Service(Protocol):
 
     def admit(self, name: str, headers: Fields, counts: bool = True) -> str: ...
 
+    def opened(self, headers: Fields) -> list[str]: ...
+
     async def describe(self, name: str) -> dict[str, Any]: ...
 
     async def unready(self, name: str | None = None) -> str | None: ...
@@ -119,60 +143,88 @@ class Said(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a request leads: the one method that is allowed there, and what answers it, for a model where one is named."""
+    """Where a request leads: the method that is allowed there, with GET also HEAD, and what answers it, for a model if any."""
 
     method: str
     begin: Callable[[Head, Client, Place], Request | None]
     model: str = ""
     said: Said | None = None
+    named: bytes = b""  # the id that the request has
 
 
 class Routes:
     """Answers the requests of a service: ``begin`` takes each when its headers are complete."""
 
-    def __init__(self, service: Service, version: str) -> None:
+    def __init__(self, service: Service, version: str, asked: bool = True, operated: bool = True) -> None:
+        """``asked``: those for who asks models; ``operated``: those for who operates the buffer."""
         self._service = service
         self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
         self._under_way: set[asyncio.Task[None]] = set()
+        self._interface = msgspec.json.encode(describe_interface(version))
+        # As openapi.py has them, which a test holds beside it.
+        self.paths: dict[str, tuple[str, Callable[[Head, Client, Place], Request | None]]] = {
+            "/v2": ("GET", self._tell_server),
+            "/v2/health/live": ("GET", self._tell_alive),
+            "/v2/health/ready": ("GET", self._tell_ready),
+            "/openapi.json": ("GET", self._tell_interface),
+        }
+        if asked:
+            self.paths |= self._of_models()
+        if operated:
+            self.paths["/metrics"] = "GET", self._tell_metrics
+        if operated and service.page is not None:
+            self.paths |= {"/": ("GET", self._show_page), "/status": ("GET", self._tell_status)}
+
+    def _of_models(self) -> dict[str, tuple[str, Callable[[Head, Client, Place], Request | None]]]:
+        return {
+            "/models/{model}": ("POST", self._infer),
+            "/v2/models/{model}/infer": ("POST", self._infer),
+            "/v2/models/{model}/versions/{version}/infer": ("POST", self._infer),
+            "/v2/models": ("GET", self._tell_models),
+            "/v2/models/{model}": ("GET", self._describe),
+            "/v2/models/{model}/versions/{version}": ("GET", self._describe),
+            "/v2/models/{model}/ready": ("GET", self._tell_model_ready),
+            "/v2/models/{model}/versions/{version}/ready": ("GET", self._tell_model_ready),
+        }
 
     def begin(self, head: Head, client: Client) -> Request | None:
         """Answer a request, or take it until it is answered."""
         try:
             place: Place | None = head.seen
-            if place is None and (place := self._place(head)) is None:
-                _refuse(client, HTTPStatus.NOT_FOUND, f"path: {head.path!r} is not served")
-                return None
-            head.seen = place
-            if head.method != place.method:
-                detail = f"method: {head.method!r} is not allowed; allowed: {place.method}"
-                _refuse(client, HTTPStatus.METHOD_NOT_ALLOWED, detail, ((b"allow", place.method.encode()),))
+            if place is None:
+                place = head.seen = self._place(head)
+            if place.named:
+                client = _Named(client, place.named)
+            if head.method != place.method and not self._allowed(head, client, place):
                 return None
             return place.begin(head, client, place)
         except Exception as error:
-            _fail(client, head, error)
+            _fail(client, head, error, self._service.telemetry)
             return None
 
-    def _place(self, head: Head) -> Place | None:
-        match head.path.strip("/").split("/"):
-            case ["models", model] | ["v2", "models", model, "infer"] | ["v2", "models", model, "versions", _, "infer"]:
-                return Place("POST", self._infer, model, _said(head))
-            case ["v2", "models", model] | ["v2", "models", model, "versions", _]:
-                return Place("GET", self._describe, model)
-            case ["v2", "models", model, "ready"] | ["v2", "models", model, "versions", _, "ready"]:
-                return Place("GET", self._tell_model_ready, model)
-            case ["v2"]:
-                return Place("GET", self._tell_server)
-            case ["v2", "health", "live"]:
-                return Place("GET", self._tell_alive)
-            case ["v2", "health", "ready"]:
-                return Place("GET", self._tell_ready)
-            case ["metrics"]:
-                return Place("GET", self._tell_metrics)
-            case [""] if self._service.page is not None:
-                return Place("GET", self._show_page)
-            case ["status"] if self._service.page is not None:
-                return Place("GET", self._tell_status)
-        return None
+    def _place(self, head: Head) -> Place:
+        path, model = template(head.path)
+        method, begin = self.paths.get(path, ("", self._tell_nowhere))
+        said = _said(head) if begin == self._infer else None
+        return Place(method, begin, model, said, _request_id(head))
+
+    def _allowed(self, head: Head, client: Client, place: Place) -> bool:
+        """Whether a method is allowed that is not the one; who asks which are is told here, as is who uses another."""
+        if not place.method or (head.method == "HEAD" and place.method == "GET"):
+            return True
+        methods = "GET, HEAD, OPTIONS" if place.method == "GET" else f"{place.method}, OPTIONS"
+        fields = ((b"allow", methods.encode()),)
+        if head.method == "OPTIONS":
+            client.reply(HTTPStatus.NO_CONTENT, JSON, b"", fields)
+        else:
+            detail = f"method: {head.method!r} is not allowed; allowed: {methods}"
+            self._service.telemetry.turned_away("MethodNotAllowed")
+            _refuse(client, HTTPStatus.METHOD_NOT_ALLOWED, detail, fields)
+        return False
+
+    def _tell_nowhere(self, head: Head, client: Client, place: Place) -> None:
+        self._service.telemetry.turned_away("PathNotServed")
+        _refuse(client, HTTPStatus.NOT_FOUND, f"path: {head.path!r} is not served")
 
     def _infer(self, head: Head, client: Client, place: Place) -> Request:
         of_class = self._service.admit(place.model, head.fields)
@@ -210,6 +262,12 @@ class Routes:
     def _tell_server(self, head: Head, client: Client, place: Place) -> None:
         _send_json(client, self._server)
 
+    def _tell_interface(self, head: Head, client: Client, place: Place) -> None:
+        client.reply(HTTPStatus.OK, JSON, self._interface)
+
+    def _tell_models(self, head: Head, client: Client, place: Place) -> None:
+        _send_json(client, {"models": self._service.opened(head.fields)})
+
     def _tell_alive(self, head: Head, client: Client, place: Place) -> None:
         _send_json(client, {"live": True})
 
@@ -239,13 +297,30 @@ class Routes:
             try:
                 await work
             except Exception as error:
-                _fail(client, head, error)
+                _fail(client, head, error, self._service.telemetry)
 
         task = asyncio.get_running_loop().create_task(answer())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         task.add_done_callback(lambda _: work.close())  # where it was cancelled before it began
         return _Task(task)
+
+
+class _Named:
+    """Who sent a request that has an id, which its answer has too."""
+
+    __slots__ = ("_client", "_field")
+
+    def __init__(self, client: Client, request_id: bytes) -> None:
+        self._client = client
+        self._field = (REQUEST_ID, request_id)
+
+    def go_ahead(self) -> None:
+        self._client.go_ahead()
+
+    def reply(self, status: int, content_type: str, body: bytes, fields: Fields = (), close: bool = False) -> None:
+        others = tuple(field for field in fields if field[0] != REQUEST_ID)
+        self._client.reply(status, content_type, body, (*others, self._field), close)
 
 
 class _Task:
@@ -265,18 +340,19 @@ class _Task:
 class _Inference:
     """A request for an inference: its body is put together within the room that there is, and submitted when it is complete."""
 
-    __slots__ = ("_answered", "_body", "_client", "_head", "_held", "_limit", "_said", "_served", "_size")
+    __slots__ = ("_body", "_client", "_head", "_held", "_limit", "_said", "_served", "_size", "_telemetry", "_waiting")
 
     def __init__(self, head: Head, client: Client, said: Said, served: ServedModel, service: Service) -> None:
         self._head = head
         self._client = client
         self._said = said
         self._served = served
+        self._telemetry = service.telemetry
         self._limit = service.settings.max_body_bytes
         self._held = service.waiting.share()
-        self._body: bytes | bytearray = b""
+        self._body = Pieces()
         self._size = 0
-        self._answered: asyncio.Future[Answer] | None = None
+        self._waiting: Waiting | None = None
         if head.expects and head.length > self._limit:
             raise PayloadTooLarge(head.length, self._limit)  # and none of it is asked for
         try:
@@ -292,7 +368,7 @@ class _Inference:
         """One of a body that is too large is forgotten, but read, for a client cut off while it sends sees no answer."""
         self._size += len(body)
         if self._size > self._limit:
-            self._body = b""
+            self._body.take()
             self._held.resize(REQUEST_BYTES)
             if self._size > MAX_DISCARDED:
                 self._fail(self._too_large())
@@ -303,17 +379,10 @@ class _Inference:
             self._served.telemetry.refused(error)
             self._fail(error)
             return
-        # No list of pieces: of two bytes each, as they may be, those would take 25 times the room that is counted.
-        if not self._body:
-            self._body = body
-        elif type(self._body) is bytes:
-            self._body = bytearray(self._body) + body
-        else:
-            self._body += body
+        self._body.add(body)
 
     def end(self) -> None:
-        said, body = self._said, bytes(self._body)
-        self._body = b""
+        said, body = self._said, self._body.take()
         try:
             if self._size > self._limit:
                 raise self._too_large()
@@ -323,25 +392,25 @@ class _Inference:
                 except WireError as error:
                     raise InvalidInput("body", body[:80], f"what {said.content_type} says it is ({error})") from None
             told = self._served.told(self._head.fields, said.told, said.carried, body)
-            self._answered = self._served.submit(said.content_type, said.carried, body, told)
+            self._waiting = self._served.ask(said.content_type, said.carried, body, told)
         except Exception as error:
             self._fail(error)
         else:
-            self._answered.add_done_callback(self._tell)
+            self._waiting.answered.add_done_callback(self._tell)
 
     def gone(self) -> None:
         self._held.resize(0)
-        if self._answered is not None:
-            self._answered.cancel()
+        if self._waiting is not None:
+            self._waiting.answered.cancel()
 
     def _tell(self, answered: asyncio.Future[Answer]) -> None:
         self._held.resize(0)
         if answered.cancelled():
             return  # there is nobody to be told
         try:
+            assert self._waiting is not None
             answer = answered.result()
-            fields = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items())
-            self._client.reply(answer.status, answer.content_type, answer.body, fields)
+            self._client.reply(answer.status, answer.content_type, answer.body, _fields(answer, self._waiting))
         except Exception as error:
             self._fail(error)
 
@@ -350,7 +419,20 @@ class _Inference:
 
     def _fail(self, error: Exception) -> None:
         self._held.resize(0)
-        _fail(self._client, self._head, error)
+        _fail(self._client, self._head, error, self._telemetry)
+
+
+def template(path: str) -> tuple[str, str]:
+    """A path as the table of ``Routes`` has it, with names in braces where it has any, and the model that it names."""
+    match path.strip("/").split("/"):
+        case ["models", model]:
+            return "/models/{model}", model
+        case ["v2", "models", model, "versions", _, *rest]:
+            return "/".join(("/v2/models/{model}/versions/{version}", *rest)), model
+        case ["v2", "models", model, *rest]:
+            return "/".join(("/v2/models/{model}", *rest)), model
+        case parts:
+            return "/" + "/".join(parts), ""
 
 
 def status_code(error: SluiceError) -> HTTPStatus:
@@ -365,25 +447,52 @@ def _said(head: Head) -> Said:
     for name, value in head.fields:
         if name == b"content-type":
             content_type = value.decode("latin-1")
-        elif name == _INFERENCE_HEADER:
-            carried[INFERENCE_HEADER] = value.decode("latin-1")
+        elif name in PASSED_ON:
+            if name == _INFERENCE_HEADER or (len(value) <= MAX_PASSED_ON and (name in TRACE or _REQUEST_ID.fullmatch(value))):
+                carried[name.decode()] = value.decode("latin-1")
         elif name == b"content-encoding" and value.lower() != b"identity":
             encoding = value.decode("latin-1")
         elif name in TOLD_BY:
             told[name] = value
     if not content_type:
-        content_type = JSON if head.path.endswith("/infer") and not carried else BINARY
+        content_type = JSON if head.path.endswith("/infer") and INFERENCE_HEADER not in carried else BINARY
     return Said(content_type, is_json(content_type), carried, told, encoding)
+
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+
+
+def _request_id(head: Head) -> bytes:
+    """The id that a request has; one that is none, or too long for one, counts as none."""
+    given = next((value for name, value in head.fields if name == REQUEST_ID), b"")
+    return given if _REQUEST_ID.fullmatch(given) else b""
+
+
+def _fields(answer: Answer, waiting: Waiting) -> Fields:
+    """The headers of an answer: its request's id and how that left the queue, and those that its function gave."""
+    of_request = (REQUEST_ID, answer.id.encode())
+    if waiting.batch_size:
+        waited = b"%.4f" % (waiting.taken - waiting.came)
+        told: Fields = (of_request, (WAITED, waited), (BATCH_SIZE, b"%d" % waiting.batch_size))
+    else:
+        told = (of_request,)
+    if not answer.headers:
+        return told  # as most have none
+    given = ((name, value) for name, value in answer.headers.items() if name.lower() not in _OURS)
+    return told + tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in given)
 
 
 def _send_json(client: Client, document: Any, status: int = HTTPStatus.OK) -> None:
     client.reply(status, JSON, msgspec.json.encode(document))
 
 
-def _fail(client: Client, head: Head, error: Exception) -> None:
+def _fail(client: Client, head: Head, error: Exception, telemetry: Telemetry) -> None:
     """Answer with what is wrong."""
+    telemetry.turned_away(type(error).__name__ if isinstance(error, SluiceError) else "Defect")
     if not isinstance(error, SluiceError):
-        _log.error("request failed: %s %s", head.method, head.path, exc_info=error)
+        request_id = _request_id(head) or secrets.token_hex(8).encode()
+        _log.error("request %s failed: %s %s", request_id.decode(), head.method, head.path, exc_info=error)
+        client = _Named(client, request_id)
         _refuse(client, HTTPStatus.INTERNAL_SERVER_ERROR, "an error inside the buffer; its log has the details")
         return
     fields: list[tuple[bytes, bytes]] = []
@@ -398,4 +507,6 @@ def _fail(client: Client, head: Head, error: Exception) -> None:
 
 
 def _refuse(client: Client, status: HTTPStatus, detail: str, fields: Fields = (), close: bool = False) -> None:
+    if type(client) is not _Named:
+        client = _Named(client, secrets.token_hex(8).encode())
     client.reply(status, PROBLEM, problem(status, status.phrase, detail), fields, close)

@@ -16,19 +16,18 @@ import msgspec
 
 from sluice.batching.documents import Plan, Route
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.callers import Callers
+from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.members import member_told
 from sluice.buffer_service.request_size import Headers, size_reader
-from sluice.buffer_service.room import Room
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.routing import Router, choice
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.telemetry import ModelTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Classes, Told
-from sluice.lambda_fn.contract import Answer
+from sluice.http.room import Room
 
 
 class ServedModel:
@@ -90,11 +89,11 @@ class ServedModel:
         told = self._classes.of(said, headers, body)
         return told if self._read_size is None else told._replace(size=self._read_size(came_with, headers, body))
 
-    def submit(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
-        """``Dispatcher.submit`` of the route that is chosen."""
+    def ask(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Waiting:
+        """``Dispatcher.ask`` of the route that is chosen."""
         if told.size is not None:
             self.telemetry.sized(told.size)
-        return self._dispatchers[self._router.next(told)].submit(content_type, headers, body, told)
+        return self._dispatchers[self._router.next(told)].ask(content_type, headers, body, told)
 
     async def describe(self) -> dict[str, Any]:
         """The metadata of the model, from the first route whose function answers, and the plan in force.

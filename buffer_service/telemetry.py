@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
-from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.tallies import Count, Counters, Distribution, Histograms
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.http.room import Connections, Room
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Measured
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)
@@ -52,6 +52,7 @@ class Telemetry:
         self._refusals = Counters("sluice_refusals", "Requests not answered, by error.", (*labels, "error"), registry)
         self._latency = Histograms("sluice_latency_seconds", "From arrival to answer.", labels, SECONDS, registry)
         self._violations = Counters("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry)
+        self._waits = Histograms("sluice_queue_wait_seconds", "From arrival to leaving in a batch.", labels, SECONDS, registry)
         self._sizes = Histograms("sluice_batch_size", "Requests in a batch.", labels, SIZES, registry)
         self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
         self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
@@ -104,6 +105,28 @@ class Telemetry:
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
         self._ejections = Counter("sluice_worker_ejections", text, ("worker",), registry=registry)
         self._ejected: dict[str, None] = {}  # workers, the last that was at the end
+
+        text = "Requests and connections turned away, by reason."
+        self._turned_away = Counter("sluice_turned_away", text, ("reason",), registry=registry)
+        text = "What the plan in force promises."
+        self._slo = Gauge("sluice_slo_seconds", text, ("model", "percentile"), registry=registry)
+        text = "Of invocations, as functions told their times, at the prices that were given."
+        self._cost = Counter("sluice_cost_usd", text, ("model",), registry=registry)
+        self._build = Gauge("sluice_build_info", "Which version runs.", ("version", "python"), registry=registry)
+        self._prices = 0.0, 0.0
+        ProcessCollector(registry=registry)
+
+    def built(self, version: str) -> None:
+        """This version runs."""
+        self._build.labels(version, ".".join(map(str, sys.version_info[:3]))).set(1)
+
+    def price(self, gb_second: float, invocation: float) -> None:
+        """What these cost (USD); 0 where that is not told."""
+        self._prices = gb_second, invocation
+
+    def turned_away(self, reason: str) -> None:
+        """A request got an error of the buffer, or a connection was ended, for a ``reason`` of this kind."""
+        self._turned_away.labels(reason).inc()
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
@@ -260,6 +283,7 @@ class ModelTelemetry:
         self._refused: dict[str, Count] = {}  # by error
         self._latency = telemetry._latency.labels(self.name)
         self._violations = telemetry._violations.labels(self.name)
+        self._waits = telemetry._waits.labels(self.name)
         self._sizes = telemetry._sizes.labels(self.name)
         self._invocation = telemetry._invocation.labels(self.name)
         self._queue = telemetry._queue.labels(self.name)
@@ -289,6 +313,9 @@ class ModelTelemetry:
         if setting != self._invoked.setting:
             self._invoked = Invoked(setting)
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
+        self._telemetry._slo.remove_by_labels({"model": self.name})
+        if plan.slo is not None:
+            self._telemetry._slo.labels(self.name, f"{plan.slo.percentile:g}").set(plan.slo.latency)
         self._follow_classes({each.name for each in plan.classes})
         in_force = {route.name: route for route in plan.routes}
         for name in in_force.keys() | self._routes.keys():
@@ -338,6 +365,10 @@ class ModelTelemetry:
         if route is not None and route in self._routes:
             self._routes[route].counted(status, latency)
 
+    def waited(self, seconds: float) -> None:
+        """A request that was answered had waited so long before it left in a batch."""
+        self._waits.observe(seconds)
+
     def sized(self, size: float) -> None:
         """A request came whose size was told."""
         self._telemetry._request_sizes.labels(self.name).observe(size)
@@ -356,6 +387,10 @@ class ModelTelemetry:
         """An invocation of so many requests came back, and the function ``told`` this of itself."""
         self._invocation.observe(seconds)
         self._invoked = self._invoked.more(requests, told)
+        gb_second, invocation = self._telemetry._prices
+        if gb_second or invocation:
+            seconds = told.billed if told.billed is not None else told.service or 0.0
+            self._telemetry._cost.labels(self.name).inc(invocation + gb_second * seconds * (self._invoked.setting[0] or 0) / 1024)
 
     def failed(self, error: str, function: str) -> None:
         """An invocation of a function failed."""
@@ -508,6 +543,10 @@ class RouteTelemetry:
     def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
         """As of the model, which knows all routes: a request may have been moved to another."""
         self._model.answered(status, latency, route, told)
+
+    def waited(self, seconds: float) -> None:
+        """As of the model."""
+        self._model.waited(seconds)
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """As of the model."""

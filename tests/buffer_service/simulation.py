@@ -388,7 +388,7 @@ class World(Account):
         try:
             said = {CLASS_HEADER: request.says.encode()} if request.says else {}
             told = process.model.told([(b"sluice-size", b"%d" % request.size)] if request.size else [], said, {}, body)
-            answer = await process.model.submit("application/json", {}, body, told)
+            answer = await process.model.ask("application/json", {}, body, told).answered
         except SluiceError as error:
             request.status = type(error).__name__
         else:

@@ -331,10 +331,10 @@ async def test_what_comes_while_a_call_is_under_way_keeps_its_own_time(function)
     backend = MemoryBackend()
     async with serving(function, NO_BATCHING, SlowStore(backend, A), clock=clock) as buffer:
         model = buffer.service.model("m")
-        answers = [asyncio.ensure_future(model.submit("text/plain", {}, b"0"))]
+        answers = [asyncio.ensure_future(model.ask("text/plain", {}, b"0").answered)]
         await under_way.wait()
         for clock.now in (101.0, 101.5, 103.0):
-            answers.append(asyncio.ensure_future(model.submit("text/plain", {}, b"1")))
+            answers.append(asyncio.ensure_future(model.ask("text/plain", {}, b"1").answered))
             await asyncio.sleep(0)
         clock.now = 104.0
         gate.set()

@@ -40,7 +40,7 @@ def test_ids_are_unique_and_16_characters_and_begin_with_their_process():
 async def test_the_first_answer_is_the_one_that_counts():
     callers = Callers("pppppppp", PATIENCE, clock)
     request = item(callers)
-    answered = callers.add("m", request, callers.clock())
+    answered = callers.add("m", request, callers.clock()).answered
     callers.answer(answer(request, b"first"))
     callers.answer(answer(request, b"second"))
     callers.fail(request.id, StoreUnavailable("too late as well"))
@@ -52,7 +52,7 @@ async def test_the_first_answer_is_the_one_that_counts():
 async def test_an_answer_goes_to_the_one_who_asked():
     callers = Callers("pppppppp", PATIENCE, clock)
     requests = [item(callers) for _ in range(3)]
-    answered = [callers.add("m", request, callers.clock()) for request in requests]
+    answered = [callers.add("m", request, callers.clock()).answered for request in requests]
     for request in reversed(requests):
         callers.answer(answer(request, request.id.encode()))
     assert [got.body.decode() for got in await asyncio.gather(*answered)] == [request.id for request in requests]
@@ -62,7 +62,7 @@ async def test_an_answer_goes_to_the_one_who_asked():
 async def test_an_answer_for_nobody_is_dropped():
     callers = Callers("pppppppp", PATIENCE, clock)
     request = item(callers)
-    answered = callers.add("m", request, callers.clock())
+    answered = callers.add("m", request, callers.clock()).answered
     callers.answer(answer(item(callers)))
     assert list(callers.waiting) == [request.id] and not answered.done()
 
@@ -71,7 +71,7 @@ async def test_an_answer_for_nobody_is_dropped():
 async def test_a_failure_reaches_the_caller_and_no_answer_after_it():
     callers = Callers("pppppppp", PATIENCE, clock)
     request = item(callers)
-    answered = callers.add("m", request, callers.clock())
+    answered = callers.add("m", request, callers.clock()).answered
     callers.fail(request.id, StoreUnavailable("Redis does not answer"))
     callers.answer(answer(request))
     with pytest.raises(StoreUnavailable, match="Redis does not answer"):
@@ -82,7 +82,7 @@ async def test_a_failure_reaches_the_caller_and_no_answer_after_it():
 async def test_who_is_gone_or_cancelled_is_answered_no_more():
     callers = Callers("pppppppp", PATIENCE, clock)
     gone, cancelled = item(callers), item(callers)
-    futures = [callers.add("m", waiting, callers.clock()) for waiting in (gone, cancelled)]
+    futures = [callers.add("m", waiting, callers.clock()).answered for waiting in (gone, cancelled)]
     callers.forget(gone.id)
     callers.forget(gone.id)
     futures[1].cancel()
@@ -94,7 +94,7 @@ async def test_who_is_gone_or_cancelled_is_answered_no_more():
 
 @in_virtual_time
 async def test_a_deadline_that_passes_fails_its_caller_and_names_the_time():
-    answered = (callers := Callers("pppppppp", 0.02, clock)).add("m", item(callers), callers.clock())
+    answered = (callers := Callers("pppppppp", 0.02, clock)).add("m", item(callers), callers.clock()).answered
     with pytest.raises(DeadlinePassed, match=r"no answer within 0\.02 s"):
         async with asyncio.timeout(PATIENCE):
             await answered
@@ -106,7 +106,7 @@ async def test_deadlines_pass_in_the_order_of_arrival_and_not_before_their_time(
     loop = asyncio.get_running_loop()
     callers, order = Callers("pppppppp", 0.05, clock), []
     started = loop.time()
-    futures = [callers.add("m", item(callers), callers.clock()) for _ in range(5)]
+    futures = [callers.add("m", item(callers), callers.clock()).answered for _ in range(5)]
     for i, future in enumerate(futures):
         future.add_done_callback(lambda _, i=i: order.append((i, loop.time() - started)))
     async with asyncio.timeout(PATIENCE):
@@ -122,4 +122,4 @@ async def test_who_comes_after_a_deadline_passed_has_a_deadline_too():
     for _ in range(2):
         with pytest.raises(DeadlinePassed):
             async with asyncio.timeout(PATIENCE):
-                await callers.add("m", item(callers), callers.clock())
+                await callers.add("m", item(callers), callers.clock()).answered

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.buffer_service import http_connection
-from sluice.buffer_service.http_connection import (
+from sluice.http import connection as http_connection
+from sluice.http.connection import (
     AHEAD,
     ANSWERED,
     BODY,
@@ -249,6 +249,19 @@ def test_heads_that_are_known_are_few_and_short():
         answer(http)
     http.receive(0.0, CHUNKED + b"0\r\n\r\n")
     assert known == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["Authorization", "x-api-key", "Cookie", "Proxy-Authorization", "X-Request-Id", "traceparent", "Idempotency-Key"]
+)
+def test_a_head_with_a_secret_or_with_what_is_of_one_request_is_not_kept(name):
+    known = {}
+    http = connection(known)
+    http.receive(0.0, b"GET / HTTP/1.1\r\n%b: Bearer secret\r\n\r\n" % name.encode())
+    assert known == {}
+    http.answer(0.0, 200, "text/plain", 0)
+    http.receive(0.0, b"GET / HTTP/1.1\r\naccept: a\r\n\r\n")
+    assert len(known) == 1
 
 
 def test_a_known_head_is_the_same_record_and_a_body_of_another_length_is_never_taken_for_its_own():

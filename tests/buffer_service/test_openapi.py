@@ -1,0 +1,117 @@
+import json
+
+import jsonschema
+import pytest
+from openapi_spec_validator import validate
+
+from sluice.batching.errors import DispatchFailed, InvalidInput, KeyRefused
+from sluice.buffer_service.openapi import INFERENCE, REFUSALS, describe_interface
+from sluice.buffer_service.routes import PASSED_ON, STATUS_CODES, TOLD_BY, Routes
+from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
+
+DOCUMENT = describe_interface("1")
+
+
+def responses(path, method):
+    return DOCUMENT["paths"][path][method]["responses"]
+
+
+def resolved(schema):
+    return {**schema, "components": DOCUMENT["components"]}
+
+
+def test_the_document_is_an_openapi_document():
+    validate(DOCUMENT)
+    operations = [of["operationId"] for path in DOCUMENT["paths"].values() for of in path.values() if isinstance(of, dict)]
+    assert len(set(operations)) == len(operations)
+
+
+async def test_it_has_each_path_of_the_routes_with_its_method_and_no_other(function):
+    async with serving(function, NO_BATCHING) as buffer:
+        routes = Routes(buffer.service, "1")
+        assert {path: {of.upper() for of in DOCUMENT["paths"][path] if of != "parameters"} for path in DOCUMENT["paths"]} == {
+            path: {method} for path, (method, _) in routes.paths.items()
+        }
+        assert json.loads((await buffer.get("/openapi.json"))[2])["paths"] == DOCUMENT["paths"]
+
+
+def test_each_parameter_of_a_path_is_declared_where_the_path_has_it():
+    for path, of in DOCUMENT["paths"].items():
+        assert [f"{{{each['name']}}}" for each in of.get("parameters", [])] == [p for p in path.split("/") if p.startswith("{")]
+
+
+def test_every_error_that_occurs_while_serving_has_its_status_and_no_other_has():
+    served = {
+        int(status) for error, status in STATUS_CODES.items() if issubclass(error, (InvalidInput, KeyRefused, DispatchFailed))
+    }
+    assert set(INFERENCE) == served | {500} == set(REFUSALS)
+
+
+def test_every_header_that_is_read_of_a_request_is_declared():
+    declared = {each["name"].encode() for each in DOCUMENT["paths"]["/models/{model}"]["post"]["parameters"]}
+    assert declared == PASSED_ON | set(TOLD_BY)
+
+
+@pytest.mark.parametrize("path", [path for path, of in DOCUMENT["paths"].items() if "get" in of])
+async def test_what_is_answered_is_as_the_document_has_it(function, path):
+    async with serving(function, NO_BATCHING) as buffer:
+        status, headers, body = await buffer.get(path.format(model="m", version="2"))
+        assert status == 200
+        check(path, "get", status, headers, body)
+        async with buffer.http.head(buffer.url + path.format(model="m", version="2")) as response:
+            assert (response.status, await response.read()) == (200, b"")
+            assert int(response.headers["content-length"]) > 0
+        if "{model}" in path:
+            status, headers, body = await buffer.get(path.format(model="x", version="2"))
+            assert status == 404
+            check(path, "get", status, headers, body)
+
+
+@pytest.mark.parametrize("path", [path for path, of in DOCUMENT["paths"].items() if "post" in of])
+async def test_what_comes_of_an_inference_is_as_the_document_has_it(function, path):
+    async with serving(function, NO_BATCHING, max_body_bytes=100) as buffer:
+        place = path.format(model="m", version="2")
+        for body, headers, expected in (
+            (b"{}", {}, 200),
+            (b"{", {}, 400),
+            (b" " * 101, {}, 413),
+            (b"{}", {"content-encoding": "br"}, 415),
+        ):
+            status, of, answer = await buffer.post(place, body, **headers)
+            assert status == expected
+            check(path, "post", status, of, answer)
+            assert of["x-request-id"]
+        status, of, answer = await buffer.post(path.format(model="x", version="2"), b"{}")
+        check(path, "post", status, of, answer)
+
+
+def check(path, method, status, headers, body):
+    """An answer is one that the document has."""
+    response = responses(path, method)[str(status)]
+    content_type = headers["content-type"].partition(";")[0]
+    content = response["content"].get(content_type, response["content"].get("*/*"))
+    assert content is not None, content_type
+    if "schema" in content and "json" in content_type:
+        jsonschema.validate(json.loads(body), resolved(content["schema"]))
+    for name in (name for name in response.get("headers", {}) if name in headers):
+        declared, value = response["headers"][name]["schema"], headers[name]
+        jsonschema.validate(float(value) if declared["type"] in ("number", "integer") else value, declared)
+
+
+async def test_options_and_what_is_not_allowed_tell_which_methods_are(function):
+    async with serving(function, NO_BATCHING) as buffer:
+        for path, (method, _) in Routes(buffer.service, "1").paths.items():
+            place = buffer.url + path.format(model="m", version="2")
+            allowed = "GET, HEAD, OPTIONS" if method == "GET" else "POST, OPTIONS"
+            async with buffer.http.options(place) as response:
+                assert (response.status, response.headers["allow"], await response.read()) == (204, allowed, b"")
+            async with buffer.http.delete(place) as response:
+                assert (response.status, response.headers["allow"]) == (405, allowed)
+                assert f"method: 'DELETE' is not allowed; allowed: {allowed}" in (await response.json(content_type=None))["detail"]
+        async with buffer.http.options(buffer.url + "/nowhere") as response:
+            assert response.status == 404
+
+
+async def test_the_models_are_listed(function):
+    async with serving(function, NO_BATCHING, plans=Plans(plan(NO_BATCHING, "b"), plan(NO_BATCHING, "a"))) as buffer:
+        assert json.loads((await buffer.get("/v2/models"))[2]) == {"models": ["a", "b"]}
