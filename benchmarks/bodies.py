@@ -22,6 +22,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
 from sluice.buffer_service import dispatcher
 from sluice.buffer_service.callers import Callers, new_process_name
+from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import Limits
@@ -38,37 +39,23 @@ RUNS = 3
 class _Nothing:
     """A function that takes no time; what batches are written in and answers read from is another benchmark's."""
 
-    async def invoke(self, function: str, payload: Batch, avoid: str = "") -> Batch:
+    async def ask(self, function: str, batch: Batch, avoid: str) -> bytes:
         await asyncio.sleep(0)
-        return payload
+        return b""
 
 
-class _Size(Batch, frozen=True):
-    """A batch that has a length, as its bytes would."""
-
-    def __len__(self) -> int:
-        return 0
-
-
-def _answered(payload: Batch, batch: Batch) -> Any:
-    return [Answer(item.id, 200, "", b"1" if len(item.body) else b"") for item in payload.items], NOTHING_MEASURED
+def _answered(payload: bytes, batch: Batch) -> Any:
+    return [Answer(item.id, 200, "", b"1") for item in batch.items], NOTHING_MEASURED
 
 
 async def _receive(store: RedisStore, callers: Callers) -> None:
-    try:
-        from sluice.buffer_service.mail import hand_out
-    except ImportError:  # a version before bodies were lent
-        while True:
-            for message in await store.receive():
-                dispatcher.deliver(message, callers, print)
     while True:
         await hand_out(await store.receive(), store.send, callers, print)
 
 
 async def _serve(url: str, model: str, size: int, seconds: float) -> dict[str, float]:
     """Requests in a closed loop at one process; how many were answered, and what CPU that took."""
-    dispatcher.encode_batch = lambda batch: _Size(batch.model, batch.items)  # type: ignore[assignment,attr-defined]
-    dispatcher.decode_measured_answers = _answered  # type: ignore[attr-defined]
+    vars(dispatcher)["decode_measured_answers"] = _answered
     store = RedisStore(url, new_process_name())
     callers = Callers(store.process, 60.0, time.monotonic)
     plan = Plan(model=model, function="f", policy=PolicyDocument.of(constructors.greedy(LARGEST, servers=2)))
@@ -80,7 +67,7 @@ async def _serve(url: str, model: str, size: int, seconds: float) -> dict[str, f
     async def ask() -> None:
         nonlocal answered, refused
         while True:
-            answer = await served.submit("application/octet-stream", {}, bytes(size))
+            answer = await served.ask("application/octet-stream", {}, bytes(size)).answered
             answered, refused = answered + (answer.status == 200), refused + (answer.status != 200)
 
     client = Redis.from_url(url)
@@ -118,8 +105,7 @@ def _used(client: Any) -> float:
 def main() -> None:
     """Measure all sizes; or be one process of the buffer."""
     if len(sys.argv) == 5:
-        url, model, size, seconds = sys.argv[1:]
-        print(json.dumps(asyncio.run(_serve(url, model, int(size), float(seconds)))))
+        print(json.dumps(asyncio.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))))
         return
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     print("| bytes | processes | CPU of the buffer, us a request | of Redis | requests/s |\n|---|---|---|---|---|")

@@ -161,7 +161,7 @@ async def test_mail_hands_out_answers_lends_what_is_waited_for_and_sets_aside_th
     callers, send, aside = Callers(HERE, 60.0, asyncio.get_running_loop().time), Posts(), []
     asked, answered = item(HERE, 1), item(HERE, 2)
     callers.add("m", asked, 0.0)
-    answer = callers.add("m", answered, 0.0)
+    answer = callers.add("m", answered, 0.0).answered
     told = Answer(answered.id, 200, "", b"1")
     mail = [encode_ask(Ask(ONE, [asked.id, answered.id])), b"\xff", encode_answers([told]), encode_lent([Lent("nobody asked")])]
     await hand_out(mail, send, callers, lambda what, why: aside.append((what, why)))
