@@ -13,6 +13,7 @@ from itertools import count
 
 from sluice.batching.errors import DeadlinePassed
 from sluice.buffer_service.bodies import Bodies
+from sluice.buffer_service.idle_rounds import IdleRounds
 from sluice.buffer_service.route_state import TOLD, Caller
 from sluice.buffer_service.store import PROCESS_LENGTH
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -45,6 +46,7 @@ class Callers:
         self.bodies = Bodies(process)
         self.request_timeout = request_timeout
         self.clock = clock
+        self.rounds = IdleRounds()  # of the queues of this process that nobody is at
         self._serials = count()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sluice.batching.documents import Plan, PolicyDocument, Slo
 from sluice.batching.policy import no_batching
-from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.http.room import Connections, Room
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "dashboards" / "grafana.json").read_text())
 
