@@ -103,7 +103,7 @@ def test_of_two_processes_that_need_the_code_one_makes_it_and_the_other_reads_it
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
         "assert loops.total(np.ones(3)) == 3\n"
-        "print(sum(loops.total.stats.cache_misses.values()), sum(loops.total.stats.cache_hits.values()))\n"
+        "print(sum(loops.total.stats.cache_misses.values()))\n"
     )
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
     both = [subprocess.Popen([sys.executable, "-c", script], **pipe) for _ in range(2)]  # type: ignore[call-overload]
@@ -112,4 +112,4 @@ def test_of_two_processes_that_need_the_code_one_makes_it_and_the_other_reads_it
     for process in both:
         process.stdin.write("\n")
         process.stdin.flush()
-    assert sorted(process.communicate()[0].split() for process in both) == [["0", "1"], ["1", "0"]]
+    assert sorted(process.communicate()[0].split() for process in both) == [["0"], ["1"]]
