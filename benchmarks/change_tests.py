@@ -1,6 +1,6 @@
 """How often the sequential tests of ``optimizer.tuning`` speak while nothing changes, and how soon after a change.
 
-``python -m benchmarks.change_tests [rate] [burstiness] [promise] [service] [--hours 6] [--runs 12] [--traces FILE ...]``
+``python -m benchmarks change_tests [rate] [burstiness] [promise] [service] [--hours 6] [--runs 12] [--traces FILE ...]``
 
 Everything is drawn in virtual time (``studies/watching`` makes docs/watching.md of it). A trace is made steady, its burstiness
 kept, by drawing stretches of it in random order.
@@ -18,6 +18,7 @@ from itertools import islice
 import numpy as np
 from scipy.special import polygamma
 
+from benchmarks.smoke import usually
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.quantiles import quantile_points
@@ -74,8 +75,8 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("tests", nargs="*")
-    parser.add_argument("--hours", type=int, default=6)
-    parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--hours", type=int, default=usually(6, smoke=1))
+    parser.add_argument("--runs", type=int, default=usually(12, smoke=1))
     parser.add_argument("--traces", nargs="*", default=["examples/traces/azure_llm_code_excerpt.csv.gz"])
     options = parser.parse_args()
     table = row = ""

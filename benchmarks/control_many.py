@@ -7,7 +7,7 @@ code: what it is to be compared with. After ``--warm`` seconds CPU and memory of
 processes share in parts. Then reading and watching are timed apart, by a reader and a tuner of each model in this process.
 ``--idle`` models have a plan and no requests besides.
 
-``python -m benchmarks.control_many [--models 10] [--rate 500] [--size 4] [--period 300] [--warm 60] [--seconds 330] [--idle 0]``
+``python -m benchmarks control_many [--models 10] [--rate 500] [--size 4] [--period 300] [--warm 60] [--seconds 330] [--idle 0]``
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import redis
 
 from benchmarks.buffer_throughput import TICKS
 from benchmarks.control_live import sluice
+from benchmarks.smoke import usually
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
 from sluice.batching.measured import MeasuredBatch
@@ -53,7 +54,7 @@ BASE, EACH, SPREAD = 0.03, 0.002, 0.05  # s, s, and of the logarithm
 WAITS = 0.08  # s, at most
 SLO = Slo(0.15)
 TICK = 0.05  # s, between two calls of a buffer that bring batches
-TIMED = 20.0  # s for which reading and watching are timed apart
+TIMED = usually(20.0, smoke=1.0)  # s for which reading and watching are timed apart
 
 
 def profile_of(model: str) -> ServiceProfile:
@@ -289,12 +290,12 @@ async def run(models: int, rate: float, size: int, period: float, warm: float, s
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--models", type=int, default=10)
-    parser.add_argument("--rate", type=float, default=500.0)
+    parser.add_argument("--models", type=int, default=usually(10, smoke=2))
+    parser.add_argument("--rate", type=float, default=usually(500.0, smoke=50.0))
     parser.add_argument("--size", type=int, default=4)
-    parser.add_argument("--period", type=float, default=300.0)
-    parser.add_argument("--warm", type=float, default=60.0)
-    parser.add_argument("--seconds", type=float, default=330.0)
+    parser.add_argument("--period", type=float, default=usually(300.0, smoke=2.0))
+    parser.add_argument("--warm", type=float, default=usually(60.0, smoke=2.0))
+    parser.add_argument("--seconds", type=float, default=usually(330.0, smoke=2.0))
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--controller", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
