@@ -14,11 +14,11 @@ import uvloop
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import size_or_timeout
 from sluice.buffer_service.app import BufferService, run
-from sluice.buffer_service.http_connection import Head, Patience
-from sluice.buffer_service.http_server import Client, HttpServer
 from sluice.buffer_service.invokers import LocalInvoker
-from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.settings import Settings
+from sluice.http.connection import Head, Patience
+from sluice.http.room import Connections, Room
+from sluice.http.server import Client, HttpServer
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
 
 PLAN = Plan(model="noop", function="noop", policy=PolicyDocument.of(size_or_timeout(32, 0.005)))

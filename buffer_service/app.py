@@ -22,8 +22,6 @@ from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.followed_keys import KeyFollower
-from sluice.buffer_service.http_connection import Fields, Patience
-from sluice.buffer_service.http_server import HttpServer
 from sluice.buffer_service.invokers import (
     FunctionUnavailable,
     Health,
@@ -39,13 +37,15 @@ from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
 from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.http.connection import Fields, Patience
+from sluice.http.room import Connections, Room
+from sluice.http.server import HttpServer
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 RECEIVE_PAUSE = 0.2  # seconds between two tries to receive while the store is away

@@ -26,16 +26,18 @@ from sluice.buffer_service.invokers import (
     Invoker,
     UnknownFunction,
 )
+from sluice.buffer_service.invokers.port import asking
 from sluice.buffer_service.members import Unreadable
 from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
-from sluice.buffer_service.room import Room, Share
 from sluice.buffer_service.route_functions import Standing
 from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Instructions, Invocation, Message, Move
 from sluice.buffer_service.route_state import BACKOFF, LEFT_HEADER, ROUTE_HEADER, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.http.room import Room, Share
+from sluice.lambda_fn.batch_frames import decode_measured_answers
 from sluice.lambda_fn.contract import (
     NOTHING_MEASURED,
     Answer,
@@ -43,7 +45,6 @@ from sluice.lambda_fn.contract import (
     Item,
     Measured,
     WireError,
-    decode_measured_answers,
     decode_metadata,
     encode_batch,
 )
@@ -121,6 +122,7 @@ class Dispatcher:
         self._callers = callers
         self._clock = callers.clock
         self._invoker = invoker
+        self._ask_function = asking(invoker)
         self._telemetry = telemetry
         self._elsewhere = elsewhere
         self._drained = drained
@@ -337,7 +339,7 @@ class Dispatcher:
             self._telemetry.asked_again()
         started = self._clock()
         try:
-            payload = await self._invoker.invoke(invocation.function, encode_batch(batch), invocation.avoid)
+            payload = await self._ask_function(invocation.function, batch, invocation.avoid)
             held.resize(held.size + len(payload))  # in one breath with its end as what is being read
             answers, told = decode_measured_answers(payload, batch)
         except (FunctionFailed, WireError) as error:

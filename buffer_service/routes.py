@@ -57,16 +57,17 @@ from sluice.batching.errors import (
     UnsupportedEncoding,
 )
 from sluice.buffer_service.callers import Waiting
-from sluice.buffer_service.http_connection import Fields, Head
-from sluice.buffer_service.http_server import Client, Request
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
-from sluice.buffer_service.room import Room
 from sluice.buffer_service.route_state import LEFT_HEADER
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.buffer_service.told import CLASS_HEADER, DEADLINE_HEADER
+from sluice.http.connection import Fields, Head
+from sluice.http.pieces import Pieces
+from sluice.http.room import Room
+from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, Answer, WireError, check_json, is_json, problem
 
 # The one table from errors to status codes; the nearest named ancestor counts.
@@ -338,7 +339,7 @@ class _Inference:
         self._served = served
         self._limit = service.settings.max_body_bytes
         self._held = service.waiting.share()
-        self._body: bytes | bytearray = b""
+        self._body = Pieces()
         self._size = 0
         self._waiting: Waiting | None = None
         if head.expects and head.length > self._limit:
@@ -356,7 +357,7 @@ class _Inference:
         """One of a body that is too large is forgotten, but read, for a client cut off while it sends sees no answer."""
         self._size += len(body)
         if self._size > self._limit:
-            self._body = b""
+            self._body.take()
             self._held.resize(REQUEST_BYTES)
             if self._size > MAX_DISCARDED:
                 self._fail(self._too_large())
@@ -367,17 +368,10 @@ class _Inference:
             self._served.telemetry.refused(error)
             self._fail(error)
             return
-        # No list of pieces: of two bytes each, as they may be, those would take 25 times the room that is counted.
-        if not self._body:
-            self._body = body
-        elif type(self._body) is bytes:
-            self._body = bytearray(self._body) + body
-        else:
-            self._body += body
+        self._body.add(body)
 
     def end(self) -> None:
-        said, body = self._said, bytes(self._body)
-        self._body = b""
+        said, body = self._said, self._body.take()
         try:
             if self._size > self._limit:
                 raise self._too_large()

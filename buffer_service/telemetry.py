@@ -25,9 +25,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
-from sluice.buffer_service.room import Connections, Room
 from sluice.buffer_service.tallies import Count, Counters, Distribution, Histograms
 from sluice.buffer_service.told import NOTHING_TOLD, Told
+from sluice.http.room import Connections, Room
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Measured
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60)

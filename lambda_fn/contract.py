@@ -1,4 +1,4 @@
-"""The batch wire format between the buffer and a function: its only definition.
+"""The batch wire format between the buffer and a function; batch_frames.py has the one with raw bodies, for workers over HTTP.
 
 A batch is one JSON document. Every request in it carries its own body, untouched: JSON bodies are embedded raw, anything else is
 base64. Every response carries its own status, so that one bad item fails alone. The order of the responses is that of the requests.
@@ -199,9 +199,7 @@ def decode_answers(data: bytes, batch: Batch) -> list[Answer]:
 def decode_measured_answers(data: bytes, batch: Batch) -> tuple[list[Answer], Measured]:
     """``decode_answers``, and what the function tells of itself: nothing where that is not of this format, or no time can be so."""
     response = _decode_answer_document(data)
-    got = [w.id for w in response.responses]
-    if got != [item.id for item in batch.items]:
-        raise WireError(f"responses: {len(got)} answers do not match the {len(batch.items)} requests, in number or order of ids")
+    check_ids([w.id for w in response.responses], batch)
     answers = [Answer(w.id, w.status, w.content_type, _body(w), w.headers) for w in response.responses]
     for answer in answers:
         check_sendable(answer)
@@ -261,6 +259,18 @@ def check_sendable(answer: Answer) -> None:
             )
 
 
+def check_ids(ids: list[str], batch: Batch) -> None:
+    """Raise ``WireError`` unless answers with these ids are exactly those to ``batch``, in its order."""
+    if ids != [item.id for item in batch.items]:
+        raise WireError(f"responses: {len(ids)} answers do not match the {len(batch.items)} requests, in number or order of ids")
+
+
+def believed(measured: Measured) -> Measured:
+    """What a function tells of itself: nothing where no time can be so."""
+    times = (measured.service, measured.billed)
+    return measured if all(time is None or 0 <= time < MAX_MEASURED for time in times) else NOTHING_MEASURED
+
+
 def _decode_answer_document(data: bytes) -> _Response:
     try:
         response = _decode_response(data)
@@ -277,11 +287,9 @@ def _measured(told: msgspec.Raw) -> Measured:
     if not document:
         return NOTHING_MEASURED
     try:
-        measured = _decode_measured(document)
+        return believed(_decode_measured(document))
     except UNREADABLE:
         return NOTHING_MEASURED
-    times = (measured.service, measured.billed)
-    return measured if all(time is None or 0 <= time < MAX_MEASURED for time in times) else NOTHING_MEASURED
 
 
 def _wire(item: Item) -> _Wire:

@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError
 from sluice.batching.errors import InvalidInput
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient, Reply
 from sluice.buffer_service.invokers.port import FunctionUnavailable
-from sluice.buffer_service.room import Room
+from sluice.http.room import Room
 
 RETRIES = 5  # of a connection that was lost
 BACKOFF = 0.05  # seconds; the n-th retry waits a random part of BACKOFF * 2**n

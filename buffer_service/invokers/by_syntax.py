@@ -15,7 +15,8 @@ from sluice.buffer_service.invokers.http_workers import HttpInvoker, unobserved,
 from sluice.buffer_service.invokers.port import FunctionUnavailable, Invoker
 from sluice.buffer_service.invokers.sagemaker import SageMakerInvoker
 from sluice.buffer_service.invokers.worker_health import Health
-from sluice.buffer_service.room import Room
+from sluice.http.room import Room
+from sluice.lambda_fn.contract import Batch, encode_batch
 
 
 def named_functions(function: str) -> Sequence[str]:
@@ -43,6 +44,12 @@ class InvokerBySyntax:
         if way not in self._aws:
             await self._open(way, function)
         return await self._aws[way].invoke(function, payload)
+
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
+        """As the port says: workers may be asked in frames, platforms in JSON."""
+        if function.startswith(("http://", "https://")):
+            return await self._http.ask(function, batch, avoid)
+        return await self.invoke(function, encode_batch(batch))
 
     def health(self, function: str) -> Mapping[str, Health]:
         """``HttpInvoker.health`` of workers; of a function of a platform there is nothing to tell."""

@@ -24,7 +24,8 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from sluice.buffer_service.invokers.http_exchange import DONE, HEAD, HttpExchange, NotHttp
 from sluice.buffer_service.invokers.port import BatchTooLarge, NoRoomForAnswer
-from sluice.buffer_service.room import Room, Share
+from sluice.http.pieces import Pieces
+from sluice.http.room import Room, Share
 
 CONNECT_TIMEOUT = 5.0  # seconds; who has not taken a connection by then is gone
 MOST_KEPT = 64
@@ -32,7 +33,6 @@ MOST_KEPT = 64
 KEPT_FOR = 50.0
 """Seconds that a connection waits; what stands before a server often ends those that were idle for a minute."""
 JOINED = 65536  # bytes of a body that are copied behind its head rather than written beside it
-SMALL = 4096  # bytes of a piece of an answer, below which it is put to the one before it
 
 Fields = Iterable[tuple[str, str]]
 
@@ -214,7 +214,7 @@ class _Connection(asyncio.Protocol):
         self._client = client
         self._http = HttpExchange()
         self._answered: asyncio.Future[Reply] | None = None
-        self._pieces: list[bytes | bytearray] = []
+        self._pieces = Pieces()
         self._most = 0
         self._room: Room
         self._share: Share
@@ -222,7 +222,6 @@ class _Connection(asyncio.Protocol):
     def ask(self, message: Sequence[bytes], most: int, room: Room, share: Share) -> asyncio.Future[Reply]:
         """Send a request, and take at most so many bytes of its answer, for which ``share`` keeps ``room``."""
         self._most, self._room, self._share = most, room, share
-        self._pieces = []
         self._http.ask()
         answered = self._answered = self.loop.create_future()
         if self.transport.is_closing():  # it was lost while it was asked
@@ -286,19 +285,13 @@ class _Connection(asyncio.Protocol):
             self._fail(NoRoomForAnswer(f"no room for an answer: {held}"))
         else:
             share.resize(size)
-            pieces = self._pieces
-            if pieces and len(piece) < SMALL:  # of many small ones the objects would take more than the bytes
-                if type(pieces[-1]) is bytes:
-                    pieces.append(bytearray())
-                pieces[-1] += piece
-            else:
-                pieces.append(piece)
+            self._pieces.add(piece)
             return True
         return False
 
     def _finish(self) -> None:
         answered, self._answered = self._answered, None
-        pieces, self._pieces = self._pieces, []
+        body = self._pieces.take()
         http = self._http
         unsent = self.transport.get_write_buffer_size()
         if http.kept and not unsent and not self.transport.is_closing():
@@ -308,12 +301,11 @@ class _Connection(asyncio.Protocol):
         else:
             self.transport.close()
         if answered is not None and not answered.done():
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            answered.set_result(Reply(http.status, http.fields, body if type(body) is bytes else bytes(body)))
+            answered.set_result(Reply(http.status, http.fields, body))
 
     def _fail(self, error: Exception) -> None:
         answered, self._answered = self._answered, None
-        self._pieces = []
+        self._pieces.take()
         self.transport.abort()
         if answered is not None and not answered.done():
             answered.set_exception(error)

@@ -1,4 +1,4 @@
-"""Workers over HTTP: a batch document by POST, its answers back."""
+"""Workers over HTTP: a batch document by POST, its answers back; in frames where a worker says that it takes them, else in JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from sluice.buffer_service.invokers.port import (
     NoRoomForAnswer,
     UnknownFunction,
 )
-from sluice.buffer_service.invokers.worker_health import End, Health, Workers
-from sluice.buffer_service.room import Room
+from sluice.buffer_service.invokers.worker_health import MOST_KNOWN, End, Health, Workers
 from sluice.buffer_service.settings import without_password
+from sluice.http.room import Room
+from sluice.lambda_fn import batch_frames
+from sluice.lambda_fn.contract import JSON, Batch, encode_batch
 
+UNREAD = frozenset((400, 415, 422))
+"""What one answers who cannot read a document."""
 WORKER_ANSWER_LIMIT = 256 * 1024 * 1024  # bytes; a worker that answers more would cost the buffer its memory
 
 _log = logging.getLogger(__name__)
@@ -55,18 +59,26 @@ class HttpInvoker:
         self._room = room if room is not None else Room.without_end()
         self._workers = Workers()
         self._http = HttpClient(timeout)
+        self._framed: set[str] = set()  # workers whose last answer named frames
 
     async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
+        return await self._ask_one_of(function, Question(json=payload), avoid)
+
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
+        """As the port says: in frames where the worker's last answer named them."""
+        return await self._ask_one_of(function, Question(batch), avoid)
+
+    async def _ask_one_of(self, function: str, question: Question, avoid: str) -> bytes:
         addresses = worker_addresses(function)
         if len(addresses) == 1:
-            return await self._ask(function, payload)
+            return await self._ask(function, question)
         untried = [address for address in addresses if address != avoid] or list(addresses)
         while True:
             address = self._workers.choose(self._clock(), untried, bool(avoid))
             untried.remove(address)
             end = End.OPEN
             try:
-                answer = await self._ask(address, payload)
+                answer = await self._ask(address, question)
                 end = End.PASSED
             except FunctionFailed as error:
                 end = _end(error)
@@ -98,8 +110,12 @@ class HttpInvoker:
             _log.warning("worker %s fails, and is not asked for a while", without_password(address))
             self._ejected(without_password(address))
 
-    async def _ask(self, worker: str, payload: bytes) -> bytes:
-        status, fields, body = await self._answer(worker, payload)
+    async def _ask(self, worker: str, question: Question) -> bytes:
+        framed = question.batch is not None and worker in self._framed
+        status, fields, body = await self._answer(worker, question, framed)
+        takes_frames = self._note_format(worker, fields.get("accept", ""))
+        if framed and not takes_frames and status in UNREAD:  # another has taken its place, as when an earlier version is back
+            status, fields, body = await self._answer(worker, question, False)
         if status == 200:
             return body
         name = without_password(worker)
@@ -107,9 +123,20 @@ class HttpInvoker:
             raise UnknownFunction(f"function: {name!r} answers {status}, it is at {fields.get('location', 'another place')}")
         raise refusal(f"worker {name}", status, error_message(body), fields.get("retry-after"))
 
-    async def _answer(self, worker: str, payload: bytes) -> Reply:
+    def _note_format(self, worker: str, accept: str) -> bool:
+        """What its last answer says that a worker takes counts; whether that is frames."""
+        if not batch_frames.takes_frames(accept):
+            self._framed.discard(worker)
+            return False
+        if worker not in self._framed:
+            if len(self._framed) >= MOST_KNOWN:
+                self._framed.clear()  # it is learned again by the next answers
+            self._framed.add(worker)
+        return True
+
+    async def _answer(self, worker: str, question: Question, framed: bool) -> Reply:
         try:
-            return await self._exchange(worker, payload)
+            return await self._exchange(worker, question, framed)
         except NotConnected as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # of this process, which says nothing of the worker
                 raise FunctionBusy(
@@ -123,26 +150,53 @@ class HttpInvoker:
         except ClientError as error:
             raise FunctionUnavailable(f"worker {without_password(worker)} does not answer: {error}") from error
 
-    async def _exchange(self, worker: str, payload: bytes) -> Reply:
+    async def _exchange(self, worker: str, question: Question, framed: bool) -> Reply:
         """There and back; what breaks is sent once more.
 
         A connection that the worker closed while it was idle is the likeliest reason, and a new one shows whether it was. If that
         breaks too, or is not taken any more, the worker was there, and it is the batch that it does not survive.
         """
         try:
-            return await self._post(worker, payload)
+            return await self._post(worker, question, framed)
         except Disconnected:
             pass
         try:
-            return await self._post(worker, payload, fresh=True)
+            return await self._post(worker, question, framed, fresh=True)
         except (Disconnected, NotConnected) as error:
             raise FunctionCrashed(f"worker {without_password(worker)} breaks the connection: {error}") from error
 
-    async def _post(self, worker: str, payload: bytes, fresh: bool = False) -> Reply:
-        return await self._http.post(worker, _JSON, (payload,), WORKER_ANSWER_LIMIT, self._room, fresh)
+    async def _post(self, worker: str, question: Question, framed: bool, fresh: bool = False) -> Reply:
+        told, parts = (_FRAMES, question.frames) if framed else (_JSON, (question.json,))
+        return await self._http.post(worker, told, parts, WORKER_ANSWER_LIMIT, self._room, fresh)
 
 
-_JSON = (("content-type", "application/json"),)
+class Question:
+    """What is asked, in the formats that workers take; each is made when it is first needed."""
+
+    def __init__(self, batch: Batch | None = None, json: bytes | None = None) -> None:
+        self.batch = batch
+        self._json = json
+        self._frames: Sequence[bytes] | None = None
+
+    @property
+    def json(self) -> bytes:
+        """The document of contract.py."""
+        if self._json is None:
+            assert self.batch is not None
+            self._json = encode_batch(self.batch)
+        return self._json
+
+    @property
+    def frames(self) -> Sequence[bytes]:
+        """The document of batch_frames.py, in pieces."""
+        if self._frames is None:
+            assert self.batch is not None
+            self._frames = batch_frames.encode_batch(self.batch)
+        return self._frames
+
+
+_JSON = (("content-type", JSON),)
+_FRAMES = (("content-type", batch_frames.MEDIA_TYPE),)
 
 
 @lru_cache(maxsize=256)

@@ -13,9 +13,11 @@ A function is invoked at least once: after a lost connection or a 5xx of Lambda 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from sluice.batching.errors import FunctionFailed
+from sluice.lambda_fn.contract import Batch, encode_batch
 
 
 class FunctionUnavailable(FunctionFailed):
@@ -46,6 +48,10 @@ class FunctionCrashed(FunctionFailed):
     """The connection broke while the function had the batch, and not because it had been idle."""
 
 
+Ask = Callable[[str, Batch, str], Awaitable[bytes]]
+"""``BatchInvoker.ask``."""
+
+
 class Invoker(Protocol):
     """A way to a function."""
 
@@ -57,3 +63,20 @@ class Invoker(Protocol):
 
     async def close(self) -> None:
         """Release connections."""
+
+
+class BatchInvoker(Invoker, Protocol):
+    """A way that knows which format of a batch its functions take."""
+
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
+        """``invoke`` with a batch; the answer is in JSON or in frames."""
+
+
+def asking(invoker: Invoker) -> Ask:
+    """How ``invoker`` is asked for the answers to a batch: in JSON, where it does not choose."""
+
+    async def in_json(function: str, batch: Batch, avoid: str) -> bytes:
+        return await invoker.invoke(function, encode_batch(batch), avoid)
+
+    own: Ask | None = getattr(invoker, "ask", None)
+    return own if own is not None else in_json

@@ -12,7 +12,7 @@ Two processes: one holds the sockets of clients and decides whose turn it is, th
     execution      one batch put to a model: who is to blame, what is measured, and how it is sent
     measurements   how long batches took, by size, as a profile document; ``energy`` is what they took of it
     metrics        the same for Prometheus
-    http_server    HTTP/1.1 with a bound on everything; it knows nothing of models
+    http_server    requests over HTTP, whole and within bounds (sluice/http has the protocol); it knows nothing of models
 
 Each stands on those below it. ``python -m sluice.lambda_fn.worker`` is what containers run.
 """

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .. import contract
+from .. import batch_frames, contract
 from ..contract import JSON, Answer, Item
 from ..models.memory import WithinMemory
 from ..pipeline.payloads import OUT_OF_BAND, Encoded, decode, encode
@@ -20,10 +20,14 @@ from .energy import Energy
 
 
 class Asked(NamedTuple):
-    """What one caller asks for: the items of a batch, or ``single``, one that may be computed with those of others."""
+    """What one caller asks for: the items of a batch, or ``single``, one that may be computed with those of others.
+
+    ``framed``: the answers to a batch are to be in frames (batch_frames.py).
+    """
 
     single: bool
     items: list[Item]
+    framed: bool = False
 
 
 Answered = tuple[int, str, bytes, dict[str, str], float]
@@ -48,18 +52,18 @@ class Outcome(NamedTuple):
 
 
 def encode_asked(callers: Sequence[Asked]) -> Encoded:
-    """What an execution is asked: a single request is a tuple, a batch a list of them."""
+    """What an execution is asked: a single request is a tuple, a batch a list of them behind whether its answers are framed."""
     asked: list[Any] = []
-    for single, items in callers:
+    for single, items, framed in callers:
         tuples = [(item.id, item.content_type, _apart(item.body), item.headers) for item in items]
-        asked.append(tuples[0] if single else tuples)
+        asked.append(tuples[0] if single else [framed, *tuples])
     return encode(asked, True)
 
 
 def decode_asked(payload: Encoded) -> list[Asked]:
     """The inverse of ``encode_asked``."""
     return [
-        Asked(True, [Item(*asked)]) if type(asked) is tuple else Asked(False, [Item(*item) for item in asked])
+        Asked(True, [Item(*asked)]) if type(asked) is tuple else Asked(False, [Item(*item) for item in asked[1:]], asked[0])
         for asked in decode(payload)
     ]
 
@@ -80,7 +84,7 @@ def decode_outcome(payload: Encoded) -> Outcome:
 
 def compute(model: WithinMemory, callers: Sequence[Asked], energy: Energy | None) -> Outcome:
     """Compute a batch; ``energy`` where it is to be measured. It never raises."""
-    items = callers[0].items if len(callers) == 1 else [item for _, own in callers for item in own]
+    items = callers[0].items if len(callers) == 1 else [item for caller in callers for item in caller.items]
     largest, joules, failure = model.largest, None, ""
     before = energy() if energy is not None else 0.0
     begun = time.perf_counter()
@@ -98,7 +102,7 @@ def compute(model: WithinMemory, callers: Sequence[Asked], energy: Energy | None
     results: list[Answered | str] = []
     statuses: dict[int, int] = {}
     first = 0
-    for single, own in callers:
+    for single, own, framed in callers:
         if single:
             answer = answers[first]
             if answer.status == 200 and answer.content_type == JSON and not answer.headers and type(answer.body) is bytes:
@@ -107,7 +111,7 @@ def compute(model: WithinMemory, callers: Sequence[Asked], energy: Energy | None
                 first += 1
                 continue
         try:
-            results.append(_told(single, answers[first : first + len(own)], seconds, statuses))
+            results.append(_told(single, framed, answers[first : first + len(own)], seconds, statuses))
         except Exception as error:  # an answer that is no answer: of a type that cannot be written, or with a header of two lines
             failure = type(error).__name__
             results.append(f"an answer cannot be sent: {error}")
@@ -137,13 +141,17 @@ def _checked(answers: object, items: Sequence[Item]) -> list[Answer]:
     return answers
 
 
-def _told(single: bool, answers: list[Answer], seconds: float, statuses: dict[int, int]) -> Answered:
+def _told(single: bool, framed: bool, answers: list[Answer], seconds: float, statuses: dict[int, int]) -> Answered:
     for answer in answers:
         if not 200 <= answer.status <= 599:
             raise ValueError(f"status: {answer.status!r} is not allowed; allowed: 200 to 599")
     # Plain values, whatever a model made them of: who reads them has none of its classes.
-    if not single:
-        told: Answered = (200, JSON, contract.encode_answers(answers, contract.Measured(service=seconds)), {}, seconds)
+    told: Answered
+    if framed:
+        frames = b"".join(batch_frames.encode_answers(answers, contract.Measured(service=seconds)))
+        told = (200, batch_frames.MEDIA_TYPE, frames, {}, seconds)
+    elif not single:
+        told = (200, JSON, contract.encode_answers(answers, contract.Measured(service=seconds)), {}, seconds)
     else:
         contract.check_sendable(answer)
         if not isinstance(answer.body, bytes):

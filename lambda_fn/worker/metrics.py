@@ -74,7 +74,7 @@ class WorkerMetrics(Collector):
                 loading.add_metric((model.name,), model.load_seconds)
         yield from (waiting, running, ready, largest, loading)
         yield GaugeMetricFamily("sluice_worker_held_bytes", "Bodies that are read or unanswered.", self._server.held)
-        yield GaugeMetricFamily("sluice_worker_connections", "Open connections.", len(self._server.connections))
+        yield GaugeMetricFamily("sluice_worker_connections", "Open connections.", self._server.connections)
 
     def _sizes(self, models: list[ServedModel]) -> Metric:
         family = HistogramMetricFamily("sluice_worker_batch_size", "Requests in a batch.", labels=("model",))

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -178,14 +177,9 @@ class HttpWorker:
 
     async def stop(self, grace: float) -> None:
         """Answer what was accepted, for ``grace`` s at the most, and refuse what comes; then end."""
-        self.server.knows = False
         await self.repository.drain(grace)
         self.server.stop_listening()
-        self.server.leave()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH):
-                while self.server.connections:
-                    await asyncio.sleep(0.01)
+        await self.server.leave(FLUSH)
         self.server.close()
         await asyncio.gather(*(link.end() for link in self._links))
 

@@ -12,7 +12,8 @@
     GET  /health  /metrics                                ready or not; Prometheus
 
 Single requests are computed together with those that wait (turns.py). An answer to a batch says in its header
-``sluice-service-time`` how many seconds it took to compute, and in ``sluice-memory-mb`` what this process may use.
+``sluice-service-time`` how many seconds it took to compute, in ``sluice-memory-mb`` what this process may use, and in ``accept``
+in which formats it takes batches: in JSON, and in frames (batch_frames.py), in which it answers then.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 
-from .. import contract
-from ..contract import INFERENCE_HEADER, JSON, Item
+from .. import batch_frames, contract
+from ..contract import INFERENCE_HEADER, JSON, Answer, Item
 from .execution import Answered
 from .http_server import Failure, Headers, HttpServer, Request
 from .link import LoadFailed
@@ -44,6 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 _NO_HEADERS: dict[str, str] = {}
+_ACCEPT = (("accept", batch_frames.TAKES),)
 _Told = Callable[[Answered | Failure], None]
 
 
@@ -64,6 +66,7 @@ class Routes:
         self._repository = repository
         self._version = version
         self._memory_mb = memory_mb
+        self._told = ((MEMORY, str(memory_mb)), *_ACCEPT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics: WorkerMetrics | None = None
         self._inference: dict[str, ServedModel] = {}
@@ -153,30 +156,31 @@ class Routes:
 
     def _answer_batch(self, request: Request) -> None:
         try:
-            batch = contract.decode_batch(request.body)
+            batch = batch_frames.decode_batch(request.body)
         except contract.WireError as error:
-            request.fail(Failure(400, "Bad request", str(error)))
+            request.fail(Failure(400, "Bad request", str(error)), _ACCEPT)
             return
+        framed = batch_frames.is_framed(request.body)
         if batch.describe:
             self._do(self._describe(request, batch.model))
             return
         model = self._repository.find(batch.model)
         if model is None:
             answers = [contract.failed(item.id, 404, "Unknown model", self._unknown(batch.model)) for item in batch.items]
-            request.reply(200, JSON, contract.encode_answers(answers))
+            self._send_answers(request, framed, answers)
             return
         if not batch.items:
-            request.reply(200, JSON, contract.encode_answers([]))
+            self._send_answers(request, framed, [])
             return
 
         def answered(result: Answered | Failure) -> None:
             if isinstance(result, Failure):
-                request.fail(result)
+                request.fail(result, _ACCEPT)
                 return
             status, content_type, body, _, seconds = result
-            request.reply(status, content_type, body, ((SERVICE_TIME, f"{seconds:.9f}"), (MEMORY, str(self._memory_mb))))
+            request.reply(status, content_type, body, ((SERVICE_TIME, f"{seconds:.9f}"), *self._told))
 
-        _submit(request, model, batch.items, False, answered)
+        _submit(request, model, batch.items, False, answered, framed)
 
     def _answer_one(self, request: Request, model: ServedModel) -> None:
         length = request.headers.get(INFERENCE_HEADER)
@@ -202,7 +206,14 @@ class Routes:
         except Exception:
             request.defect()
             return
-        request.reply(200, JSON, metadata, ((MEMORY, str(self._memory_mb)),))
+        request.reply(200, JSON, metadata, self._told)
+
+    def _send_answers(self, request: Request, framed: bool, answers: list[Answer]) -> None:
+        if framed:
+            body = b"".join(batch_frames.encode_answers(answers))
+            request.reply(200, batch_frames.MEDIA_TYPE, body, _ACCEPT)
+        else:
+            request.reply(200, JSON, contract.encode_answers(answers), _ACCEPT)
 
     def _model(self, request: Request, name: str) -> ServedModel | None:
         """The model of that name, or the request is answered that there is none."""
@@ -246,11 +257,11 @@ class Routes:
 
 @lru_cache(maxsize=256)
 def _parts(path: str) -> list[str]:
-    return unquote(path).strip("/").split("/")
+    return path.strip("/").split("/")
 
 
-def _submit(request: Request, model: ServedModel, items: list[Item], single: bool, answered: _Told) -> None:
-    work = model.submit(items, single, answered)
+def _submit(request: Request, model: ServedModel, items: list[Item], single: bool, answered: _Told, framed: bool = False) -> None:
+    work = model.submit(items, single, answered, framed)
     if work is not None and work.waits:
         request.on_gone = lambda: model.withdraw(work)
 

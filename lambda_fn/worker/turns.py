@@ -47,6 +47,7 @@ class Work:
     came_at: float = 0.0
     waits: bool = True  # for an answer
     again: bool = False  # it was begun before, in vain
+    framed: bool = False  # answers to a batch are to be in frames
 
 
 class Step(NamedTuple):

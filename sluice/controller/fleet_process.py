@@ -24,11 +24,11 @@ from sluice.batching.documents import Plan
 from sluice.batching.errors import FunctionFailed, SluiceError
 from sluice.buffer_service.invokers.http_client import ClientError, HttpClient
 from sluice.buffer_service.redis_plans import RedisPlans
-from sluice.buffer_service.room import Room
 from sluice.controller.arrival_counts import ArrivalCounts
 from sluice.controller.journal import Journal
 from sluice.controller.live_fleet import LOAD_WITHIN, LiveFleet, Load, Orders
 from sluice.controller.worker_registry import WorkerRegistry
+from sluice.http.room import Room
 from sluice.optimizer.control import ControlledFleet, ControlSettings, FleetController
 from sluice.optimizer.control.headroom import Planner
 from sluice.optimizer.fleet.specification import Fleet

@@ -135,12 +135,12 @@ def _clear(folder: Path) -> None:
 
 
 def _copy_sluice(target: Path) -> None:
-    """What a function imports of it: `lambda_fn` and `batching`, under the name that they have everywhere."""
+    """What a function, and a worker, import of it, under the name that it has everywhere."""
     (source,) = sluice.__path__
     target.mkdir(parents=True)
     for name in ("__init__.py", "py.typed"):
         shutil.copyfile(Path(source) / name, target / name)
-    for room in ("batching", "lambda_fn"):
+    for room in ("batching", "http", "lambda_fn"):
         shutil.copytree(Path(source) / room, target / room, ignore=shutil.ignore_patterns("__pycache__"))
 
 

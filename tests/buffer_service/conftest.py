@@ -17,11 +17,11 @@ from sluice.batching import Policy
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument, Route, Slo, write
 from sluice.buffer_service.app import BufferService, Server
-from sluice.buffer_service.http_connection import Fields, Head
 from sluice.buffer_service.invokers import LocalInvoker
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.settings import Settings
+from sluice.http.connection import Fields, Head
 from sluice.lambda_fn.contract import Answer, Batch, decode_batch, encode_answers, encode_metadata
 from sluice.local.functions import REGION
 from tests.buffer_service.aws_fakes import KEY, SECRET

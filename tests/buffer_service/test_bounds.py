@@ -14,8 +14,8 @@ import pytest
 from sluice.batching import policy as constructors
 from sluice.batching.documents import write
 from sluice.batching.errors import FunctionFailed
-from sluice.buffer_service.http_connection import MAX_HEADER_BYTES
 from sluice.buffer_service.routes import REQUEST_BYTES
+from sluice.http.connection import MAX_HEADER_BYTES
 from sluice.lambda_fn.contract import Answer
 from tests.buffer_service.conftest import NO_BATCHING, plan, serving
 

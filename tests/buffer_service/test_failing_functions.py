@@ -431,8 +431,8 @@ class VirtualWorkers(HttpInvoker):
         super().__init__(10.0, clock=self._time)
         self._well = well
 
-    async def _ask(self, worker, payload):
-        batch = decode_batch(payload)
+    async def _ask(self, worker, question):
+        batch = question.batch or decode_batch(question.json)
         if batch.describe:
             return encode_metadata({"name": batch.model})
         took = self._well(worker[-1], self._time())

@@ -20,7 +20,7 @@ from sluice.buffer_service.invokers.http_client import (
     Reply,
     parse,
 )
-from sluice.buffer_service.room import Room
+from sluice.http.room import Room
 
 PATIENCE = 60.0
 LIMIT = 10_000_000
@@ -167,7 +167,7 @@ async def test_a_body_in_pieces_of_a_byte_takes_no_more_memory_than_its_bytes():
         answered = connection.ask((b"",), LIMIT, Room.without_end(), share)
         connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 10000\r\n\r\n")
         for i in range(10_000):
-            assert len(connection._pieces) <= 2
+            assert len(connection._pieces._pieces) <= 2
             connection.data_received(b"%d" % (i % 10))
         assert share.size == 10_000
         assert (await answered).body == b"0123456789" * 1000

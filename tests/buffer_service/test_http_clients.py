@@ -11,9 +11,9 @@ import re
 
 import pytest
 
-from sluice.buffer_service.http_connection import MAX_HEADER_BYTES, MAX_KNOWN, Patience
-from sluice.buffer_service.http_server import PORTION, Connection, HttpServer
-from sluice.buffer_service.room import Connections, Room
+from sluice.http.connection import MAX_HEADER_BYTES, MAX_KNOWN, Patience
+from sluice.http.room import Connections, Room
+from sluice.http.server import PORTION, Connection, HttpServer
 from tests.buffer_service.virtual_time import run
 
 PATIENCE = Patience(header=1.0, body=2.0, keep_alive=3.0)

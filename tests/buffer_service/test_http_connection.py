@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.buffer_service import http_connection
-from sluice.buffer_service.http_connection import (
+from sluice.http import connection as http_connection
+from sluice.http.connection import (
     AHEAD,
     ANSWERED,
     BODY,

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import uvloop
 
-from sluice.buffer_service.http_connection import MAX_HEADER_BYTES, Patience
-from sluice.buffer_service.http_server import HttpServer
-from sluice.buffer_service.room import Connections, Room
+from sluice.http.connection import MAX_HEADER_BYTES, Patience
+from sluice.http.room import Connections, Room
+from sluice.http.server import HttpServer
 
 HEADER_TIMEOUT = 0.1
 LONGER = 0.2

@@ -20,6 +20,7 @@ from botocore.exceptions import CredentialRetrievalError
 
 from sluice.batching import policy as constructors
 from sluice.batching.errors import FunctionFailed, InvalidInput
+from sluice.buffer_service.dispatcher import describe
 from sluice.buffer_service.invokers import (
     BatchTooLarge,
     FunctionBusy,
@@ -36,8 +37,21 @@ from sluice.buffer_service.invokers.aws_lambda import LAMBDA_ANSWER_LIMIT
 from sluice.buffer_service.invokers.http_refusals import retry_after
 from sluice.buffer_service.invokers.port import NoRoomForAnswer
 from sluice.buffer_service.invokers.worker_health import EJECT_AFTER
-from sluice.buffer_service.room import Room
-from sluice.lambda_fn.contract import PAYLOAD_LIMIT, Batch, Item, decode_answers, encode_batch
+from sluice.http.room import Room
+from sluice.lambda_fn import batch_frames
+from sluice.lambda_fn.contract import (
+    JSON,
+    PAYLOAD_LIMIT,
+    Answer,
+    Batch,
+    Item,
+    WireError,
+    decode_answers,
+    decode_batch,
+    encode_answers,
+    encode_batch,
+    encode_metadata,
+)
 from sluice.lambda_fn.models.sleeper import Sleeper
 from sluice.lambda_fn.worker.program import HttpWorker, listen
 from sluice.local.functions import ACCOUNT, REGION, Function
@@ -791,3 +805,116 @@ async def test_a_process_without_descriptors_takes_no_worker_for_gone(http):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert message == "worker http://127.0.0.1:1 cannot be connected to: Too many open files"
+
+
+# -- the format of a batch
+
+
+class Version:
+    """A worker over sockets that may be replaced by an earlier or a later one; ``formats`` of what it was sent."""
+
+    def __init__(self, takes_frames):
+        self.takes_frames, self.formats = takes_frames, []
+
+    async def __call__(self, request):
+        data = await request.read()
+        self.formats.append("frames" if batch_frames.is_framed(data) else "json")
+        told = {"accept": batch_frames.TAKES} if self.takes_frames else {}
+        assert request.content_type == (JSON if self.formats[-1] == "json" else batch_frames.MEDIA_TYPE.partition(";")[0])
+        try:
+            batch = (batch_frames.decode_batch if self.takes_frames else decode_batch)(data)
+        except WireError:
+            return web.Response(status=400, headers=told)
+        if batch.describe:
+            return web.Response(body=encode_metadata({"name": "nap"}), headers=told)
+        answers = [Answer(item.id, 200, item.content_type, item.body) for item in batch.items]
+        if self.formats[-1] == "frames":
+            return web.Response(body=b"".join(batch_frames.encode_answers(answers)), headers=told)
+        return web.Response(body=encode_answers(answers), headers=told)
+
+
+async def asked(invoker, function):
+    """The bodies of the answers to a batch."""
+    answers, _ = batch_frames.decode_measured_answers(await invoker.ask(function, BATCH), BATCH)
+    return [answer.body for answer in answers]
+
+
+BODIES = [item.body for item in BATCH.items]
+
+
+async def test_a_worker_that_names_frames_is_asked_in_them_and_one_that_does_not_is_asked_in_json(http):
+    old, new = Version(False), Version(True)
+    async with scripted(*[old] * 3) as (first, _), scripted(*[new] * 4) as (second, _):
+        for url in (first, first, first, second, second):
+            assert await asked(http, url) == BODIES
+        assert await http.invoke(second, encode_batch(BATCH)) == encode_answers(
+            [Answer(item.id, 200, item.content_type, item.body) for item in BATCH.items]
+        )
+        assert await asked(http, second) == BODIES
+    assert (old.formats, new.formats) == (["json"] * 3, ["json", "frames", "json", "frames"])
+
+
+async def test_what_a_worker_takes_is_known_from_what_it_says_of_its_model(http):
+    new = Version(True)
+    async with scripted(new, new) as (url, _):
+        assert (await describe("nap", url, http))["name"] == "nap"
+        assert await asked(http, url) == BODIES
+    assert new.formats == ["json", "frames"]
+
+
+async def test_a_worker_may_be_replaced_by_an_earlier_and_a_later_one_while_batches_come(http):
+    worker = Version(True)
+    async with scripted(*[worker] * 8) as (url, _):
+        for takes_frames in (True, True, False, False, True, True):
+            worker.takes_frames = takes_frames
+            assert await asked(http, url) == BODIES
+    assert worker.formats == ["json", "frames", "frames", "json", "json", "json", "frames"]
+
+
+async def test_of_several_workers_each_is_asked_in_its_format(http):
+    old, new = Version(False), Version(True)
+    async with scripted(*[old] * 2) as (first, _), scripted(*[new] * 3) as (second, _):
+        assert await asked(http, second) == BODIES
+        for avoided in (first, second, first):
+            answers, _ = batch_frames.decode_measured_answers(await http.ask(f"{first},{second}", BATCH, avoided), BATCH)
+            assert [answer.body for answer in answers] == BODIES
+    assert (old.formats, new.formats) == (["json"], ["json", "frames", "frames"])
+
+
+async def test_a_batch_in_frames_that_is_refused_for_what_it_is_is_not_sent_again(http):
+    new = Version(True)
+
+    async def refuses(request):
+        await new(request)
+        return web.Response(status=400, body=b'{"detail": "no"}', headers={"accept": batch_frames.TAKES})
+
+    async with scripted(new, refuses) as (url, requests):
+        await asked(http, url)
+        with pytest.raises(FunctionFailed, match="HTTP 400 no"):
+            await http.ask(url, BATCH)
+        assert len(requests) == 2
+    assert new.formats == ["json", "frames"]
+
+
+async def test_what_is_known_of_workers_is_bounded(http, monkeypatch):
+    monkeypatch.setattr("sluice.buffer_service.invokers.http_workers.MOST_KNOWN", 2)
+    async with scripted(*[Version(True)] * 3) as (url, _):
+        for path in "abc":
+            await asked(http, url + path)
+        assert http._framed == {url + "c"}
+
+
+async def test_the_worker_of_this_package_answers_in_the_format_that_it_is_asked_in(fake, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", fake.url)
+    async with sleeping_worker() as url, closing(InvokerBySyntax(PATIENCE)) as invoker:
+        documents = [await invoker.ask(url, BATCH) for _ in range(2)]
+        assert [batch_frames.is_framed(document) for document in documents] == [False, True]
+        for document in documents:
+            answers, measured = batch_frames.decode_measured_answers(document, BATCH)
+            assert [answer.body for answer in answers] == BODIES and measured.service >= 0
+        other = Batch("other", BATCH.items)
+        answers, _ = batch_frames.decode_measured_answers(await invoker.ask(url, other), other)
+        assert [answer.status for answer in answers] == [404, 404]
+        empty = await invoker.ask(url, Batch("nap", []))
+        assert batch_frames.is_framed(empty) and batch_frames.decode_measured_answers(empty, Batch("nap", []))[0] == []
+        assert await asked(invoker, "nap") == BODIES  # Lambda is asked in JSON

@@ -14,7 +14,7 @@ import pytest
 from sluice.batching import policy as constructors
 from sluice.buffer_service.invokers import HttpInvoker
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.lambda_fn.contract import decode_batch
+from sluice.lambda_fn.contract import Batch
 from sluice.local.redis_server import RedisServer
 from tests.buffer_service.conftest import Function, Plans, plan, serving
 
@@ -32,15 +32,12 @@ class Watched(HttpInvoker):
         self.sizes: Counter[int] = Counter()
         self.at_once = self.most_at_once = 0
 
-    async def invoke(self, function: str, payload: bytes, avoid: str = "") -> bytes:
-        batch = decode_batch(payload)
-        if batch.describe:
-            return await super().invoke(function, payload, avoid)
+    async def ask(self, function: str, batch: Batch, avoid: str = "") -> bytes:
         self.sizes[len(batch.items)] += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            return await super().invoke(function, payload, avoid)
+            return await super().ask(function, batch, avoid)
         finally:
             self.at_once -= 1
 

@@ -150,7 +150,7 @@ class FakeLoaded:
         self._done: list[Callable[[Outcome], None]] = []
 
     def begin(self, callers: Sequence[Asked], measured: bool, done: Callable[[Outcome], None]) -> None:
-        self.batches.append([items[0].body for _, items in callers])
+        self.batches.append([caller.items[0].body for caller in callers])
         self._done.append(done)
 
     def end(self) -> None:

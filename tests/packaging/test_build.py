@@ -102,11 +102,11 @@ print(sluice.__file__, importlib.util.find_spec("sluice.optimizer"), sorted({"nu
 """
 
 
-def test_a_function_holds_what_its_handler_imports_and_no_more(shout, built):
+def test_a_function_holds_what_its_handler_and_a_worker_import_and_no_more(shout, built):
     """Under the name that it has on a developer's machine, so that a class is the same file in both places."""
     function = shout / "build" / "function"
     assert {path.name for path in function.iterdir()} == {"model.py", "weights.bin", "sluice"}
-    assert {path.name for path in (function / "sluice").iterdir()} == {"__init__.py", "py.typed", "lambda_fn", "batching"}
+    assert {path.name for path in (function / "sluice").iterdir()} == {"__init__.py", "py.typed", "lambda_fn", "http", "batching"}
     assert not list(function.rglob("__pycache__"))
     assert (function / (GLOBALS["Handler"].rpartition(".")[0].replace(".", "/") + ".py")).exists()
     environment = {"SLUICE_MODEL": "model.py:Shout", "LAMBDA_TASK_ROOT": str(function), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -197,6 +197,7 @@ def imports(paths):
 def test_what_is_always_installed_is_what_is_imported_without_a_model():
     folder = ROOT / "lambda_fn"
     worker = [path for path in folder.rglob("*.py") if path.relative_to(folder).parts[0].startswith("worker")]
+    worker += [folder / "batch_frames.py", *(ROOT / "sluice" / "http").glob("*.py")]
     shared = [folder / f"{name}.py" for name in ("answering", "contract", "importing", "interface", "loading")]
     assert imports([*shared, *worker]) == named_libraries(WORKER) - {"uvloop"}  # taken where it is there
     assert imports([*shared, folder / "handler.py"]) == named_libraries(FUNCTION)

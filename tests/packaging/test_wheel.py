@@ -164,6 +164,7 @@ BROUGHT = {"botocore", "markupsafe", "PIL"}  # parts of boto3 and jinja2; and wh
     ("folder", "extras"),
     [
         ("sluice/batching", []),
+        ("sluice/http", ["worker"]),
         ("sluice/packaging", []),
         ("buffer_service", ["serve"]),
         ("optimizer", ["optimizer"]),

@@ -17,13 +17,25 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from itertools import islice
 from typing import Protocol, cast
 
-from sluice.buffer_service.http_connection import BODY, ENDED, Event, Fields, Head, HttpConnection, Patience, Refused
-from sluice.buffer_service.room import Connections, Room
+from sluice.http.connection import (
+    BODY,
+    ENDED,
+    MAX_HEADER_BYTES,
+    Event,
+    Fields,
+    Head,
+    HttpConnection,
+    Patience,
+    Refused,
+    bare_refusal,
+)
+from sluice.http.room import Connections, Room
 
 LOOK = 1.0
 """Seconds between two looks at the connections, at the most; a quarter of the shortest time that a client has."""
@@ -67,11 +79,25 @@ Begin = Callable[[Head, Client], Request | None]
 
 
 class HttpServer:
-    """Takes connections, and has each of their requests begun; ``unparsed`` and ``untaken`` bound their bytes in sum."""
+    """Takes connections, and has each of their requests begun; ``unparsed`` and ``untaken`` bound their bytes in sum.
 
-    def __init__(self, begin: Begin, patience: Patience, unparsed: Room, untaken: Room, connections: Connections) -> None:
+    ``max_head`` and ``refusal`` are those of ``HttpConnection``.
+    """
+
+    def __init__(
+        self,
+        begin: Begin,
+        patience: Patience,
+        unparsed: Room,
+        untaken: Room,
+        connections: Connections,
+        max_head: int = MAX_HEADER_BYTES,
+        refusal: Callable[[HTTPStatus], bytes] = bare_refusal,
+    ) -> None:
         self.begin = begin
         self.patience = patience
+        self.max_head = max_head
+        self.refusal = refusal
         self.unparsed = unparsed
         self.untaken = untaken
         self.count = connections
@@ -87,9 +113,13 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; returns when connections are taken."""
-        self.loop = asyncio.get_running_loop()
-        self.look_around()
+        self._begin_to_look()
         self.listener = await self.loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+
+    async def start_on(self, listener: socket.socket) -> None:
+        """The same at a socket that is bound."""
+        self._begin_to_look()
+        self.listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG)
 
     @property
     def port(self) -> int:
@@ -132,6 +162,10 @@ class HttpServer:
         if self._leaving:
             connection.leave()
 
+    def _begin_to_look(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.look_around()
+
     def look_around(self) -> None:
         """Give up what is overdue, now and again and again."""
         self.date = email.utils.formatdate(usegmt=True).encode()
@@ -158,7 +192,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._loop = server.loop
-        self._http = HttpConnection(server.patience, server.known, server.loop.time())
+        self._http = HttpConnection(server.patience, server.known, server.loop.time(), server.max_head, server.refusal)
         self._request: Request | None = None
         self._is_head = False  # an answer to HEAD has no body
         self._awaited = False  # an answer is due that was not given

@@ -22,6 +22,7 @@ request comes whole and alone, and then nothing is parsed.
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -75,17 +76,18 @@ class Patience:
 
 
 class Head:
-    """What a request says before its body: its ``path`` is decoded, its names of fields are in lower case.
+    """What a request says before its body: its ``path`` is decoded, its ``query`` is not, names of fields are in lower case.
 
     ``length`` is that of the body (bytes), 0 where it comes in chunks. ``seen`` is for what its reader makes of it, and is there
     again where the same head comes again; nothing else of a head changes.
     """
 
-    __slots__ = ("chunked", "expects", "fields", "keep_alive", "length", "method", "path", "seen")
+    __slots__ = ("chunked", "expects", "fields", "keep_alive", "length", "method", "path", "query", "seen")
 
-    def __init__(self, method: str, path: str, fields: Fields, keep_alive: bool = True) -> None:
+    def __init__(self, method: str, path: str, fields: Fields, keep_alive: bool = True, query: str = "") -> None:
         self.method = method
         self.path = path
+        self.query = query
         self.fields = fields
         self.keep_alive = keep_alive
         self.length = 0
@@ -121,12 +123,22 @@ Event = Head | bytes | End | Refused
 class HttpConnection:
     """One connection, from ``now`` (s) on; ``known`` are the heads that the connections of a server have parsed.
 
-    While ``blocked``, as when the client leaves an answer untaken, nothing is parsed.
+    Headers have at most ``max_head`` bytes; ``refusal`` writes what a client is told that breaks the rules. While ``blocked``, as
+    when the client leaves an answer untaken, nothing is parsed.
     """
 
-    def __init__(self, patience: Patience, known: dict[bytes, Head], now: float) -> None:
+    def __init__(
+        self,
+        patience: Patience,
+        known: dict[bytes, Head],
+        now: float,
+        max_head: int = MAX_HEADER_BYTES,
+        refusal: Callable[[HTTPStatus], bytes] | None = None,
+    ) -> None:
         self.stage = IDLE
         self._patience = patience
+        self._max_head = max_head
+        self._refusal = refusal or bare_refusal
         self._known = known
         self._since = now  # when the stage began
         self._heard = now  # when a piece of a body came last
@@ -181,16 +193,35 @@ class HttpConnection:
             self._at = 0
             return self.go_on(now)
         if (end := data.find(_HEAD_ENDS) + len(_HEAD_ENDS)) >= _SHORTEST and not self._tail:
-            head = self._known.get(data[:end])
-            if head is not None and len(data) - end == head.length:
+            start = data[:end]
+            head = self._known.get(start)
+            if head is None:
+                return self._receive_head(now, start, data)
+            if len(data) - end == head.length:
                 self._begin(now, head)
                 self.stage = TURN
+                self._left = 0
                 return [head, data[end:], END] if head.length else [head, END]
         self._heard = now
         self._waits = data
-        events = self.go_on(now)
-        if self.stage is TURN and _SHORTEST <= end <= MAX_KNOWN_BYTES and not self._waits:
-            self._remember(data[:end], len(data) - end)
+        return self.go_on(now)
+
+    def _receive_head(self, now: float, start: bytes, data: bytes) -> list[Event]:
+        """What begins with a whole head ``start``, and is often a request alone: then nothing waits, and it is not looked for."""
+        self._heard = now
+        events = self._events = []
+        self._parse(now, start)
+        behind = len(data) - len(start)
+        if behind and self._left == behind and not self._chunked and self.stage is BODY:
+            self._take(now, data[len(start) :])
+            behind = 0
+        self._events = []  # an idle connection keeps nothing of what it read
+        if not behind:
+            if self.stage is TURN and len(start) <= MAX_KNOWN_BYTES:
+                self._remember(start, len(data) - len(start))
+        elif self.stage is not ENDED and not (self.stage is TURN and not self._kept):
+            self._waits, self._at = data, len(start)
+            events += self.go_on(now)
         return events
 
     def go_on(self, now: float) -> list[Event]:
@@ -202,7 +233,10 @@ class HttpConnection:
             portions -= 1
             end = self._at + self._portion()
             part, self._at = self._waits[self._at : end], end
-            self._parse(now, part)
+            if self._left and not self._chunked:
+                self._take(now, part)
+            else:
+                self._parse(now, part)
         if self._at >= len(self._waits):
             self._waits, self._at = b"", 0
         self._events = []  # an idle connection keeps nothing of what it read
@@ -249,7 +283,7 @@ class HttpConnection:
         if self.stage is TURN:
             self._kept = False
             return None
-        answer = b"" if self.stage is REST or self.stage is ENDED else _REFUSAL % (status, status.phrase.encode())
+        answer = b"" if self.stage is REST or self.stage is ENDED else self._refusal(status)
         self._end()
         return Refused(status, answer)
 
@@ -307,10 +341,11 @@ class HttpConnection:
         if version == "0.9":
             raise ValueError(version)  # which has no headers, neither of requests nor of answers: the parser makes a refusal of it
         keep_alive = version == "1.1" and parser.should_keep_alive()
-        path = httptools.parse_url(self._url).path.decode("ascii")
+        url = httptools.parse_url(self._url)
+        path, query = url.path.decode("ascii"), (url.query or b"").decode("ascii")
         if "%" in path:
             path = urllib.parse.unquote(path)
-        self._head = Head(parser.get_method().decode("ascii"), path, tuple(self._fields), keep_alive)
+        self._head = Head(parser.get_method().decode("ascii"), path, tuple(self._fields), keep_alive, query)
         if version == "1.0":
             self._head.expects = False  # it would take the request for its body for the answer (RFC 9110, 10.1.1)
         self._url, self._fields = b"", []
@@ -345,7 +380,7 @@ class HttpConnection:
         before = self.stage
         if in_head := before is IDLE or before is HEAD:
             self._head_bytes += len(part)
-            if self._head_bytes > MAX_HEADER_BYTES:
+            if self._head_bytes > self._max_head:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 return
         else:
@@ -382,23 +417,33 @@ class HttpConnection:
         self._tail = self._line = b""
         self._fresh = self._asked_for_body = self._complete = self._trailers = False
 
+    def _take(self, now: float, part: bytes) -> None:
+        """A piece of a body whose length is known: nothing of it is parsed, and for what follows there is another parser."""
+        self._left -= len(part)
+        if self.stage is BODY:
+            self._events.append(part)
+        else:
+            self._rest_bytes += len(part)
+        if not self._left:
+            self._parser = self._new_parser()
+            self._end_body(now)
+        elif self._rest_bytes > MAX_REST:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
     def _parsed_body(self, now: float, part: bytes) -> None:
-        """A piece of the body was parsed, or of what is between its chunks."""
+        """A piece of a body in chunks was parsed, or of what is between them."""
         if self._left:
             self._left -= len(part)
-            ended = not (self._left or self._chunked)
-        else:
-            ended = self._complete
-            if not self._trailers:
-                self._line += part
-                if part.endswith(b"\n"):
-                    size = int(self._line.partition(b";")[0], 16)
-                    self._line = b""
-                    self._trailers = not size
-                    self._left = size + len(b"\r\n") if size else 0
-        if ended:
+        elif not self._trailers and not self._complete:
+            self._line += part
+            if part.endswith(b"\n"):
+                size = int(self._line.partition(b";")[0], 16)
+                self._line = b""
+                self._trailers = not size
+                self._left = size + len(b"\r\n") if size else 0
+        if self._complete:
             self._end_body(now)
-        elif self._other_bytes > MAX_HEADER_BYTES:
+        elif self._other_bytes > self._max_head:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif self._rest_bytes > MAX_REST:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -450,13 +495,17 @@ class HttpConnection:
             self._known[head] = request
 
 
+def bare_refusal(status: HTTPStatus) -> bytes:
+    """An answer that says no more than its status."""
+    return b"HTTP/1.1 %d %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, status.phrase.encode())
+
+
 _HEAD_ENDS = b"\r\n\r\n"
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
 _SECRET = (b"authorization", b"cookie", b"proxy-authorization", b"x-api-key")
 _OWN = (b"idempotency-key", b"traceparent", b"x-request-id")
 _UNUSUAL = frozenset((b"connection", b"upgrade", *_SECRET, *_OWN))
 """Names of fields whose heads are not known again: some are nothing to keep, others are different in each request."""
-_REFUSAL = b"HTTP/1.1 %d %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
