@@ -41,6 +41,7 @@ BY_NAME = (
     "sizes_live",
     "soak",
     "throttling",
+    "worker_path",
 )
 """The others: of minutes each, or of half an hour."""
 
