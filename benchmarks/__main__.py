@@ -15,6 +15,7 @@ from benchmarks.smoke import VARIABLE
 
 IN_TURN = (
     "buffer_throughput",
+    "many_models",
     "analysis",
     "class_law",
     "arrival_fits",

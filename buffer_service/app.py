@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -81,6 +81,7 @@ class BufferService:
         self.untaken = Room(settings.max_waiting_bytes)
         self.answers = Room(settings.max_waiting_bytes)
         self.connections = Connections(_most_connections())
+        self.telemetry.price(settings.gb_second_usd, settings.invocation_usd)
         self.telemetry.measure(self.connections, waiting=self.waiting, untaken=self.untaken, answers=self.answers)
         self._store = store
         if invoker is None:
@@ -322,11 +323,20 @@ class Server:
         self._service = service
         settings = service.settings
         patience = Patience(header=settings.header_timeout, body=settings.body_timeout, keep_alive=settings.keep_alive)
-        routes = Routes(service, version("sluice-batching"))
-        self.http = HttpServer(routes.begin, patience, service.waiting, service.untaken, service.connections)
+        release, apart = version("sluice-batching"), settings.admin_port > 0
+        service.telemetry.built(release)
+        rooms = service.waiting, service.untaken, service.connections
+        self.http = HttpServer(Routes(service, release, operated=not apart).begin, patience, *rooms)
+        self.admin = HttpServer(Routes(service, release, asked=False).begin, patience, *rooms) if apart else None
+        for server in self._servers:
+            server.told_off = lambda status: service.telemetry.turned_away(f"Connection{status.value}")
         self.listening = asyncio.Event()
         self._stopping = asyncio.Event()
         self._forced = asyncio.Event()
+
+    @property
+    def _servers(self) -> list[HttpServer]:
+        return [server for server in (self.http, self.admin) if server is not None]
 
     async def serve(self) -> None:
         """Serve until ``stop``."""
@@ -334,6 +344,9 @@ class Server:
         try:
             await self._service.start()
             await self.http.start(settings.host, settings.port)
+            if self.admin is not None:
+                await self.admin.start(settings.host, settings.admin_port)
+                _log.info("metrics and the page on http://%s:%d", settings.host, self.admin.port)
             # What is there now stays as long as the process: full collections, which stop all requests, need not look at it again.
             gc.collect()
             gc.freeze()
@@ -342,7 +355,8 @@ class Server:
             await self._stopping.wait()
             await self._drain()
         finally:
-            self.http.close()
+            for server in self._servers:
+                server.close()
             if not self._forced.is_set():
                 await self._service.stop()
 
@@ -358,10 +372,12 @@ class Server:
         delay = _leave_delay(settings)
         self._service.begin_drain()
         await self._unless_forced(asyncio.sleep(delay))  # who asks whether this process is ready sends nothing more
-        self.http.stop_listening()
-        await self._unless_forced(self.http.leave(settings.drain_timeout - delay))
+        for server in self._servers:
+            server.stop_listening()
+        left = settings.drain_timeout - delay
+        await self._unless_forced(asyncio.gather(*(server.leave(left) for server in self._servers)))
 
-    async def _unless_forced(self, work: Coroutine[Any, Any, Any]) -> None:
+    async def _unless_forced(self, work: Awaitable[Any]) -> None:
         tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self._forced.wait())]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:

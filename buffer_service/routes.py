@@ -32,7 +32,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from sluice.batching.errors import (
     DeadlinePassed,
@@ -155,13 +155,28 @@ class Place(NamedTuple):
 class Routes:
     """Answers the requests of a service: ``begin`` takes each when its headers are complete."""
 
-    def __init__(self, service: Service, version: str) -> None:
+    def __init__(self, service: Service, version: str, asked: bool = True, operated: bool = True) -> None:
+        """``asked``: those for who asks models; ``operated``: those for who operates the buffer."""
         self._service = service
         self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
         self._under_way: set[asyncio.Task[None]] = set()
         self._interface = msgspec.json.encode(describe_interface(version))
         # As openapi.py has them, which a test holds beside it.
         self.paths: dict[str, tuple[str, Callable[[Head, Client, Place], Request | None]]] = {
+            "/v2": ("GET", self._tell_server),
+            "/v2/health/live": ("GET", self._tell_alive),
+            "/v2/health/ready": ("GET", self._tell_ready),
+            "/openapi.json": ("GET", self._tell_interface),
+        }
+        if asked:
+            self.paths |= self._of_models()
+        if operated:
+            self.paths["/metrics"] = "GET", self._tell_metrics
+        if operated and service.page is not None:
+            self.paths |= {"/": ("GET", self._show_page), "/status": ("GET", self._tell_status)}
+
+    def _of_models(self) -> dict[str, tuple[str, Callable[[Head, Client, Place], Request | None]]]:
+        return {
             "/models/{model}": ("POST", self._infer),
             "/v2/models/{model}/infer": ("POST", self._infer),
             "/v2/models/{model}/versions/{version}/infer": ("POST", self._infer),
@@ -170,14 +185,7 @@ class Routes:
             "/v2/models/{model}/versions/{version}": ("GET", self._describe),
             "/v2/models/{model}/ready": ("GET", self._tell_model_ready),
             "/v2/models/{model}/versions/{version}/ready": ("GET", self._tell_model_ready),
-            "/v2": ("GET", self._tell_server),
-            "/v2/health/live": ("GET", self._tell_alive),
-            "/v2/health/ready": ("GET", self._tell_ready),
-            "/openapi.json": ("GET", self._tell_interface),
-            "/metrics": ("GET", self._tell_metrics),
         }
-        if service.page is not None:
-            self.paths |= {"/": ("GET", self._show_page), "/status": ("GET", self._tell_status)}
 
     def begin(self, head: Head, client: Client) -> Request | None:
         """Answer a request, or take it until it is answered."""
@@ -191,7 +199,7 @@ class Routes:
                 return None
             return place.begin(head, client, place)
         except Exception as error:
-            _fail(client, head, error)
+            _fail(client, head, error, self._service.telemetry)
             return None
 
     def _place(self, head: Head) -> Place:
@@ -210,10 +218,12 @@ class Routes:
             client.reply(HTTPStatus.NO_CONTENT, JSON, b"", fields)
         else:
             detail = f"method: {head.method!r} is not allowed; allowed: {methods}"
+            self._service.telemetry.turned_away("MethodNotAllowed")
             _refuse(client, HTTPStatus.METHOD_NOT_ALLOWED, detail, fields)
         return False
 
     def _tell_nowhere(self, head: Head, client: Client, place: Place) -> None:
+        self._service.telemetry.turned_away("PathNotServed")
         _refuse(client, HTTPStatus.NOT_FOUND, f"path: {head.path!r} is not served")
 
     def _infer(self, head: Head, client: Client, place: Place) -> Request:
@@ -261,8 +271,11 @@ class Routes:
     def _tell_alive(self, head: Head, client: Client, place: Place) -> None:
         _send_json(client, {"live": True})
 
-    def _tell_metrics(self, head: Head, client: Client, place: Place) -> None:
-        client.reply(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._service.telemetry.registry))
+    def _tell_metrics(self, head: Head, client: Client, place: Place) -> Request:
+        async def tell() -> None:
+            client.reply(HTTPStatus.OK, CONTENT_TYPE_LATEST, await self._service.telemetry.scrape())
+
+        return self._later(head, client, tell())
 
     def _show_page(self, head: Head, client: Client, place: Place) -> None:
         """The live page, unless the client has it."""
@@ -287,7 +300,7 @@ class Routes:
             try:
                 await work
             except Exception as error:
-                _fail(client, head, error)
+                _fail(client, head, error, self._service.telemetry)
 
         task = asyncio.get_running_loop().create_task(answer())
         self._under_way.add(task)
@@ -330,13 +343,14 @@ class _Task:
 class _Inference:
     """A request for an inference: its body is put together within the room that there is, and submitted when it is complete."""
 
-    __slots__ = ("_body", "_client", "_head", "_held", "_limit", "_said", "_served", "_size", "_waiting")
+    __slots__ = ("_body", "_client", "_head", "_held", "_limit", "_said", "_served", "_size", "_telemetry", "_waiting")
 
     def __init__(self, head: Head, client: Client, said: Said, served: ServedModel, service: Service) -> None:
         self._head = head
         self._client = client
         self._said = said
         self._served = served
+        self._telemetry = service.telemetry
         self._limit = service.settings.max_body_bytes
         self._held = service.waiting.share()
         self._body = Pieces()
@@ -408,7 +422,7 @@ class _Inference:
 
     def _fail(self, error: Exception) -> None:
         self._held.resize(0)
-        _fail(self._client, self._head, error)
+        _fail(self._client, self._head, error, self._telemetry)
 
 
 def template(path: str) -> tuple[str, str]:
@@ -475,8 +489,9 @@ def _send_json(client: Client, document: Any, status: int = HTTPStatus.OK) -> No
     client.reply(status, JSON, msgspec.json.encode(document))
 
 
-def _fail(client: Client, head: Head, error: Exception) -> None:
+def _fail(client: Client, head: Head, error: Exception, telemetry: Telemetry) -> None:
     """Answer with what is wrong."""
+    telemetry.turned_away(type(error).__name__ if isinstance(error, SluiceError) else "Defect")
     if not isinstance(error, SluiceError):
         request_id = _request_id(head) or secrets.token_hex(8).encode()
         _log.error("request %s failed: %s %s", request_id.decode(), head.method, head.path, exc_info=error)

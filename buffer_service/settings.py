@@ -61,6 +61,9 @@ class Settings:
     api_keys
         Where the documents of API keys are, ``file:PATH`` (one, or a folder of them) or ``ssm:/path/``: who asks for a model then
         needs a key. Empty lets everybody in.
+    admin_port
+        Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who
+        asks it. 0 answers them at ``port``.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
     max_waiting_bytes
@@ -104,6 +107,7 @@ class Settings:
     api_keys: str = ""
     host: str = "127.0.0.1"
     port: int = 8080
+    admin_port: int = 0
     max_body_bytes: int = 5 * 1024 * 1024
     max_queue_length: int = 10_000
     max_waiting_bytes: int = field(default_factory=lambda: usable_memory() // 8)
@@ -137,6 +141,9 @@ class Settings:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 0; 0 keeps none")
         if not 0 <= self.port <= 65535:
             raise InvalidInput(PREFIX + "PORT", self.port, "0 to 65535")
+        if not 0 <= self.admin_port <= 65535 or 0 < self.admin_port == self.port:
+            allowed = f"0 to 65535, and another than {PREFIX}PORT; 0 has no port of its own"
+            raise InvalidInput(PREFIX + "ADMIN_PORT", self.admin_port, allowed)
         if not self.host:
             raise InvalidInput(PREFIX + "HOST", self.host, "an address of this machine; 0.0.0.0 is all of them")
         if not self.redis_url.startswith(("redis://", "rediss://", "unix://", "memory://")):

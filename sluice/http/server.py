@@ -95,6 +95,8 @@ class HttpServer:
         refusal: Callable[[HTTPStatus], bytes] = bare_refusal,
     ) -> None:
         self.begin = begin
+        self.told_off: Callable[[HTTPStatus], None] = lambda status: None
+        """Is told of each connection that is ended with a status."""
         self.patience = patience
         self.max_head = max_head
         self.refusal = refusal
@@ -364,6 +366,7 @@ class Connection(asyncio.Protocol):
         self._break_off()
         if not self.transport.is_closing():
             if refused.answer:
+                self._server.told_off(refused.status)
                 self.transport.write(refused.answer)
             self._close(linger=refused.status in UNREAD)
 

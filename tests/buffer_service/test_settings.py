@@ -18,6 +18,7 @@ SET = {
     "api_keys": ("file:keys.json", "file:keys.json"),
     "host": ("0.0.0.0", "0.0.0.0"),
     "port": ("0", 0),
+    "admin_port": ("9090", 9090),
     "max_body_bytes": ("1024", 1024),
     "max_queue_length": ("7", 7),
     "max_waiting_bytes": ("8", 8),

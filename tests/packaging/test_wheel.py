@@ -157,7 +157,7 @@ def test_the_commands_start_with_the_libraries_of_the_extras_that_they_name(name
     assert [done.stdout.count(f"Usage: -c {name} ") for name in commands] == [1] * len(commands)
 
 
-BROUGHT = {"botocore", "markupsafe", "PIL"}  # parts of boto3 and jinja2; and what a model of images brings itself
+BROUGHT = {"botocore", "hiredis", "markupsafe", "PIL"}  # parts of boto3, redis and jinja2; and what a model of images brings itself
 
 
 @pytest.mark.parametrize(
