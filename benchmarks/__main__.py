@@ -26,6 +26,7 @@ IN_TURN = (
     "fleet_milp",
     "split_queue",
     "worker",
+    "worker_path",
     "pipeline",
     "peers",
 )
@@ -42,7 +43,6 @@ BY_NAME = (
     "sizes_live",
     "soak",
     "throttling",
-    "worker_path",
 )
 """The others: of minutes each, or of half an hour."""
 

@@ -11,8 +11,8 @@ from typing import Any
 PROBLEM, JSON = "application/problem+json", "application/json"
 REFUSALS = {
     400: "What is wrong is named: the field, its value, and what is allowed.",
-    401: "An API key is needed, and none that is known was given.",
-    403: "The API key does not open the model.",
+    401: "An API key or a token is needed, and none that is known was given.",
+    403: "The API key, or the token, does not open the model.",
     404: "No plan serves the model, or the path is not served.",
     413: "The body is larger than this deployment takes.",
     415: "The body is encoded in a way that is not undone here.",
