@@ -208,7 +208,7 @@ class RouteState:
         self._swept_at = AT_ONCE
         self._rounds = rounds if rounds is not None else IdleRounds()
         self._turn_comes_at = AT_ONCE  # of an idle queue
-        self._sweeps_on = True  # whether the next sweep is due as soon as it may be
+        self._sweeps_on = False  # whether the next sweep is due as soon as it may be, as the last came late
         self._queue_length: int | None = None
         self._waited = self._behind = 0  # what the queue said last
         self._answered_at = AT_ONCE  # when that was
@@ -492,7 +492,8 @@ class RouteState:
         swept = None
         if goodbye or now >= self._sweep_at:
             swept, self._given_up = self._given_up, []
-            self._sweeps_on = now > self._swept_at + self._limits.lease
+            # Once: where a process is so slow that each comes late, all would go on for ever, and be the slower for it.
+            self._sweeps_on = not self._sweeps_on and now > self._swept_at + self._limits.lease
             self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
