@@ -2,6 +2,7 @@
 
 import heapq
 from collections import Counter
+from itertools import pairwise
 
 from sluice.batching import policy as constructors
 from sluice.batching.documents import PolicyDocument, Route
@@ -110,3 +111,15 @@ def test_queues_that_are_busy_now_and_then_put_off_no_turn_of_the_others():
             max(after - before for before, after in zip([5.0, *times], times, strict=False))
             <= 100 / IDLE_SWEEPS + 2 * IDLE + 2 * TOGETHER
         )
+
+
+def test_a_process_that_is_late_with_every_call_sweeps_no_more_often_for_it():
+    process = Process(1)
+    now = 0.0
+    while now < 100.0:
+        at, i = heapq.heappop(process.alarms)
+        now = max(at, now + 2 * LIMITS.lease)
+        process.turn(now, i)
+    sweeps = [now for now, _ in process.calls[2:]]
+    gaps = [after - before for before, after in pairwise(sweeps)]
+    assert max(gaps[::2]) < min(gaps[1::2]) or max(gaps[1::2]) < min(gaps[::2])  # two, then a pause
