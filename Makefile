@@ -19,7 +19,7 @@ demo: $(VENV)/local
 
 # What takes long, or needs the deploy tools, is left to `make check`, which runs this with all tiers but that one.
 TIERS = not deploy and not full
-test: $(VENV)/dev
+test: $(VENV)/warm
 	$(PYTEST) -m "$(TIERS)"
 
 check: $(VENV)/dev
@@ -61,6 +61,11 @@ $(VENV)/local $(VENV)/dev: $(VENV)/%: requirements/%.txt pyproject.toml | $(BIN)
 	$(BIN)/python -c '$(MERGE)' $(VENV)/half-0 $(VENV)/half-1
 	rm -rf $(VENV)/half-*
 	$(call INSTALL,$(VENV)) --no-build-isolation -e .
+	touch $@
+
+# What each of the tests' workers would make for itself: machine code, bytecode of the libraries, and of the tests what pytest makes.
+$(VENV)/warm: $(VENV)/dev
+	$(BIN)/pytest --collect-only --quiet > /dev/null & $(BIN)/sluice compile && wait $$!
 	touch $@
 
 $(BIN)/python:

@@ -7,6 +7,7 @@ them what is to be done. The same facts give the same instructions.
 
     came, gone, adopt             requests of callers here; callers who wait no more; members that another route gives up
     called                        what the queue answered to the call that was asked for, or how it failed
+    fetched                       the bodies of a batch that other processes were asked for
     served                        what the function answered to a batch, or how it failed
     sent, moved                   how a message to another process, and a move to another route, ended
     follow, retire, leave         the plan has another table or function; has this route no more; the process ends
@@ -19,10 +20,10 @@ those under way have ended.
 
 Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
 shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
-named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one in ``IDLE``; one
-that comes more than a lease after the last is followed by another, as only then the queue takes this process's judgement. After a
-failed call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been
-released to an answer that got lost.
+named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one when the turn of
+the queue comes among all of the process (``idle_rounds.py``); one that comes more than a lease after the last is followed by
+another, as only then the queue takes this process's judgement. After a failed call it is due at once where somebody waits for the
+answer, else after ``RETRY``; and it sweeps, since batches may have been released to an answer that got lost.
 
 Who may wait. A request is refused before it comes where it would wait for too long (``route_admission.py``). A caller who waits no
 more leaves the queue with the next call, and is in no batch after that.
@@ -62,14 +63,18 @@ from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, few_la
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.circuit import FIRST_OPEN
 from sluice.buffer_service.function_state import FunctionState, Remedy
+from sluice.buffer_service.idle_rounds import IdleRounds
 from sluice.buffer_service.members import (
     Unreadable,
     decode_member,
     encode_member,
+    encode_ticket,
     has_id,
+    is_ticket,
     member_id,
     member_sizes,
     member_slack,
+    ticket_length,
     unnamed,
 )
 from sluice.buffer_service.route_admission import RouteAdmission
@@ -80,6 +85,7 @@ from sluice.buffer_service.route_instructions import (
     Adopted,
     Adoption,
     Call,
+    Fetch,
     Instructions,
     Invocation,
     Message,
@@ -108,7 +114,6 @@ MOST_GONE = 128  # members that one call takes out of the queue at most, each by
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may take
 SWEEPS = 3  # in a lease
-IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
 MOST_MEASURED = 1000  # batches that wait for a call that brings what was measured of them
 PROBES = 50  # batches a second that ask a busy function again before it answered another, about, however many wait for it
@@ -124,6 +129,7 @@ class Caller:
     """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s).
 
     ``taken`` (s) is when his request left the queue last in a batch of this process, or ``inf``; ``batch_size`` is that of it.
+    ``has_ticket``: the queue has a ticket in the place of his request.
     """
 
     queue: str
@@ -132,6 +138,7 @@ class Caller:
     told: Told = NOTHING_TOLD
     taken: float = math.inf
     batch_size: int = 0
+    has_ticket: bool = False
 
 
 @dataclass(slots=True)
@@ -153,7 +160,7 @@ class RouteState:
 
     ``waiting`` are the callers here, at whatever queue, by request id; who is answered, refused or gone leaves it.
     ``patience`` (s) is how long a caller waits for his answer, ``slo`` (s) what the plan promises him;
-    ``digest`` is the plan's.
+    ``digest`` is the plan's. All routes of a process share its ``rounds``.
     """
 
     def __init__(
@@ -166,6 +173,7 @@ class RouteState:
         patience: float,
         slo: float | None = None,
         digest: str = "",
+        rounds: IdleRounds | None = None,
     ) -> None:
         self.name = queue_name(model, route.name)
         self.life = Life.SERVING
@@ -185,6 +193,7 @@ class RouteState:
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
         self._next_trial = -math.inf  # not before then the next request for functions that are not asked
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._all_lend = False  # every process that was heard of lately reads tickets; a ticket is written where it does
         self._patient = 0  # of these, those with a slack above 0
         self._slack_line = SlackLine(limits.max_queue_length)
         self._gone: list[bytes] = []  # members whose callers wait no more
@@ -205,7 +214,9 @@ class RouteState:
         self._ask_at = AT_ONCE
         self._sweep_at = AT_ONCE  # from when on a call is a sweep; the first announces this process
         self._swept_at = AT_ONCE
-        self._sweeps_on = True  # whether the next sweep is due as soon as it may be
+        self._rounds = rounds if rounds is not None else IdleRounds()
+        self._turn_comes_at = AT_ONCE  # of an idle queue
+        self._sweeps_on = False  # whether the next sweep is due as soon as it may be, as the last came late
         self._queue_length: int | None = None
         self._waited = self._behind = 0  # what the queue said last
         self._answered_at = AT_ONCE  # when that was
@@ -239,11 +250,17 @@ class RouteState:
 
     def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
         """A request of a caller here, who was not refused, with what he told of it."""
-        self._arrivals.append((now, encode_member(item, told)))
+        caller = self._waiting.get(item.id)
+        self._arrivals.append((now, encode_member(item, told) if caller is None else self._encoded(caller)))
         if told.slack > 0:
             self._patient += 1
             self._slack_line.came(now, told.slack)
         self._ask_at = AT_ONCE
+
+    def _encoded(self, caller: Caller) -> bytes:
+        """The member that a request comes as: a large body stays here, where all can ask for it."""
+        caller.has_ticket = self._all_lend and len(caller.item.body) > self._limits.carried
+        return _member(caller)
 
     def takes_share(self, now: float) -> bool:
         """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
@@ -285,7 +302,7 @@ class RouteState:
             return False
         caller.queue = TOLD
         self._admission.left(now, now - caller.came, caller.told.slack)
-        member = encode_member(caller.item, caller.told)
+        member = _member(caller)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
@@ -463,10 +480,20 @@ class RouteState:
             self.life is Life.CLOSED,
             self._queue_length,
             self._ended,
+            self._fetch,
         )
         if self._ended:
             self._ended = []
-        if self._invoke or self._tell or self._refuse or self._adopted or self._move or self._log or self._unreadable:
+        if (
+            self._invoke
+            or self._tell
+            or self._refuse
+            or self._adopted
+            or self._move
+            or self._log
+            or self._unreadable
+            or self._fetch
+        ):
             self._clear()  # else they are empty still
         self._queue_length = None
         return instructions
@@ -474,6 +501,7 @@ class RouteState:
     def _clear(self) -> None:
         """Begin the next instructions."""
         self._invoke: list[Invocation] = []
+        self._fetch: list[Fetch] = []
         self._move: list[Move] = []
         self._adopted: list[Adopted] = []
         self._refuse: list[Refusal] = []
@@ -489,7 +517,8 @@ class RouteState:
         swept = None
         if goodbye or now >= self._sweep_at:
             swept, self._given_up = self._given_up, []
-            self._sweeps_on = now > self._swept_at + self._limits.lease
+            # Once: where a process is so slow that each comes late, all would go on for ever, and be the slower for it.
+            self._sweeps_on = not self._sweeps_on and now > self._swept_at + self._limits.lease
             self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
@@ -556,6 +585,8 @@ class RouteState:
         self._answered_at = now
         self._queue_length = self._waited = outcome.queue_length
         self._behind = outcome.behind
+        if outcome.all_lend is not None:
+            self._all_lend = outcome.all_lend
         if self._epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
@@ -575,7 +606,8 @@ class RouteState:
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
             self._hand_out(_failures(outcome.dead, 502, "Function failed", lost))
         wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
-        self._ask_at = min(self._ask_at, wake_at, self._sweep_at + (0.0 if self._sweeps_on or self._is_needed() else IDLE))
+        soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
+        self._ask_at = min(self._ask_at, wake_at, self._sweep_at if soon else self._next_turn())
         if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._live(Fact.NOBODY_WAITS)
 
@@ -648,7 +680,7 @@ class RouteState:
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._waits_here(request_id)]
-        self._arrive_before([(caller.came, encode_member(caller.item, caller.told)) for caller in callers])
+        self._arrive_before([(caller.came, self._encoded(caller)) for caller in callers])
         self._ask_at = AT_ONCE
 
     def _arrive_before(self, again: list[tuple[float, bytes]]) -> None:
@@ -664,24 +696,61 @@ class RouteState:
                 caller.queue, caller.taken, caller.batch_size = self.name, now, len(batch.members)
         if self.life in RETIRED:
             state = BatchState(batch.members, [], self._epoch, now)
-            state.moving = [member for member in batch.members if self._wanted(member_id(member))]
+            state.moving = self._all_wanted(batch.members)
         else:
-            items, unreadable = self._items(batch.members)
-            parts = self._functions.of_table(batch.table).parts(now, items)
-            state = BatchState(batch.members, parts, self._epoch, now, batch.table)
-            state.answers += unreadable
+            state = BatchState(batch.members, [], self._epoch, now, batch.table)
+            if (fetch := self._to_fetch(batch)).requests:
+                state.fetched = True
+                self._batches[batch.batch_id] = state
+                self._fetch.append(fetch)
+                return
+            self._divide(now, state, {})
         self._batches[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
 
-    def _items(self, members: list[bytes]) -> tuple[list[Item], list[Answer]]:
+    def _to_fetch(self, batch: Released) -> Fetch:
+        """What other processes must be asked for."""
+        fetch = Fetch(batch.batch_id, {}, 0)
+        for member in batch.members:
+            if is_ticket(member) and (process := member_id(member)[:PROCESS_LENGTH]) != self._process:
+                try:
+                    fetch = fetch._replace(bytes=fetch.bytes + ticket_length(member))
+                except Unreadable:
+                    continue  # it will be told what it is
+                fetch.requests.setdefault(process, []).append(member_id(member))
+        return fetch
+
+    def fetched(self, now: float, batch_id: str, found: Mapping[str, Item | None], why_not: str = "") -> None:
+        """What other processes had of a batch; ``None`` of who has gone. ``why_not`` there is nothing of the others."""
+        batch = self._batches[batch_id]
+        if self.life in RETIRED:
+            batch.moving = self._all_wanted(batch.members)
+        else:
+            self._divide(now, batch, found, why_not)
+        self._go_on(now, batch_id, batch)
+
+    def _all_wanted(self, members: list[bytes]) -> list[bytes]:
+        return [member for member in members if self._wanted(member_id(member))]
+
+    def _divide(self, now: float, batch: BatchState, found: Mapping[str, Item | None], why_not: str = "") -> None:
+        """The parts of a batch that are to be asked for, and the answers to those of it that cannot be."""
+        items, batch.answers = self._items(batch.members, found, why_not)
+        batch.parts = self._functions.of_table(batch.table).parts(now, items)
+
+    def _items(self, members: list[bytes], found: Mapping[str, Item | None], why_not: str) -> tuple[list[Item], list[Answer]]:
         """The requests among ``members`` that somebody waits for, and the answers to those that cannot be read but named."""
         items, unreadable = [], []
         for member in members:
             request_id = member_id(member)
             if (caller := self._waiting.get(request_id)) is not None:
                 items.append(caller.item)
-            elif self._wanted(request_id):
+            elif (item := found.get(request_id)) is not None:
+                items.append(item)
+            elif self._wanted(request_id) and request_id not in found:
                 try:
+                    if is_ticket(member) and ticket_length(member) >= 0:
+                        unreadable += _failures([member], 503, "Service unavailable", why_not)
+                        continue
                     items.append(decode_member(member))
                 except Unreadable as error:
                     self._unreadable.append(str(error))
@@ -903,7 +972,7 @@ class RouteState:
     def _end(self, now: float, batch_id: str, batch: BatchState) -> None:
         """A batch is complete, or given up; either way its callers here have their answers."""
         del self._batches[batch_id]
-        if batch.times_asked:
+        if batch.times_asked or batch.fetched:
             self._ended.append(batch_id)
         if not batch.given_up:
             if batch.times_asked and self._limits.batches_kept:
@@ -994,6 +1063,12 @@ class RouteState:
         here = [request for request in map(member_id, batch.members) if request[:PROCESS_LENGTH] == self._process]
         return sum(not self._wanted(request) for request in here) / max(1, len(here))
 
+    def _next_turn(self) -> float:
+        """When the queue is swept where nobody needs it; a turn that has not come yet is kept."""
+        if self._turn_comes_at < self._sweep_at:
+            self._turn_comes_at = self._rounds.place(self._sweep_at)
+        return self._turn_comes_at
+
     def _is_needed(self) -> bool:
         """Whether others may take this process's batches back, or it those of others."""
         return bool(self._batches) or self._waited > 0 or any(caller.queue == self.name for caller in self._waiting.values())
@@ -1016,6 +1091,11 @@ class RouteState:
         """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
         at_work = {member_id(member) for batch in self._batches.values() for member in batch.members}
         return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
+
+
+def _member(caller: Caller) -> bytes:
+    """What the queue has of a caller's request."""
+    return (encode_ticket if caller.has_ticket else encode_member)(caller.item, caller.told)
 
 
 def _patient(arrivals: list[tuple[float, bytes]]) -> int:

@@ -36,10 +36,11 @@ COMMANDS = {
     "control": ("sluice.cli.control", "serve,optimizer", "Watch what runs, plan anew as it changes, put the plans into force."),
     "worker": ("sluice.cli.worker", "worker", "Serve models over HTTP, in batches."),
     "replay": ("sluice.cli.replay", "serve,optimizer", "Replay a trace against a running buffer."),
+    "compile": ("sluice.cli.compile", "optimizer", "Compile the optimizer now, so that no command waits for that later."),
     "demo": ("sluice.cli.demo", "all", "Run the whole loop on this machine: profile, fit, recommend, serve, replay."),
 }
 
-COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate", "control"})
+COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate", "control", "compile"})
 """Those that solve linear systems of middling size, whose threads wait longer for each other on busy cores than they work."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -12,8 +11,8 @@ from urllib.request import Request, urlopen
 
 import boto3
 import pytest
-from cfnlint.decode import cfn_yaml
-from moto.server import ThreadedMotoServer
+
+from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +21,7 @@ class Template:
     """``template.yaml`` with its parameters filled in: what `Ref`, `Sub`, `Join` and `If` come to, other functions left alone."""
 
     def __init__(self, parameters: dict[str, str]) -> None:
-        self.body: dict[str, Any] = json.loads(json.dumps(cfn_yaml.load(str(ROOT / "template.yaml"))))
+        self.body: dict[str, Any] = sam_template.load(ROOT / "template.yaml")
         defaults = {name: str(p["Default"]) for name, p in self.body["Parameters"].items() if "Default" in p}
         self.values: dict[str, Any] = {**defaults, **parameters}
         for name in (name for name, p in self.body["Parameters"].items() if p["Type"] == "CommaDelimitedList"):
@@ -96,6 +95,8 @@ def template() -> Callable[..., Template]:
 @pytest.fixture
 def moto_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of an empty AWS without data planes; clients made in the test go there, with nobody's credentials."""
+    from moto.server import ThreadedMotoServer  # slow to import, and every worker imports this module
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     url = "http://{}:{}".format(*server.get_host_and_port())

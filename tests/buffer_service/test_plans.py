@@ -7,7 +7,6 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from msgspec import structs
 
 from sluice.batching import policy as constructors
@@ -282,6 +281,8 @@ async def test_a_pipe_that_nobody_writes_into_holds_up_nobody_who_looks_for_one_
 
 @pytest.fixture(scope="module")
 def moto_url():
+    from moto.server import ThreadedMotoServer  # slow to import, and every worker imports this module
+
     server = ThreadedMotoServer(port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

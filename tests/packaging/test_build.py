@@ -12,7 +12,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from cfnlint.decode import cfn_yaml
 from click.testing import CliRunner
 
 import sluice.packaging.build as building
@@ -21,9 +20,10 @@ from sluice.cli.main import sluice as group
 from sluice.packaging.build import BASE_IMAGE, IMAGE_LIMIT, ZIP_LIMIT, Package, package, require_fitting
 from sluice.packaging.libraries import FUNCTION, PYTHON, WORKER, compile_libraries, for_variant, named_libraries
 from sluice.packaging.project import WANTED, Project, read_project
+from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
-GLOBALS = cfn_yaml.load(str(ROOT / "template.yaml"))["Globals"]["Function"]
+GLOBALS = sam_template.load(ROOT / "template.yaml")["Globals"]["Function"]
 MODEL = """
 from sluice.batching import policy
 from sluice.lambda_fn import ItemError
@@ -274,7 +274,7 @@ def test_a_package_that_is_too_large_is_there_for_its_image(shout, tmp_path, mon
 
 
 def test_what_the_settings_must_give_has_no_default_in_the_template():
-    parameters = cfn_yaml.load(str(ROOT / "template.yaml"))["Parameters"]
+    parameters = sam_template.load(ROOT / "template.yaml")["Parameters"]
     assert {name for name, parameter in parameters.items() if "Default" not in parameter} == set(WANTED)
 
 

@@ -9,7 +9,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from cfnlint.decode import cfn_yaml
 
 from sluice.batching.documents import Plan, read
 from sluice.batching.errors import InvalidInput
@@ -17,6 +16,7 @@ from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, encode_
 from sluice.local.parent_death import die_with_parent
 from sluice.packaging.layout import lay_out, name_of_class
 from sluice.packaging.project import SETTINGS, read_project
+from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,7 +84,7 @@ def test_the_plan_of_its_page_is_one_for_it(project):
 
 
 def test_its_settings_are_parameters_of_the_template(project):
-    parameters = cfn_yaml.load(str(ROOT / "template.yaml"))["Parameters"]
+    parameters = sam_template.load(ROOT / "template.yaml")["Parameters"]
     text = (project / SETTINGS).read_text()
     deploy = tomllib.loads(text)["default"]["deploy"]["parameters"]
     given = dict(pair.split("=", 1) for pair in deploy["parameter_overrides"])
@@ -125,7 +125,7 @@ def test_a_name_whose_class_would_be_another_thing_is_refused(name, taken, tmp_p
 
 
 def test_a_longest_name_is_one_that_the_template_takes():
-    pattern = cfn_yaml.load(str(ROOT / "template.yaml"))["Parameters"]["ModelName"]["AllowedPattern"]
+    pattern = sam_template.load(ROOT / "template.yaml")["Parameters"]["ModelName"]["AllowedPattern"]
     assert name_of_class("b" * 48) and re.fullmatch(str(pattern), "b" * 48)
 
 

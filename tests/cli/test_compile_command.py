@@ -1,0 +1,68 @@
+"""`sluice compile`: what it asks, and that nothing is left to compile for those who ask next."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from sluice.cli.compile import QUESTIONS
+from sluice.cli.main import COMPUTING, LazyGroup, sluice
+
+INTERPRETED = {"control"}  # it asks the others, in processes of their own, and interprets the loops that it runs itself
+OTHERS = """
+import sys
+from pathlib import Path
+from sluice.cli.compile import _ask, _write_documents
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    _write_documents(folder)
+    print(sum(_ask(question, str(folder)) for question in sys.stdin.read().splitlines()))
+"""
+
+
+def test_every_command_that_computes_is_asked_something_that_it_takes() -> None:
+    above = click.Context(sluice, **sluice.context_settings)
+    for question in QUESTIONS:
+        name, *arguments = question.split()
+        command = LazyGroup().get_command(above, name)
+        assert command is not None
+        command.make_context(name, arguments, above)
+    assert {question.split()[0] for question in QUESTIONS} == COMPUTING - INTERPRETED - {"compile"}
+
+
+def test_where_numba_compiles_nothing_it_says_so(
+    exit_of: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    code, _, stderr = exit_of("compile")
+    assert code == 2 and "NUMBA_DISABLE_JIT: '1' is not allowed; allowed: 0, as with it nothing is compiled" in stderr
+
+
+@pytest.mark.full
+def test_after_it_the_commands_compile_nothing(tmp_path: Path) -> None:
+    told = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+
+    def compiled(*arguments: str, stdin: str = "") -> str:
+        done = subprocess.run([sys.executable, *arguments], input=stdin, env=told, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert json.loads(compiled("-m", "sluice", "compile", "--json"))["compiled"] > 100
+    assert compiled("-m", "sluice", "compile").startswith("0 functions compiled in ")
+    others = (
+        "recommend --poisson 200 --profile profile.json --slo p95=0.15 --slo p99=0.3",
+        "predict --mmpp2 100,20,0.5,0.5 --profile profile.json --memory 512 -b 8 -t 0.1",
+        "smdp --unit ms --service 1.0524,0.3051 --energy 19.603,19.899 --batch-max 32 --rho 0.9",
+        "simulate --poisson 20 --profile profile.json --slo 0.3 --policy recommended --policy no-batching --requests 3000",
+        "fit sizes.csv --column time",
+    )
+    (tmp_path / "asks.py").write_text(OTHERS)
+    (tmp_path / "files").mkdir()
+    assert compiled(str(tmp_path / "asks.py"), str(tmp_path / "files"), stdin="\n".join(others)) == "0\n"
