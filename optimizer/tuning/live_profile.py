@@ -36,6 +36,8 @@ from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
 KEPT = 256  # batches of a setting
 FEWEST = 8  # batches from which a ratio, or a size without a profile, counts
 RESTARTED = 4  # batches that count where times have just changed
+LEAST_SPREAD = 0.02  # of the quantiles of a time over its mean, from which a linear law has a spread beside it
+BILLED_UP = 0.0005  # s; what rounding up to a millisecond adds to a random time in the mean
 SAMPLE = 20  # batches from which the quantiles are those of the sample
 MOST_SETTINGS = 512  # memory size and batch size; then the one that was not seen for longest is forgotten
 LARGEST_BATCH = 1024  # of a linear profile that names none
@@ -201,7 +203,9 @@ class LiveProfile:
         if self._whole:
             assert self.known is not None and self.known.service_time is not None
             law, ratio = self.known.service_time, exp(ratios.together)
-            return msgspec.structs.replace(self.known, service_time=LinearServiceTime(law.intercept * ratio, law.slope * ratio))
+            scaled = LinearServiceTime(law.intercept * ratio, law.slope * ratio)
+            points = self._spread_about(scaled)
+            return msgspec.structs.replace(self.known, service_time=None if points else scaled, points=points)
         known = self.known.memory_sizes if self.known is not None else []
         points = [
             point for memory_mb in sorted({*known, *(mb for mb, _ in self._settings)}) for point in self._points(memory_mb, ratios)
@@ -216,6 +220,31 @@ class LiveProfile:
     def _whole(self) -> bool:
         """Whether what is known speaks of whole invocations: a linear law does, which has no overhead."""
         return self.known is not None and self.known.service_time is not None
+
+    def _spread_about(self, law: LinearServiceTime) -> list[ProfilePoint]:
+        """Points of a linear law with the spread that was measured about it; none where there is no spread to speak of.
+
+        The spread is that of all sizes together, as parts of what the law says: what a size takes beyond the law is in it. A
+        function with a placeholder has memory sizes that a linear law does not name, and keeps the law.
+        """
+        assert self.known is not None
+        most = self.known.max_batch_size or LARGEST_BATCH
+        seen = {size: setting for (_, size), setting in self._settings.items() if size <= most}
+        means = {size: law.intercept + law.slope * size for size in seen}
+        parts = [setting.told(_SERVICE) / means[size] for size, setting in seen.items() if means[size] > 0]
+        together = np.concatenate(parts) if parts else np.empty(0)
+        if PLACEHOLDER in self._function or len(together) < SAMPLE or law.intercept + law.slope <= 0:
+            return []
+        shape = quantile_points(together.tolist())
+        if max(part for _, part in shape) - min(part for _, part in shape) < LEAST_SPREAD:
+            return []
+        sizes = [*(1 << k for k in range(most.bit_length()) if 1 << k < most), most]
+        points = []
+        for size in sizes:
+            mean = law.intercept + law.slope * size
+            time = ServiceTime(mean, [(q, part * mean) for q, part in shape], len(together))
+            points.append(ProfilePoint(self._alone, size, time, mean + BILLED_UP))
+        return points
 
     def _ratios(self) -> _Ratios:
         seen: dict[int, list[tuple[int, float, float]]] = {}  # size, logarithm of the ratio, its variance

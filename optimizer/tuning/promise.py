@@ -1,11 +1,11 @@
 """Has the share of late requests left the promise? Bets on it, batch after batch (docs/watching.md, docs/model.md, section 10).
 
-Of a batch with ``n`` requests ``x`` are late, of which the promise allows a part ``p``. Had each batch, whatever came before it,
-no more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / m`` with every batch, would
-not grow in the mean, ``0 <= b < 1/p``, where ``m >= n`` is settled before it: the largest of the last ``BEFORE`` batches, as
-which a larger one counts. So it does not matter how those of one batch depend on each other: all of them may be late together.
-The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds ``L`` for the
-first time after at least ``L`` batches in the mean, whenever it is looked at.
+Of a batch with ``n`` requests ``x`` are late or failed, of which the promise allows a part ``p``. Had each batch, whatever came
+before it, no more than ``p n`` in the mean, then the capital of who bets on lateness, times ``1 + b (x - p n) / m`` with every
+batch, would not grow in the mean, ``0 <= b < 1/p``, where ``m >= n`` is settled before it: the largest of the last ``BEFORE``
+batches, as which a larger one counts. So it does not matter how those of one batch depend on each other: all of them may be late
+together. The capitals of a grid of ``b``, each joined by 1 at every batch (Shiryaev and Roberts), are averaged: this exceeds
+``L`` for the first time after at least ``L`` batches in the mean, whenever it is looked at.
 
 Where late batches come in runs, as they do where queues build up, what comes before a batch tells of it, and the mean is not
 that. So the logarithms of the gains are divided by how much more the sums of ``x - p n`` over many batches vary than those over
@@ -56,7 +56,7 @@ class PromiseWatch:
 
     def restart(self) -> None:
         """Forget what was seen: another plan is in force."""
-        self._latest: deque[tuple[int, tuple[float, ...]]] = deque(maxlen=KEPT)  # late requests of a batch, latencies
+        self._latest: deque[tuple[int, int, tuple[float, ...]]] = deque(maxlen=KEPT)  # late, failed, latencies
         self._sizes: deque[int] = deque(maxlen=BEFORE)
         self._dispersion = Dispersion.empty()
         self.clear()
@@ -70,24 +70,24 @@ class PromiseWatch:
 
     @property
     def late(self) -> float:
-        """Share of the latest requests that were late; ``nan`` where there were none."""
-        requests = sum(len(latencies) for _, latencies in self._latest)
-        return sum(late for late, _ in self._latest) / requests if requests else np.nan
+        """Share of the latest requests that were late or failed; ``nan`` where there were none."""
+        requests = sum(failed + len(latencies) for _, failed, latencies in self._latest)
+        return sum(late for late, _, _ in self._latest) / requests if requests else np.nan
 
     @property
     def percentile(self) -> float:
-        """The percentile of the latest requests, s; ``nan`` where there were none."""
-        latencies = [seconds for _, told in self._latest for seconds in told]
+        """The percentile of the latest requests, s, failures taking for ever; ``nan`` where there were none."""
+        latencies = [seconds for _, failed, told in self._latest for seconds in (*told, *[inf] * failed)]
         return float(np.quantile(latencies, self.slo.quantile, method="inverted_cdf")) if latencies else np.nan
 
     def see(self, batches: Sequence[MeasuredBatch]) -> None:
         """Take in batches in the order of their ends."""
         rows = []
         for batch in batches:
-            if batch.latencies:
-                late = sum(seconds > self.slo.latency for seconds in batch.latencies)
-                self._latest.append((late, batch.latencies))
-                n = len(batch.latencies)
+            n = len(batch.latencies) + batch.failed
+            if n:  # who was not answered was not answered in time
+                late = batch.failed + sum(seconds > self.slo.latency for seconds in batch.latencies)
+                self._latest.append((late, batch.failed, batch.latencies))
                 rows.append((batch.ended_at, late, n, max(self._sizes, default=n)))
                 self._sizes.append(n)
         told = np.array(rows, dtype=np.float64).reshape(-1, 4)
@@ -110,8 +110,8 @@ class PromiseWatch:
     def _speak(self, at: float) -> None:
         since, late, requests = self._began[int(np.argmax(self._gain))].tolist()
         words = (
-            f"{100 * late / requests:.3g} % of the {requests:.0f} requests of the last {at - since:.3g} s took longer than "
-            f"{self.slo.latency:g} s, of which {self.slo.name} allows {100 * self.slo.error_budget:.3g} %"
+            f"{100 * late / requests:.3g} % of the {requests:.0f} requests of the last {at - since:.3g} s failed or took "
+            f"longer than {self.slo.latency:g} s, of which {self.slo.name} allows {100 * self.slo.error_budget:.3g} %"
         )
         self.alarm = Alarm("promise", at, self.slo.error_budget, late / requests, words, since)
 

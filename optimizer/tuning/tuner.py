@@ -50,6 +50,7 @@ OTHER_RATE = 1.2  # ratio of rates from which proposals are made anew
 OTHER_TIMES = 0.03  # of the mean service time at any setting, likewise
 MOST_KEPT = 12  # proposals that are rehearsed again and again
 LATENCIES_KEPT = 4096  # by which the bias is found
+LEAST_QUICKER = 1.1  # ratio of percentiles, for which a plan is changed where nothing keeps the promise
 LEAST_RELIEF = 0.02  # of energy or latency, for which a plan is changed that costs the same
 
 
@@ -71,6 +72,7 @@ class Tuner:
         self._services: ServiceWatch | None = None
         self._way = WayWatch(setup.slos)
         self._back_off = BackOff(self.settings.pause, self.settings.period)
+        self._promise_back_off = BackOff(self.settings.pause, self.settings.period)
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
         self._since = self._decided = self._changed = -inf
@@ -107,7 +109,8 @@ class Tuner:
         self._way.see(batches)
         for batch in batches:
             self._tried[batch.function] = self._tried.get(batch.function, 0) + 1
-            self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
+            if self._plan is not None and batch.digest in ("", self._plan.digest) and not batch.cold:  # which rehearsals know of
+                self._latencies.extend((batch.ended_at, latency) for latency in batch.latencies)
         while len(self._tried) > len(self.setup.memory_sizes) + len(self.setup.offers):
             del self._tried[next(iter(self._tried))]
 
@@ -132,6 +135,8 @@ class Tuner:
         self._plan, self._since = plan, since
         self._way.follow(plan)
         self._back_off.restart()
+        self._promise_back_off.restart()
+        self._latencies.clear()
         for promise in self._promises:
             promise.restart()
 
@@ -161,7 +166,7 @@ class Tuner:
         if now < self._decided + self.settings.pause:
             return None
         for promise in self._promises:
-            if promise.alarm is not None:
+            if promise.alarm is not None and self._promise_back_off.heeds(None, now - self._decided):
                 return Trigger("promise", promise.alarm.at, promise.alarm.words)
         if self._services is not None and self._services.alarm is not None:
             return Trigger("service", self._services.alarm.at, self._services.alarm.words)
@@ -206,8 +211,10 @@ class Tuner:
         arrivals = fitted(rehearsal.times)
         self._rate.expect(arrivals)
         self._propose(profile, arrivals, rehearsal.rate)
-        self._find_bias(rehearsal, times)
+        self._find_bias(rehearsal, times, 1.0 if trigger.kind == "promise" else 0.5)
         decision = self._choose(rehearsal, trigger)
+        if decision.plan is None and trigger.kind == "promise":
+            self._promise_back_off.found_right(rehearsal.rate, True)
         if decision.plan is None and now >= self._changed + self.settings.least_between:
             self._back_off.found_right(rehearsal.rate, trigger.kind in ("rate", "burstiness"))
         return decision
@@ -220,6 +227,7 @@ class Tuner:
             function = self.function
             self._services.clear()
             self._back_off.restart()
+            self._promise_back_off.restart()
             if function is not None:
                 self._services.refreshed(function)
         self._way.settle()
@@ -290,9 +298,14 @@ class Tuner:
         while len(self._proposals) > MOST_KEPT:
             del self._proposals[next(iter(self._proposals))]
 
-    def _find_bias(self, rehearsal: _Rehearsal, times: Array) -> None:
-        """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all."""
-        if self._plan is None or self._plan.routes or times[0] < self._since:
+    def _find_bias(self, rehearsal: _Rehearsal, times: Array, weight: float) -> None:
+        """By how much the percentile that was measured exceeds that of the rehearsal of the plan in force, if surely at all.
+
+        Both are of the requests since the plan came into force. ``weight`` is what this has beside what was found before: all
+        where the promise was surely broken, as the rehearsal alone would leave the plan that breaks it.
+        """
+        times = times[times >= self._since]
+        if self._plan is None or self._plan.routes or len(times) < self.settings.fewest:
             return
         seen = np.array([latency for at, latency in self._latencies if at >= times[0]])
         if len(seen) < self.settings.fewest:
@@ -305,7 +318,7 @@ class Tuner:
             return
         apart = measured.low > expected.percentile.high or measured.high < expected.percentile.low
         beyond = measured.value - expected.percentile.value if apart else 0.0
-        self._bias = min(max((self._bias + beyond) / 2, 0.0), self.setup.slos[0].latency / 2)
+        self._bias = min(max((1 - weight) * self._bias + weight * beyond, 0.0), self.setup.slos[0].latency / 2)
         rehearsal.bias = self._bias
 
     def _begin(self, now: float, trigger: Trigger, profile: ServiceProfile | None) -> Decision:
@@ -404,7 +417,7 @@ class Tuner:
             return back, "what serves is the best" + (", and what was tried beside it is not" if back else "")
         broken = not serving.keeps(set(serving.functions))
         over_horizon = of.rate * settings.horizon
-        if broken and not kept and best.failing >= serving.failing:
+        if broken and not kept and not best.fails_less(serving):
             return None, "the plan stays: nothing surely keeps the promise, and nothing has fewer late"
         urgent = trigger.urgent or broken
         if not urgent and of.now < self._changed + settings.least_between:
@@ -497,6 +510,14 @@ class _Tried:
         slos = enumerate(self.of.setup.slos)
         late = max(run.late[k].value - slo.error_budget for k, slo in slos for run in self.runs)
         return late, self.runs[0].percentile.value
+
+    def fails_less(self, other: _Tried) -> bool:
+        """Whether another plan, which keeps no promise either, is worse by more than chance, or as late and slower."""
+        (late, seconds), (their_late, their_seconds) = self.failing, other.failing
+        chance = max(estimate.high - estimate.value for run in (*self.runs, *other.runs) for estimate in run.late)
+        if abs(late - their_late) > chance:
+            return late < their_late
+        return late <= their_late and seconds < their_seconds / LEAST_QUICKER
 
     def keeps(self, warm: set[str]) -> bool:
         """Whether it surely keeps every promise where these functions' environments are there, and the others' start."""

@@ -74,7 +74,7 @@ def what_is_watched() -> list[str]:
                 ],
                 [
                     "`PromiseWatch`",
-                    "the share of requests later than the SLO's latency",
+                    "the share of requests that failed or were later than the SLO's latency",
                     "bets on lateness, batch by batch, as a Shiryaev-Roberts sum (an e-detector)",
                     "one in 50 000 batches",
                 ],
@@ -94,14 +94,14 @@ def what_is_watched() -> list[str]:
             batches, and a batch that took ten times as long says no more than one that took two or three times as long.""",
             """**Silence says nothing of burstiness.** Pairs of counts in which no request came are left out.""",
             """**All late together is one event.** `PromiseWatch` counts by batch, so that it does not matter how those of
-            one batch depend on each other. Where late batches come in runs it bets less. The promise is on who was answered:
-            requests that failed are counted elsewhere.""",
+            one batch depend on each other. Where late batches come in runs it bets less. Requests that failed were not served
+            in time, and count as late.""",
             """**Cold batches**, those of which a request failed, and sizes that the profile does not have, say nothing of
             service times.""",
             """**Alarms in vain are heeded more seldom.** A decision that leaves the plan has found it right at the rate of
             then. An alarm at a rate between those at which it was found right is acted on 5 s after the decision before, the
             next 10 s after, and so on up to the 300 s after which one is made anyway; an alarm of a rate beyond them is
-            acted on after 5 s, however many came before.""",
+            acted on after 5 s, however many came before. Alarms of the promise wait in the same way, by a count of their own.""",
         ),
     ]
 
@@ -214,6 +214,9 @@ def the_profile() -> list[str]:
         `LiveProfile(profile).see(batches)` and `.profile()`, which is a [profile](architecture.md) like any other, to be planned
         with:""",
         bullets(
+            """A linear profile of a function of one memory size keeps its law, times one ratio, and gets the spread of the measured
+            times about it, of all sizes together, from 20 batches on, where that is 2 % of the time or more. With several
+            memory sizes it has none.""",
             """A size that was seen has its own mean, as far as its error allows; sizes and memory sizes that were not seen
             keep the profile's curve, at the ratio of their neighbours. Quantiles are the sample's from 20 batches on. The
             last 256 batches of a setting count, of 512 settings at most.""",

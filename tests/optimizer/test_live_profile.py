@@ -135,13 +135,40 @@ def test_overhead_and_bias_are_told_with_their_errors() -> None:
     assert all(abs(bias.cost) < 0.02 for bias in live.bias(refreshed))
 
 
-def test_a_linear_profile_keeps_its_law_and_is_scaled() -> None:
-    live = LiveProfile(ServiceProfile(function="model", service_time=LinearServiceTime(0.01, 0.004)))
-    live.see([batch._replace(function="model", seconds=batch.service) for batch in batches(300, 0, 1.4)])
+def linear(most: int = 12) -> ServiceProfile:
+    return ServiceProfile(function="model", service_time=LinearServiceTime(0.01, 0.004), max_batch_size=most)
+
+
+def test_a_linear_profile_keeps_its_law_and_is_scaled_where_times_do_not_spread() -> None:
+    live = LiveProfile(linear())
+    steady = [(size, 1.4 * (0.01 + 0.004 * size)) for size in (1, 2, 3, 4, 8)]
+    live.see([batches(1, 0)[0]._replace(function="model", size=n, service=t, seconds=t) for n, t in 20 * steady])
     found = live.profile()
     assert found is not None
     assert found.service_time is not None
     assert found.service_time.slope == pytest.approx(1.4 * 0.004, rel=0.05)
+
+
+def test_a_linear_profile_gets_the_spread_that_was_measured_about_its_law() -> None:
+    rng = np.random.default_rng(0)
+    live = LiveProfile(linear())
+    one = batches(1, 0)[0]
+    for size in rng.integers(1, 9, 400).tolist():
+        seconds = 1.4 * (0.01 + 0.004 * size) * float(rng.choice([0.95, 1.45], p=[0.9, 0.1]))
+        live.see([one._replace(function="model", size=size, service=np.nan, seconds=seconds)])
+    found = live.profile()
+    assert found is not None and found.service_time is None and read(ServiceProfile, write(found)) == found
+    assert [point.batch_size for point in found.points] == [1, 2, 4, 8, 12]
+    times = service_times(found, 1)
+    np.testing.assert_allclose(times.mean_response, 1.4 * (0.01 + 0.004 * np.arange(1, 13)), rtol=0.08)
+    np.testing.assert_allclose(times.quantile(0.95) / times.quantile(0.5), 1.45 / 0.95, rtol=0.06)
+
+
+def test_a_linear_profile_of_several_memory_sizes_keeps_its_law_as_it_names_none() -> None:
+    live = LiveProfile(ServiceProfile(function="model-{memory_mb}", service_time=LinearServiceTime(0.01, 0.004)))
+    live.see([batch._replace(function="model-512", seconds=batch.service) for batch in batches(300, 0)])
+    found = live.profile()
+    assert found is not None and found.service_time is not None
 
 
 def test_a_function_that_tells_no_time_of_its_own_is_measured_by_the_invocation() -> None:

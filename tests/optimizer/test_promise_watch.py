@@ -39,6 +39,16 @@ def alarms(watch: PromiseWatch, seen: Iterator[MeasuredBatch]) -> Iterator[int]:
             watch.clear()
 
 
+def test_requests_that_failed_were_not_served_in_time() -> None:
+    watch = PromiseWatch(SLO)
+    watch.see([answered(i / 10, (0.1,) * 5) for i in range(200)])
+    assert watch.alarm is None and watch.percentile == 0.1
+    failing = [answered(20 + i / 10, (0.1,) * 3)._replace(failed=2) for i in range(100)]
+    watch.see([*failing, answered(30, ())._replace(failed=5)])
+    assert watch.alarm is not None and "failed or took longer than 0.2 s" in watch.alarm.words
+    assert watch.late == 205 / 1505 and watch.percentile == np.inf
+
+
 @pytest.mark.full
 def test_twenty_percent_late_is_noticed_within_ten_seconds_at_fifty_requests_a_second() -> None:
     for seed in range(5):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -14,17 +17,18 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.simulation import Beside as BesideOf
 from sluice.optimizer.simulation import Deployment, Function, TraceArrivals, simulate_deployment, simulate_deployments
-from sluice.optimizer.simulation.batch_means import most_of_next
+from sluice.optimizer.simulation.batch_means import Estimate, most_of_next
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
 from sluice.optimizer.tuning.changes import Alarm
 from sluice.optimizer.tuning.decision import Trigger
 from sluice.optimizer.tuning.deployments import Bill, deployment_of, single_route
+from sluice.optimizer.tuning.proposal import Proposal
 from sluice.optimizer.tuning.recent_arrivals import BUCKET, DAY, MOST_BUCKETS, RecentArrivals
 from sluice.optimizer.tuning.rehearsal import rehearse
 from sluice.optimizer.tuning.setup import TuningSettings, TuningSetup
 from sluice.optimizer.tuning.simulated import ServiceChange, simulate_control, simulate_plans, stretched
-from sluice.optimizer.tuning.tuner import Tuner
+from sluice.optimizer.tuning.tuner import Tuner, _Tried
 
 SLO = Slo(0.1, 95)
 
@@ -277,6 +281,56 @@ def test_latencies_that_no_rehearsal_explains_are_added_to_every_rehearsal() -> 
     assert decision.bias == tuner.bias == pytest.approx(0.015, rel=0.01)  # half of the 30 ms
     alone = next(one for one in decision.considered if one.digest == plan.digest)
     assert alone.percentile.value == pytest.approx(0.022, rel=0.01)
+
+
+def batches_of(times: Array, digest: str, latency: float) -> list[MeasuredBatch]:
+    """Of each batch one request was another process's, so that it does not tell the way through the buffer."""
+    return [MeasuredBatch(t + latency, "", 0, "f-1769", digest, 2, 0.008, 0.008, 0.008, False, 0, (latency,)) for t in times]
+
+
+def test_what_a_new_plan_is_found_to_take_counts_before_all_that_is_remembered_is_of_it() -> None:
+    tuner = Tuner(SETUP)
+    plan, times = plan_without_batching(), poisson_times(50, 4000)
+    tuner.arrived(times)
+    tuner.batches(batches_of(times[:3000], "another", 0.09))
+    tuner.in_force(plan, times[3000])
+    tuner.batches(batches_of(times[2990:3000], "another", 0.09))
+    tuner.batches(batches_of(times[3000:], plan.digest, 0.037))
+    assert tuner.decide(times[-1], Trigger("periodic", times[-1], "")).bias == pytest.approx(0.015, rel=0.01)
+    # A promise that was surely broken is believed at once.
+    assert tuner.decide(times[-1], Trigger("promise", times[-1], "")).bias == pytest.approx(0.030, rel=0.01)
+
+
+def test_a_promise_whose_alarms_change_nothing_is_decided_about_ever_more_seldom() -> None:
+    tuner = Tuner(SETUP)
+    plan, times = plan_without_batching(), poisson_times(50, 1000)
+    tuner.in_force(plan, times[0] - 1)
+    tuner.arrived(times)
+    at, waited = float(times[-1]), []
+    for _ in range(4):
+        failed = [one._replace(failed=1, latencies=(0.0075,)) for one in batches_of(times[-200:], plan.digest, 0.0075)]
+        tuner.batches(failed)
+        seconds = next(k for k in range(1, 100) if (due := tuner.due(at + k)) is not None and due.kind == "promise")
+        at += seconds
+        waited.append(seconds)
+        decision = tuner.decide(at, Trigger("promise", at, ""))
+        if decision.plan is not None:  # the cheapest takes its place, and then nothing is better
+            plan = decision.plan
+            tuner.in_force(plan, times[0] - 1)
+    assert waited[-1] > waited[-2] >= 5
+
+
+def test_plans_that_are_equally_late_do_not_take_turns() -> None:
+    def tried(late: float, seconds: float) -> _Tried:
+        run: Any = SimpleNamespace(late=(Estimate(late, late - 0.02, late + 0.02),), percentile=Estimate(seconds, seconds, seconds))
+        rehearsal: Any = SimpleNamespace(setup=SETUP)
+        return _Tried(rehearsal, Proposal("one", plan_without_batching()), [run])
+
+    assert not tried(0.29, 0.15).fails_less(tried(0.30, 0.15))  # by chance
+    assert tried(0.25, 0.15).fails_less(tried(0.30, 0.15))
+    assert not tried(1.0, 0.145).fails_less(tried(1.0, 0.15))
+    assert tried(1.0, 0.13).fails_less(tried(1.0, 0.15))
+    assert not tried(0.36, 0.13).fails_less(tried(0.30, 0.15))
 
 
 def test_where_nothing_keeps_the_promise_the_quickest_serves_and_an_alarm_names_the_best() -> None:
