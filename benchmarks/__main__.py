@@ -7,6 +7,7 @@ import sys
 
 BENCHMARKS = (
     "buffer_throughput",
+    "many_models",
     "analysis",
     "class_law",
     "arrival_fits",
@@ -17,6 +18,7 @@ BENCHMARKS = (
     "fleet_milp",
     "split_queue",
     "worker",
+    "worker_path",
     "pipeline",
 )
 

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -17,8 +17,9 @@ from typing import Any
 import uvloop
 
 from sluice.batching.documents import Plan, Route
-from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownModel
+from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnavailable, UnknownKey, UnknownModel
 from sluice.buffer_service.api_keys import Keyring
+from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
 from sluice.buffer_service.callers import Callers, new_process_name
 from sluice.buffer_service.dispatcher import deliver, describe
 from sluice.buffer_service.followed_keys import KeyFollower
@@ -90,6 +91,8 @@ class BufferService:
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._keyring = Keyring() if settings.api_keys else None
+        self._tokens = BearerTokens(settings.jwt_issuer, settings.jwt_audience) if settings.jwt_jwks else None
+        self._epoch = time.time
         kept = settings.arrivals_kept, settings.batches_kept
         self._limits = Limits(settings.max_queue_length, settings.lease, settings.max_attempts, *kept)
         self._models: dict[str, ServedModel] = {}
@@ -118,6 +121,10 @@ class BufferService:
             keys = KeyFollower(self.settings.api_keys, self.settings.plan_interval, self._keyring)
             await keys.look()
             self._tasks.append(asyncio.create_task(keys.follow()))
+        if self._tokens is not None:
+            issuer = JwksFollower(self.settings.jwt_jwks, self._tokens)
+            await issuer.look()
+            self._tasks.append(asyncio.create_task(issuer.follow()))
         if self.page is not None:
             self._tasks.append(asyncio.create_task(self.page.keep_samples()))
 
@@ -178,13 +185,17 @@ class BufferService:
             raise UnknownModel(name, list(self._models)) from None
 
     def admit(self, name: str, headers: Fields, counts: bool = True) -> str:
-        """The class of the API key of who asks for a model, ``""`` where it has none or none is needed; raises ``KeyRefused``.
+        """The class of who asks for a model, by his API key or token, ``""`` where that has none; raises ``KeyRefused``.
 
         ``counts`` says whether it is a request, of which there may be so many a second.
         """
-        if self._keyring is None:
+        if self._keyring is None and self._tokens is None:
             return ""
         try:
+            if self._tokens is not None and (token := bearer_token(headers)):
+                return self._tokens.opens(self._epoch(), name, token).of_class
+            if self._keyring is None:
+                raise UnknownKey(False)
             key = self._keyring.admit(self._clock(), name, headers) if counts else self._keyring.opens(name, headers)
         except KeyRefused as error:
             self.telemetry.key_refused(error.reason)
@@ -192,12 +203,17 @@ class BufferService:
         return key.of_class
 
     def opened(self, headers: Fields) -> list[str]:
-        """The models that are served, by name; where API keys are in force, those that this one opens. Raises ``UnknownKey``."""
+        """The models that are served, by name: where keys or tokens are needed, those that it opens. Raises ``KeyRefused``."""
         names = sorted(self._models)
-        if self._keyring is None:
+        if self._keyring is None and self._tokens is None:
             return names
         try:
-            models = self._keyring.known(headers).models
+            if self._tokens is not None and (token := bearer_token(headers)):
+                models: Collection[str] | None = self._tokens.known(self._epoch(), token).models
+            elif self._keyring is None:
+                raise UnknownKey(False)
+            else:
+                models = self._keyring.known(headers).models
         except KeyRefused as error:
             self.telemetry.key_refused(error.reason)
             raise
@@ -219,7 +235,9 @@ class BufferService:
             return "this process is being shut down"
         if not models:
             return "no plan is in force"
-        if self._keyring is not None and not len(self._keyring):
+        if self._tokens is not None and not len(self._tokens):
+            return "no key of the issuer of tokens is known"
+        if self._tokens is None and self._keyring is not None and not len(self._keyring):
             return "no API key is in force, and who asks needs one"
         try:
             await asyncio.gather(*(model.check() for model in models))

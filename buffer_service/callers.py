@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from sluice.batching.errors import DeadlinePassed
+from sluice.buffer_service.idle_rounds import IdleRounds
 from sluice.buffer_service.route_state import Caller
 from sluice.buffer_service.store import PROCESS_LENGTH
 from sluice.buffer_service.told import NOTHING_TOLD, Told
@@ -43,6 +44,7 @@ class Callers:
         self.waiting: dict[str, Waiting] = {}  # in the order of arrival, hence of deadlines
         self.request_timeout = request_timeout
         self.clock = clock
+        self.rounds = IdleRounds()  # of the queues of this process that nobody is at
         self._serials = count()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

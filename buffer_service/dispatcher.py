@@ -116,7 +116,8 @@ class Dispatcher:
         slo: float | None = None,
         digest: str = "",
     ) -> None:
-        self._state = RouteState(model, route, limits, callers.process, callers.waiting, callers.request_timeout, slo, digest)
+        mine = callers.process, callers.waiting, callers.request_timeout
+        self._state = RouteState(model, route, limits, *mine, slo, digest, callers.rounds)
         self._store = store
         self._queue = store.queue(model, limits, route.name)
         self._callers = callers

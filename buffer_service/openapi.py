@@ -11,8 +11,8 @@ from typing import Any
 PROBLEM, JSON = "application/problem+json", "application/json"
 REFUSALS = {
     400: "What is wrong is named: the field, its value, and what is allowed.",
-    401: "An API key is needed, and none that is known was given.",
-    403: "The API key does not open the model.",
+    401: "An API key or a token is needed, and none that is known was given.",
+    403: "The API key, or the token, does not open the model.",
     404: "No plan serves the model, or the path is not served.",
     413: "The body is larger than this deployment takes.",
     415: "The body is encoded in a way that is not undone here.",
@@ -88,6 +88,7 @@ def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) ->
 
 
 _NAME, _TEXT, _FLAG = {"type": "string", "minLength": 1}, {"type": "string"}, {"type": "boolean"}
+_DEADLINE = {"type": "number", "exclusiveMinimum": 0}
 _TENSORS = {"type": "array", "items": {"type": "object"}}
 SCHEMAS: dict[str, Any] = {
     "Problem": {
@@ -121,7 +122,7 @@ SENT = [
     _header("traceparent", "The trace that the request belongs to (W3C Trace Context), passed on to the function.", _TEXT),
     _header("tracestate", "As `traceparent`.", _TEXT),
     _header("sluice-class", "The class of the request; read where the plan has classes.", _TEXT),
-    _header("sluice-deadline", "Seconds within which the answer is wanted; for a plan with an SLO.", _TEXT),
+    _header("sluice-deadline", "Seconds within which the answer is wanted; 400 where the plan has no SLO.", _DEADLINE),
     _header("inference-header-content-length", "Where the JSON ends in a body with binary tensors.", _TEXT),
 ]
 

@@ -156,6 +156,7 @@ class Pipe(asyncio.Protocol):
         self._error: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = math.inf
+        self._looked = False  # whether the loop was given time to read what had come, after it stood still
         self._ends: asyncio.TimerHandle | None = None
         self.connected = False  # ever
         self.closed = self._loop.create_future()
@@ -307,9 +308,17 @@ class Pipe(asyncio.Protocol):
         self._timer = self._loop.call_at(deadline, self._ring)
 
     def _ring(self) -> None:
-        """Tell those who are too late, and wait for the next; one who waits before the pipe is in nobody's way there."""
+        """Tell those who are too late, and wait for the next; one who waits before the pipe is in nobody's way there.
+
+        Where the loop stood still, timers ring before what has come meanwhile is read: that comes first.
+        """
+        now, first, rang_at = self._loop.time(), math.inf, self._rings_at
         self._timer, self._rings_at = None, math.inf
-        now, first = self._loop.time(), math.inf
+        if now > rang_at + TICK and not self._looked:
+            self._looked = True
+            self._ring_at(now + TICK)
+            return
+        self._looked = False
         for call in (*self._sent, *self._waiting):
             if call.answered.done():
                 continue

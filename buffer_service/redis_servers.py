@@ -201,6 +201,10 @@ class Servers:
             self._look_if_due()
             raise Away(f"Redis does not answer: {_reason(error, redirected, server)}") from error
 
+    def owner(self, slot: int) -> str:
+        """The URL of the server that is asked for a slot first."""
+        return self._topology.owner(slot)
+
     def successions(self, slot: int) -> int:
         """How often the server of a slot may have changed to one that has not seen the last writes."""
         return self._topology.successions(slot)

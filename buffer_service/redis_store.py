@@ -36,11 +36,12 @@ from sluice.batching import Policy
 from sluice.batching.errors import StoreUnavailable
 from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream_key
 from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
-from sluice.buffer_service.breaker import Breaker
+from sluice.buffer_service.breaker import TRIAL_INTERVAL, Breaker
 from sluice.buffer_service.redis_connection import Command
 from sluice.buffer_service.redis_servers import Away, Servers
 from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
+from sluice.buffer_service.trials import Trials
 
 ADVANCE = files("sluice.buffer_service").joinpath("lua/advance.lua").read_text()
 ADVANCE_SHA = hashlib.sha1(ADVANCE.encode(), usedforsecurity=False).hexdigest()
@@ -100,6 +101,8 @@ class RedisStore:
         self._spread_routes = spread_routes
         self._servers = Servers(url)
         self._gates: dict[int, Gate] = {}  # by slot
+        self._trials = Trials()
+        self._checks: dict[str, asyncio.Task[Any]] = {}  # by server
 
     def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
         spread = route if self._spread_routes else ""
@@ -118,7 +121,7 @@ class RedisStore:
     def _gate(self, tag: str) -> Gate:
         probe = f"{self._namespace}:{{{tag}}}:probe"
         slot = key_slot(probe.encode())
-        return self._gates.setdefault(slot, Gate(self._servers, slot, probe, self.process))
+        return self._gates.setdefault(slot, Gate(self._servers, slot, probe, self.process, self._trials, self._checks))
 
     async def send(self, process: str, message: bytes) -> None:
         key = self._mailbox_key(process)
@@ -154,11 +157,15 @@ class RedisStore:
 class Gate:
     """The way to the keys of one slot; it is shut while their server is away, and opens by itself."""
 
-    def __init__(self, servers: Servers, slot: int, probe_key: str, process: str) -> None:
+    def __init__(
+        self, servers: Servers, slot: int, probe_key: str, process: str, trials: Trials, checks: dict[str, asyncio.Task[Any]]
+    ) -> None:
         self._servers = servers
         self._slot = slot
         self._probe: Command = ("EVAL", PROBE, 1, probe_key, process)
         self._breaker = Breaker()
+        self._trials = trials
+        self._checks = checks
         self._trying: asyncio.Task[None] | None = None
 
     async def call(self, *commands: Command) -> list[Any]:
@@ -179,8 +186,14 @@ class Gate:
         return self._servers.successions(self._slot)
 
     async def check(self) -> None:
-        """Raise ``StoreUnavailable`` unless a script that writes can be run."""
-        await _ask(self.call, None, self._probe)
+        """Raise ``StoreUnavailable`` unless a script that writes can be run; who asks the same server meanwhile asks once."""
+        if self._breaker.away is not None:
+            raise Away(str(self._breaker.away), asked=False)
+        server = self._servers.owner(self._slot)
+        if server not in self._checks:
+            self._checks[server] = check = asyncio.create_task(_ask(self.call, None, self._probe))
+            check.add_done_callback(lambda _: self._checks.pop(server))
+        await asyncio.shield(self._checks[server])
 
     async def close(self) -> None:
         """Try no more."""
@@ -189,8 +202,14 @@ class Gate:
             await asyncio.wait([self._trying])
 
     async def _try(self) -> None:
+        with self._trials.shut():
+            await self._try_until_it_works()
+        self._trials.worked()
+        _log.warning("Redis answers again")
+
+    async def _try_until_it_works(self) -> None:
         while self._breaker.away is not None:
-            await asyncio.sleep(self._breaker.next_trial_in())
+            await self._trials.turn(self._breaker.next_trial_in(), TRIAL_INTERVAL)
             try:
                 await self._servers.call(self._slot, self._probe, within=TRIAL_TIMEOUT)
             except Away as error:
@@ -202,7 +221,6 @@ class Gate:
                 _log.exception("a trial failed")
                 continue
             self._breaker.worked()
-        _log.warning("Redis answers again")
 
 
 class RedisQueue:

@@ -19,10 +19,10 @@ those under way have ended.
 
 Asking the queue. One call is under way at a time; what happens meanwhile is collected for the next, so that the cost of a call is
 shared by all requests that came meanwhile. A call is due at the first of: a fact that it would bring, the wake time that the queue
-named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one in ``IDLE``; one
-that comes more than a lease after the last is followed by another, as only then the queue takes this process's judgement. After a
-failed call it is due at once where somebody waits for the answer, else after ``RETRY``; and it sweeps, since batches may have been
-released to an answer that got lost.
+named, the next sweep. There are three sweeps in a lease where a batch is under way or somebody waits, else one when the turn of
+the queue comes among all of the process (``idle_rounds.py``); one that comes more than a lease after the last is followed by
+another, as only then the queue takes this process's judgement. After a failed call it is due at once where somebody waits for the
+answer, else after ``RETRY``; and it sweeps, since batches may have been released to an answer that got lost.
 
 Who may wait. A request is refused before it comes where it would wait for too long (``route_admission.py``). A caller who waits no
 more leaves the queue with the next call, and is in no batch after that.
@@ -62,6 +62,7 @@ from sluice.buffer_service.batch_record import BROUGHT_AT, BROUGHT_EVERY, few_la
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure, Part
 from sluice.buffer_service.circuit import FIRST_OPEN
 from sluice.buffer_service.function_state import FunctionState, Remedy
+from sluice.buffer_service.idle_rounds import IdleRounds
 from sluice.buffer_service.members import (
     Unreadable,
     decode_member,
@@ -108,7 +109,6 @@ MOST_GONE = 128  # members that one call takes out of the queue at most, each by
 LARGEST_CALL = 512  # arrivals, new or moved, that one call carries at most: bounds the time a script holds the server
 PATIENT = 0.9  # of a queue's places, that requests with a slack above 0 may take
 SWEEPS = 3  # in a lease
-IDLE = 1.0  # seconds between two sweeps of a process that holds no batch and has no caller at the queue
 BACKOFF, LONGEST_BACKOFF = 0.05, 2.0  # seconds; the n-th wait for a busy function is a random part of BACKOFF * 2**n
 MOST_MEASURED = 1000  # batches that wait for a call that brings what was measured of them
 PROBES = 50  # batches a second that ask a busy function again before it answered another, about, however many wait for it
@@ -153,7 +153,7 @@ class RouteState:
 
     ``waiting`` are the callers here, at whatever queue, by request id; who is answered, refused or gone leaves it.
     ``patience`` (s) is how long a caller waits for his answer, ``slo`` (s) what the plan promises him;
-    ``digest`` is the plan's.
+    ``digest`` is the plan's. All routes of a process share its ``rounds``.
     """
 
     def __init__(
@@ -166,6 +166,7 @@ class RouteState:
         patience: float,
         slo: float | None = None,
         digest: str = "",
+        rounds: IdleRounds | None = None,
     ) -> None:
         self.name = queue_name(model, route.name)
         self.life = Life.SERVING
@@ -205,7 +206,9 @@ class RouteState:
         self._ask_at = AT_ONCE
         self._sweep_at = AT_ONCE  # from when on a call is a sweep; the first announces this process
         self._swept_at = AT_ONCE
-        self._sweeps_on = True  # whether the next sweep is due as soon as it may be
+        self._rounds = rounds if rounds is not None else IdleRounds()
+        self._turn_comes_at = AT_ONCE  # of an idle queue
+        self._sweeps_on = False  # whether the next sweep is due as soon as it may be, as the last came late
         self._queue_length: int | None = None
         self._waited = self._behind = 0  # what the queue said last
         self._answered_at = AT_ONCE  # when that was
@@ -489,7 +492,8 @@ class RouteState:
         swept = None
         if goodbye or now >= self._sweep_at:
             swept, self._given_up = self._given_up, []
-            self._sweeps_on = now > self._swept_at + self._limits.lease
+            # Once: where a process is so slow that each comes late, all would go on for ever, and be the slower for it.
+            self._sweeps_on = not self._sweeps_on and now > self._swept_at + self._limits.lease
             self._swept_at, self._sweep_at = now, now + self._limits.lease / SWEEPS
         # Members that move are recorded already, and requests are not: they go in calls of their own.
         adoptions = self._next_adoptions()
@@ -575,7 +579,8 @@ class RouteState:
             self._hand_out(_failures(outcome.dropped, 504, "Deadline passed", late))
             self._hand_out(_failures(outcome.dead, 502, "Function failed", lost))
         wake_at = NEVER if outcome.wake_in is None else now + outcome.wake_in
-        self._ask_at = min(self._ask_at, wake_at, self._sweep_at + (0.0 if self._sweeps_on or self._is_needed() else IDLE))
+        soon = self._sweeps_on or self._sweep_at <= now or self._is_needed()
+        self._ask_at = min(self._ask_at, wake_at, self._sweep_at if soon else self._next_turn())
         if self.life is Life.RETIRING and outcome.queue_length == 0 and self._nobody_waits():
             self._live(Fact.NOBODY_WAITS)
 
@@ -993,6 +998,12 @@ class RouteState:
         """The part of a batch's callers here who wait no more."""
         here = [request for request in map(member_id, batch.members) if request[:PROCESS_LENGTH] == self._process]
         return sum(not self._wanted(request) for request in here) / max(1, len(here))
+
+    def _next_turn(self) -> float:
+        """When the queue is swept where nobody needs it; a turn that has not come yet is kept."""
+        if self._turn_comes_at < self._sweep_at:
+            self._turn_comes_at = self._rounds.place(self._sweep_at)
+        return self._turn_comes_at
 
     def _is_needed(self) -> bool:
         """Whether others may take this process's batches back, or it those of others."""

@@ -32,7 +32,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from sluice.batching.errors import (
     DeadlinePassed,
@@ -52,11 +52,13 @@ from sluice.batching.errors import (
     RateExceeded,
     SluiceError,
     StoreUnavailable,
+    TokenRefused,
     UnknownKey,
     UnknownModel,
     UnsupportedEncoding,
 )
 from sluice.buffer_service.callers import Waiting
+from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.route_state import LEFT_HEADER
@@ -78,6 +80,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     KeyRefused: HTTPStatus.FORBIDDEN,
     UnknownKey: HTTPStatus.UNAUTHORIZED,
+    TokenRefused: HTTPStatus.UNAUTHORIZED,
     ModelNotAllowed: HTTPStatus.FORBIDDEN,
     RateExceeded: HTTPStatus.TOO_MANY_REQUESTS,
     DispatchFailed: HTTPStatus.BAD_GATEWAY,
@@ -140,6 +143,7 @@ class Said(NamedTuple):
     carried: dict[str, str]  # headers that its item carries
     told: Mapping[bytes, bytes]  # those of TOLD_BY that are there
     encoding: str  # of the body, where that is encoded
+    takes_gzip: bool = False
 
 
 class Place(NamedTuple):
@@ -232,8 +236,8 @@ class Routes:
         served.telemetry.came += 1
         said = place.said
         assert said is not None
-        if said.encoding:
-            raise UnsupportedEncoding("content-encoding", said.encoding, "identity")
+        if said.encoding and said.encoding.lower() not in ("gzip", "x-gzip"):
+            raise UnsupportedEncoding("content-encoding", said.encoding, "identity or gzip")
         if of_class:
             said = said._replace(told={**said.told, CLASS_HEADER: of_class.encode()})
         return _Inference(head, client, said, served, self._service)
@@ -271,8 +275,11 @@ class Routes:
     def _tell_alive(self, head: Head, client: Client, place: Place) -> None:
         _send_json(client, {"live": True})
 
-    def _tell_metrics(self, head: Head, client: Client, place: Place) -> None:
-        client.reply(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._service.telemetry.registry))
+    def _tell_metrics(self, head: Head, client: Client, place: Place) -> Request:
+        async def tell() -> None:
+            client.reply(HTTPStatus.OK, CONTENT_TYPE_LATEST, await self._service.telemetry.scrape())
+
+        return self._later(head, client, tell())
 
     def _show_page(self, head: Head, client: Client, place: Place) -> None:
         """The live page, unless the client has it."""
@@ -340,7 +347,20 @@ class _Task:
 class _Inference:
     """A request for an inference: its body is put together within the room that there is, and submitted when it is complete."""
 
-    __slots__ = ("_body", "_client", "_head", "_held", "_limit", "_said", "_served", "_size", "_telemetry", "_waiting")
+    __slots__ = (
+        "_body",
+        "_client",
+        "_gone",
+        "_gzip_from",
+        "_head",
+        "_held",
+        "_limit",
+        "_said",
+        "_served",
+        "_size",
+        "_telemetry",
+        "_waiting",
+    )
 
     def __init__(self, head: Head, client: Client, said: Said, served: ServedModel, service: Service) -> None:
         self._head = head
@@ -353,6 +373,8 @@ class _Inference:
         self._body = Pieces()
         self._size = 0
         self._waiting: Waiting | None = None
+        self._gone = False
+        self._gzip_from = service.settings.gzip_from
         if head.expects and head.length > self._limit:
             raise PayloadTooLarge(head.length, self._limit)  # and none of it is asked for
         try:
@@ -386,6 +408,39 @@ class _Inference:
         try:
             if self._size > self._limit:
                 raise self._too_large()
+            if said.encoding:
+                if len(body) > AT_ONCE:
+                    undone = asyncio.get_running_loop().run_in_executor(None, unzipped, body, self._limit)
+                    undone.add_done_callback(self._unzipped)
+                    return
+                body = self._grown(unzipped(body, self._limit))
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._submit(body)
+
+    def _grown(self, body: bytes) -> bytes:
+        """What a body is without its encoding takes room too."""
+        try:
+            self._held.grow(max(0, len(body) - self._size))
+        except NoRoom as error:
+            self._served.telemetry.refused(error)
+            raise
+        return body
+
+    def _unzipped(self, undone: asyncio.Future[bytes]) -> None:
+        if self._gone or undone.cancelled():
+            return
+        try:
+            body = self._grown(undone.result())
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._submit(body)
+
+    def _submit(self, body: bytes) -> None:
+        said = self._said
+        try:
             if said.is_json:
                 try:
                     check_json(body)
@@ -399,6 +454,7 @@ class _Inference:
             self._waiting.answered.add_done_callback(self._tell)
 
     def gone(self) -> None:
+        self._gone = True
         self._held.resize(0)
         if self._waiting is not None:
             self._waiting.answered.cancel()
@@ -410,9 +466,25 @@ class _Inference:
         try:
             assert self._waiting is not None
             answer = answered.result()
-            self._client.reply(answer.status, answer.content_type, answer.body, _fields(answer, self._waiting))
+            fields = _fields(answer, self._waiting)
+            if self._gzip_from and self._said.takes_gzip and len(answer.body) >= self._gzip_from and _may_zip(answer):
+                self._reply_zipped(answer, fields)
+                return
+            self._client.reply(answer.status, answer.content_type, answer.body, fields)
         except Exception as error:
             self._fail(error)
+
+    def _reply_zipped(self, answer: Answer, fields: Fields) -> None:
+        fields = (*fields, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+        if len(answer.body) <= ZIPPED_AT_ONCE:
+            self._client.reply(answer.status, answer.content_type, zipped(answer.body), fields)
+            return
+
+        def reply(done: asyncio.Future[bytes]) -> None:
+            if not done.cancelled():
+                self._client.reply(answer.status, answer.content_type, done.result(), fields)
+
+        asyncio.get_running_loop().run_in_executor(None, zipped, answer.body).add_done_callback(reply)
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(max(self._size, self._head.length), self._limit)
@@ -442,6 +514,7 @@ def status_code(error: SluiceError) -> HTTPStatus:
 
 def _said(head: Head) -> Said:
     content_type = encoding = ""
+    takes_gzip = False
     carried: dict[str, str] = {}
     told: dict[bytes, bytes] = {}
     for name, value in head.fields:
@@ -452,11 +525,13 @@ def _said(head: Head) -> Said:
                 carried[name.decode()] = value.decode("latin-1")
         elif name == b"content-encoding" and value.lower() != b"identity":
             encoding = value.decode("latin-1")
+        elif name == b"accept-encoding":
+            takes_gzip = accepts_gzip(value)
         elif name in TOLD_BY:
             told[name] = value
     if not content_type:
         content_type = JSON if head.path.endswith("/infer") and INFERENCE_HEADER not in carried else BINARY
-    return Said(content_type, is_json(content_type), carried, told, encoding)
+    return Said(content_type, is_json(content_type), carried, told, encoding, takes_gzip)
 
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
@@ -466,6 +541,13 @@ def _request_id(head: Head) -> bytes:
     """The id that a request has; one that is none, or too long for one, counts as none."""
     given = next((value for name, value in head.fields if name == REQUEST_ID), b"")
     return given if _REQUEST_ID.fullmatch(given) else b""
+
+
+def _may_zip(answer: Answer) -> bool:
+    """Whether an answer has a body whose function left it as it is."""
+    return answer.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED) and not any(
+        name.lower() in ("content-encoding", "inference-header-content-length") for name in answer.headers
+    )
 
 
 def _fields(answer: Answer, waiting: Waiting) -> Fields:
@@ -502,6 +584,8 @@ def _fail(client: Client, head: Head, error: Exception, telemetry: Telemetry) ->
         fields.append((b"retry-after", b"1"))  # the store is tried ten times as often
     if isinstance(error, UnknownKey):
         fields.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, TokenRefused):
+        fields.append((b"www-authenticate", b'Bearer error="invalid_token"'))
     # Of a body that is too large there may be more than was read.
     _refuse(client, status_code(error), str(error), tuple(fields), close=isinstance(error, PayloadTooLarge))
 

@@ -7,6 +7,7 @@ force has no more gets no new requests; its dispatcher is retired, and closed on
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
@@ -98,10 +99,15 @@ class ServedModel:
     async def describe(self) -> dict[str, Any]:
         """The metadata of the model, from the first route whose function answers, and the plan in force.
 
+        Of the plan also where its first route sends a request that nobody follows, and after how long: ``alone``.
+
         Raises ``FunctionFailed`` where none answers.
         """
         routes = self.plan.all_routes
+        function, hold = routes[0].alone
         plan: dict[str, Any] = {"digest": self.plan.digest, "made_at": self.plan.made_at}
+        if hold < math.inf:
+            plan["alone"] = {"function": function, "hold": hold}
         if self.plan.classes:
             plan["classes"] = msgspec.to_builtins(self.plan.classes)
         ours = {"name": self.plan.model, "plan": plan}

@@ -61,11 +61,17 @@ class Settings:
     api_keys
         Where the documents of API keys are, ``file:PATH`` (one, or a folder of them) or ``ssm:/path/``: who asks for a model then
         needs a key. Empty lets everybody in.
+    jwt_jwks, jwt_issuer, jwt_audience
+        Where the issuer of JSON Web Tokens publishes its keys, an ``https:`` URL or ``file:PATH``, and what its tokens have as
+        ``iss`` and ``aud``: who asks for a model then needs a token, or an API key where there are some. Empty knows none.
     admin_port
         Where ``/metrics``, ``/`` and ``/status`` are then answered, and not at ``port``: for operators of the buffer, not for who
         asks it. 0 answers them at ``port``.
     max_body_bytes, max_queue_length
         Beyond these a request is refused with 413, 429.
+    gzip_from
+        Answers of so many bytes or more are sent in gzip to who accepts that, as most clients say they do: it takes some 20 us of
+        CPU a kilobyte. 0 sends none so. Bodies of requests may be in gzip in any case.
     max_waiting_bytes
         What the requests that wait at this process may take of its memory, what answers of functions may, and what the answers may
         that clients have not taken; beyond it a request is refused with 503, an answer is asked for later, and the client that has
@@ -105,10 +111,14 @@ class Settings:
     plans: str = "file:plans"
     plan_interval: float = 5.0
     api_keys: str = ""
+    jwt_jwks: str = ""
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
     host: str = "127.0.0.1"
     port: int = 8080
     admin_port: int = 0
     max_body_bytes: int = 5 * 1024 * 1024
+    gzip_from: int = 0
     max_queue_length: int = 10_000
     max_waiting_bytes: int = field(default_factory=lambda: usable_memory() // 8)
     header_timeout: float = 10.0
@@ -136,6 +146,8 @@ class Settings:
         for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts"):
             if getattr(self, name) < 1:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")
+        if self.gzip_from < 0:
+            raise InvalidInput(PREFIX + "GZIP_FROM", self.gzip_from, "an integer >= 0; 0 sends no answer in gzip")
         for name in ("arrivals_kept", "batches_kept"):
             if getattr(self, name) < 0:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 0; 0 keeps none")
@@ -164,6 +176,10 @@ class Settings:
             raise InvalidInput(PREFIX + "PLANS", self.plans, f"file:PATH or ssm:/path/ with {PREFIX}REDIS_URL={self.redis_url}")
         if self.api_keys and re.match("file:.|ssm:/", self.api_keys) is None:
             raise InvalidInput(PREFIX + "API_KEYS", self.api_keys, "file:PATH or ssm:/path/; empty lets everybody in")
+        if self.jwt_jwks and re.match("file:.|https://.", self.jwt_jwks) is None:
+            raise InvalidInput(
+                PREFIX + "JWT_JWKS", without_password(self.jwt_jwks), "https://... or file:PATH; empty knows no tokens"
+            )
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise InvalidInput(PREFIX + "LOG_LEVEL", self.log_level, "debug, info, warning or error")
 

@@ -12,6 +12,7 @@ a request that told a deadline of its own violates that.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
@@ -19,13 +20,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
-from sluice.buffer_service.tallies import Count, Counters, Distribution, Histograms
+from sluice.buffer_service.tallies import Amounts, Count, Counters, Distribution, Gauges, Histograms, Registry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.http.room import Connections, Room
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Measured
@@ -34,6 +35,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 REQUEST_SIZES = tuple(2**i for i in range(25))  # tokens, pixels or bytes
 MOST_WORKERS = 1024  # by which ejections are counted; plans come and go, and name others
+SLICE = 0.001  # seconds that a scrape holds the loop at a time
 SAMPLE = 100  # values that one line of the embedded metric format may carry
 
 _log = logging.getLogger(__name__)
@@ -43,7 +45,8 @@ class Telemetry:
     """The metrics of one process."""
 
     def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
+        self._scraping: asyncio.Task[bytes] | None = None
         self._stream = stream if stream is not None else sys.stdout
         self._clock = clock
         registry = self.registry
@@ -54,20 +57,20 @@ class Telemetry:
         self._violations = Counters("sluice_slo_violations", "Requests without an answer within the SLO.", labels, registry)
         self._waits = Histograms("sluice_queue_wait_seconds", "From arrival to leaving in a batch.", labels, SECONDS, registry)
         self._sizes = Histograms("sluice_batch_size", "Requests in a batch.", labels, SIZES, registry)
-        self._invocation = Histogram("sluice_invocation_seconds", "An invocation.", labels, buckets=SECONDS, registry=registry)
-        self._failures = Counter("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry=registry)
+        self._invocation = Histograms("sluice_invocation_seconds", "An invocation.", labels, SECONDS, registry)
+        self._failures = Counters("sluice_invocation_failures", "Failed invocations.", (*labels, "error"), registry)
         text = "Invocations because one failed: elsewhere, later, or in parts."
-        self._retries = Counter("sluice_invocation_retries", text, labels, registry=registry)
+        self._retries = Counters("sluice_invocation_retries", text, labels, registry)
         text = "Times a function was not asked for a while, as it did nothing but fail."
-        self._suspensions = Counter("sluice_function_suspensions", text, labels, registry=registry)
+        self._suspensions = Counters("sluice_function_suspensions", text, labels, registry)
         by_function = (*labels, "function")
         text = "Invocations of a function."
-        self._function_batches = Counter("sluice_function_batches", text, by_function, registry=registry)
-        self._function_requests = Counter("sluice_function_requests", "Requests in them.", by_function, registry=registry)
+        self._function_batches = Counters("sluice_function_batches", text, by_function, registry)
+        self._function_requests = Counters("sluice_function_requests", "Requests in them.", by_function, registry)
         text = "Failed invocations of a function."
-        self._function_failures = Counter("sluice_function_failures", text, (*by_function, "error"), registry=registry)
-        self._queue = Gauge("sluice_queue_length", "Requests waiting, when last seen.", labels, registry=registry)
-        self._plan = Gauge("sluice_plan_info", "The plan in force.", (*labels, "digest", "function", "policy"), registry=registry)
+        self._function_failures = Counters("sluice_function_failures", text, (*by_function, "error"), registry)
+        self._queue = Gauges("sluice_queue_length", "Requests waiting, when last seen.", labels, registry)
+        self._plan = Gauges("sluice_plan_info", "The plan in force.", (*labels, "digest", "function", "policy"), registry)
         name, text = "sluice_request_size", "Of requests, as the plan has it told, in the model's own unit."
         self._request_sizes = Histograms(name, text, labels, REQUEST_SIZES, registry)
         labels = ("model", "class")
@@ -78,17 +81,17 @@ class Telemetry:
         text = "Requests of a class without an answer within its SLO, or within their own deadline."
         self._class_violations = Counters("sluice_class_slo_violations", text, labels, registry)
         labels = ("model", "route")
-        self._share = Gauge("sluice_route_share", "Part of the requests that takes the route.", labels, registry=registry)
-        self._accuracy = Gauge("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry=registry)
+        self._share = Gauges("sluice_route_share", "Part of the requests that takes the route.", labels, registry)
+        self._accuracy = Gauges("sluice_route_accuracy", "Accuracy of the route's variant, percent.", labels, registry)
         self._route_requests = Counters("sluice_route_requests", "By HTTP status.", (*labels, "status"), registry)
         name, text = "sluice_route_latency_seconds", "From arrival to answer."
         self._route_latency = Histograms(name, text, labels, SECONDS, registry)
         self._route_sizes = Histograms("sluice_route_batch_size", "Requests in a batch.", labels, SIZES, registry)
         name, text = "sluice_route_invocation_seconds", "An invocation."
-        self._route_invocation = Histogram(name, text, labels, buckets=SECONDS, registry=registry)
+        self._route_invocation = Histograms(name, text, labels, SECONDS, registry)
         name, text = "sluice_route_invocation_failures", "Failed invocations."
-        self._route_failures = Counter(name, text, (*labels, "error"), registry=registry)
-        self._route_queue = Gauge("sluice_route_queue_length", "Waiting, when last seen.", labels, registry=registry)
+        self._route_failures = Counters(name, text, (*labels, "error"), registry)
+        self._route_queue = Gauges("sluice_route_queue_length", "Waiting, when last seen.", labels, registry)
         self._set_aside = Counter("sluice_set_aside", "What in the store could not be read.", ("what",), registry=registry)
         self._unreadable = Seldom(_log.error)
         text = "Requests that wait, answers, and those not taken."
@@ -103,15 +106,15 @@ class Telemetry:
         name, text = "sluice_plan_refused_timestamp_seconds", "When a plan was refused last."
         self._plan_refused_at = Gauge(name, text, registry=registry)
         text = "Times one of several workers was not asked for a while, as it failed where others did not."
-        self._ejections = Counter("sluice_worker_ejections", text, ("worker",), registry=registry)
+        self._ejections = Counters("sluice_worker_ejections", text, ("worker",), registry)
         self._ejected: dict[str, None] = {}  # workers, the last that was at the end
 
         text = "Requests and connections turned away, by reason."
         self._turned_away = Counter("sluice_turned_away", text, ("reason",), registry=registry)
         text = "What the plan in force promises."
-        self._slo = Gauge("sluice_slo_seconds", text, ("model", "percentile"), registry=registry)
+        self._slo = Gauges("sluice_slo_seconds", text, ("model", "percentile"), registry)
         text = "Of invocations, as functions told their times, at the prices that were given."
-        self._cost = Counter("sluice_cost_usd", text, ("model",), registry=registry)
+        self._cost = Amounts("sluice_cost_usd", text, ("model",), registry)
         self._build = Gauge("sluice_build_info", "Which version runs.", ("version", "python"), registry=registry)
         self._prices = 0.0, 0.0
         ProcessCollector(registry=registry)
@@ -127,6 +130,22 @@ class Telemetry:
     def turned_away(self, reason: str) -> None:
         """A request got an error of the buffer, or a connection was ended, for a ``reason`` of this kind."""
         self._turned_away.labels(reason).inc()
+
+    async def scrape(self) -> bytes:
+        """All metrics as Prometheus reads them; others are served meanwhile, and who asks meanwhile gets the same."""
+        if self._scraping is None or self._scraping.done():
+            self._scraping = asyncio.get_running_loop().create_task(self._scrape())
+        return await asyncio.shield(self._scraping)
+
+    async def _scrape(self) -> bytes:
+        text = bytearray()  # that grows, as joining megabytes in the end would hold the loop for milliseconds
+        until = time.perf_counter() + SLICE
+        for piece in self.registry.pieces():
+            text += piece.encode()
+            if time.perf_counter() > until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + SLICE
+        return cast("bytes", text)  # as good, to who only sends it
 
     def model(self, plan: Plan) -> ModelTelemetry:
         """The metrics of one model."""
@@ -165,7 +184,7 @@ class Telemetry:
             gone = next(iter(self._ejected))
             del self._ejected[gone]
             self._ejections.remove(gone)
-        self._ejections.labels(worker).inc()
+        self._ejections.labels(worker).value += 1
 
 
 class Counted(NamedTuple):
@@ -295,7 +314,7 @@ class ModelTelemetry:
         self._count = self._late = self._answers = self._batches = 0
         self._slo = float("inf")
         self._plan_labels: set[tuple[str, str, str, str]] = set()
-        self._functions: dict[str, tuple[Counter, Counter]] = {}  # of the plan in force: batches, requests
+        self._functions: dict[str, tuple[Count, Count]] = {}  # of the plan in force: batches, requests
         self._classes: dict[str, ClassTelemetry] = {}  # of the plan in force
         self.follow(plan)
 
@@ -306,7 +325,7 @@ class ModelTelemetry:
         for gone in self._plan_labels - labels:
             self._telemetry._plan.remove(*gone)
         for here in labels:
-            self._telemetry._plan.labels(*here).set(1)
+            self._telemetry._plan.labels(*here).value = 1
         self._plan_labels = labels
         self._count_functions({function for function, _ in tables})
         setting = plan.memory_mb, tuple(function for function, _ in tables)
@@ -315,7 +334,7 @@ class ModelTelemetry:
         self._slo = plan.slo.latency if plan.slo is not None else float("inf")
         self._telemetry._slo.remove_by_labels({"model": self.name})
         if plan.slo is not None:
-            self._telemetry._slo.labels(self.name, f"{plan.slo.percentile:g}").set(plan.slo.latency)
+            self._telemetry._slo.labels(self.name, f"{plan.slo.percentile:g}").value = plan.slo.latency
         self._follow_classes({each.name for each in plan.classes})
         in_force = {route.name: route for route in plan.routes}
         for name in in_force.keys() | self._routes.keys():
@@ -378,8 +397,8 @@ class ModelTelemetry:
         self._sizes.observe(batch_size)
         if function in self._functions:
             batches, requests = self._functions[function]
-            batches.inc()
-            requests.inc(batch_size)
+            batches.value += 1
+            requests.value += batch_size
         self._batches += 1
         _keep(self._batch_sizes, batch_size, self._batches)
 
@@ -390,21 +409,23 @@ class ModelTelemetry:
         gb_second, invocation = self._telemetry._prices
         if gb_second or invocation:
             seconds = told.billed if told.billed is not None else told.service or 0.0
-            self._telemetry._cost.labels(self.name).inc(invocation + gb_second * seconds * (self._invoked.setting[0] or 0) / 1024)
+            self._telemetry._cost.labels(self.name).value += (
+                invocation + gb_second * seconds * (self._invoked.setting[0] or 0) / 1024
+            )
 
     def failed(self, error: str, function: str) -> None:
         """An invocation of a function failed."""
-        self._telemetry._failures.labels(self.name, error).inc()
+        self._telemetry._failures.labels(self.name, error).value += 1
         if function in self._functions:
-            self._telemetry._function_failures.labels(self.name, function, error).inc()
+            self._telemetry._function_failures.labels(self.name, function, error).value += 1
 
     def asked_again(self) -> None:
         """An invocation is made because one failed."""
-        self._telemetry._retries.labels(self.name).inc()
+        self._telemetry._retries.labels(self.name).value += 1
 
     def suspended(self) -> None:
         """A function is not asked for a while."""
-        self._telemetry._suspensions.labels(self.name).inc()
+        self._telemetry._suspensions.labels(self.name).value += 1
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """A request got an error of the buffer instead of an answer."""
@@ -433,7 +454,7 @@ class ModelTelemetry:
     def waiting(self, queue_length: int, route: str = "") -> None:
         """So many wait at a route."""
         self._waiting[route] = queue_length
-        self._queue.set(sum(self._waiting.values()))
+        self._queue.value = sum(self._waiting.values())
 
     def set_aside(self, detail: str) -> None:
         """A member of a queue could not be read."""
@@ -522,9 +543,9 @@ class RouteTelemetry:
 
     def follow(self, route: Route | None) -> None:
         """The route as the plan in force has it; ``None`` where it has it no more."""
-        self._telemetry._share.labels(*self._labels).set(route.share if route is not None else 0.0)
+        self._telemetry._share.labels(*self._labels).value = route.share if route is not None else 0.0
         if route is not None and route.accuracy is not None:
-            self._telemetry._accuracy.labels(*self._labels).set(route.accuracy)
+            self._telemetry._accuracy.labels(*self._labels).value = route.accuracy
         elif route is not None:
             self._telemetry._accuracy.remove(*self._labels)
 
@@ -573,7 +594,7 @@ class RouteTelemetry:
     def failed(self, error: str, function: str) -> None:
         """An invocation of a function failed."""
         self._model.failed(error, function)
-        self._telemetry._route_failures.labels(*self._labels, error).inc()
+        self._telemetry._route_failures.labels(*self._labels, error).value += 1
 
     def asked_again(self) -> None:
         """As of the model."""
@@ -586,7 +607,7 @@ class RouteTelemetry:
     def waiting(self, queue_length: int) -> None:
         """So many wait."""
         self._model.waiting(queue_length, self._labels[1])
-        self._queue.set(queue_length)
+        self._queue.value = queue_length
 
     def remove(self) -> None:
         """The route is gone from the scrapes."""

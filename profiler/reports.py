@@ -21,7 +21,10 @@ from sluice.batching.errors import FunctionFailed
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Durations in seconds, memory in MB; ``init_duration`` is ``None`` unless the invocation was a cold start."""
+    """Durations in seconds, memory in MB; ``init_duration`` is ``None`` unless the invocation was a cold start.
+
+    ``max_memory_used_mb`` is 0 where nobody said it.
+    """
 
     duration: float
     billed_duration: float
@@ -71,6 +74,15 @@ def parse_report(log_result: str) -> Report:
     raise FunctionFailed(
         f"no REPORT line in the log tail (was the function invoked with LogType=Tail?); the log ends: {log[-200:]!r}"
     )
+
+
+def has_report(log_result: str) -> bool:
+    """Whether a log tail has a report in it; also where it is not readable, which ``parse_report`` says."""
+    try:
+        log = base64.b64decode(log_result, validate=True)
+    except ValueError:
+        return True
+    return any(line.startswith(b"REPORT ") or b'"platform.report"' in line for line in log.splitlines())
 
 
 def _of_text(line: str) -> Report:

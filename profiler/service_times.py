@@ -322,6 +322,7 @@ class _Measurement:
         self.points = [_Point(sweep, memory_mb, batch_size, sample) for memory_mb, batch_size, sample in settings]
         self.sharable = 0.0  # s that the points share: those of the sweep without the warm-ups
         self.inits: dict[int, list[float]] = {}
+        self.answer_bytes = 0  # of the largest body that answered a request
         self.invocations = 0
         self.gb_seconds = 0.0
 
@@ -405,6 +406,7 @@ class _Measurement:
                 if answer.status == 404 and "Unknown model" in said:
                     raise InvalidInput("model", self.sweep.model, f"the name by which {point.function} knows its model ({said})")
                 raise FunctionFailed(f"{point}: item {index} was answered with status {answer.status}: {said}")
+        self.answer_bytes = max(self.answer_bytes, *(len(answer.body) for answer in answers))
         return run
 
     def book(self, memory_mb: int, run: Invocation) -> None:
@@ -426,6 +428,7 @@ class _Measurement:
         known = [point for point in self.points if len(point.durations) >= 2]
         profile = None
         if known:
+            told = self.sweep.samples[0].size is None  # of requests of several sizes one number would be that of none of them
             profile = ServiceProfile(
                 function=self.sweep.function,
                 model=self.sweep.model,
@@ -433,6 +436,8 @@ class _Measurement:
                 init={memory_mb: summarize(durations) for memory_mb, durations in sorted(self.inits.items())},
                 measured_at=measured_at,
                 one_by_one=one_by_one,
+                request_bytes=len(self.sweep.samples[0].body) if told else None,
+                answer_bytes=self.answer_bytes if told else None,
             )
         missing = [point for point in self.points if len(point.durations) < 2]
         if profile is None or missing:

@@ -8,7 +8,7 @@ each term apart: cold starts, logs, the bytes that the buffer moves, and what th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class BatchCost:
     logs : float
         Log of the invocations.
     cache, load_balancer, network : float
-        What the buffer pays for the bytes of a request.
+        What the buffer pays for the bytes of a request and of its answer.
     fixed_terms : mapping of str to float
         USD per month, by part.
     """
@@ -62,13 +62,18 @@ class BatchCost:
 
     @property
     def per_request(self) -> float:
-        """USD per request of what serves it, function or machines: what the search minimises and a budget is about."""
-        return self.compute + self.requests + self.init + self.restore + self.machines + self.pings
+        """USD per request of what serves it, function or machines: the bill that batching changes, and a budget is about."""
+        return self.compute + self.requests + self.init + self.restore + self.machines + self.pings + self.logs
 
     @property
-    def beside(self) -> float:
-        """USD that a request costs beside that: logs and what the buffer is metered by."""
-        return self.logs + self.cache + self.load_balancer + self.network
+    def moving(self) -> float:
+        """USD for the bytes of a request and of its answer on their way: the same however requests are batched."""
+        return self.cache + self.load_balancer + self.network
+
+    @property
+    def by_request(self) -> float:
+        """USD per request of all that scales with requests: the one number by which settings are shown."""
+        return self.per_request + self.moving
 
     @property
     def fixed_per_month(self) -> float:
@@ -76,13 +81,13 @@ class BatchCost:
         return sum(self.fixed_terms.values())
 
     def terms(self) -> dict[str, float]:
-        """Every term in USD per request; they sum to ``per_request + beside``."""
+        """Every term in USD per request; they sum to ``by_request``."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "fixed_terms"}
 
     def in_all(self, arrival_rate: float) -> float:
         """USD per request with everything, the fixed cost spread over the requests of a month at ``arrival_rate`` (requests/s)."""
         require(0 < arrival_rate < np.inf, "arrival_rate", arrival_rate, "requests/s > 0")
-        return self.per_request + self.beside + self.fixed_per_month / SECONDS_PER_MONTH / arrival_rate
+        return self.by_request + self.fixed_per_month / SECONDS_PER_MONTH / arrival_rate
 
 
 def cost_of_parts(parts: Sequence[tuple[float, int | None, BatchCost]]) -> BatchCost:
@@ -116,9 +121,10 @@ class Billing:
         Share of the invocations that start cold, and are billed for INIT. ``None``: what predicts a setting estimates it
         (``cold_starts.ColdStarts``), and where nobody has none is billed.
     payload_bytes : int or None
-        Bytes of one request, as far as the buffer pays for moving them; ``None`` where they are not known, and cost nothing.
-    answer_bytes : int
-        Bytes of the answer to one request.
+        Bytes of one request, as far as the buffer pays for moving them; ``None``: those of the profile (``of_profile``), and where
+        these are not known either moving them costs nothing.
+    answer_bytes : int or None
+        Bytes of the answer to one request; ``None`` as well.
     snap_start : bool
         Whether a cold start restores a snapshot, which is kept and restored for a price.
 
@@ -133,14 +139,14 @@ class Billing:
     granularity: float | None = None
     cold_start_probability: float | None = None
     payload_bytes: int | None = None
-    answer_bytes: int = 0
+    answer_bytes: int | None = None
     snap_start: bool = False
 
     def __post_init__(self) -> None:
         self.prices.gb_second(self.architecture)  # refuses an architecture without a price
         require(0 < self.step < np.inf, "granularity", self.granularity, "a number of seconds > 0")
         require(0 <= (self.cold_start_probability or 0.0) <= 1, "cold_start_probability", self.cold_start_probability, "0 to 1")
-        for name, value in (("payload_bytes", self.payload_bytes or 0), ("answer_bytes", self.answer_bytes)):
+        for name, value in (("payload_bytes", self.payload_bytes or 0), ("answer_bytes", self.answer_bytes or 0)):
             require(value >= 0, name, value, "bytes >= 0")
 
     @property
@@ -151,7 +157,22 @@ class Billing:
     @property
     def moved(self) -> tuple[int, int]:
         """Bytes of a request and of its answer that the buffer pays for."""
-        return self.payload_bytes or 0, self.answer_bytes
+        return self.payload_bytes or 0, self.answer_bytes or 0
+
+    @property
+    def moving(self) -> dict[str, float]:
+        """USD for moving a request and its answer through the buffer, by term."""
+        return {
+            "cache": self.prices.cache_per_request(*self.moved),
+            "load_balancer": self.prices.load_balancer_per_request(*self.moved),
+            "network": self.prices.network_per_request(*self.moved),
+        }
+
+    def of_profile(self, profile: ServiceProfile) -> Billing:
+        """The same with the bytes that the profile measured, where none were told."""
+        payload = profile.request_bytes if self.payload_bytes is None else self.payload_bytes
+        answer = profile.answer_bytes if self.answer_bytes is None else self.answer_bytes
+        return replace(self, payload_bytes=payload or None, answer_bytes=answer)
 
     def cost(
         self, batch_size_pmf: Array, service: ServiceTimes, profile: ServiceProfile, buffered: bool | None = None
@@ -215,9 +236,7 @@ def predict_cost(
         init=init * gb_second,
         restore=cold * gb * snapshot.restore_gb * invocations if billing.snap_start else 0.0,
         logs=prices.logs_per_invocation * invocations,
-        cache=prices.cache_per_request(*billing.moved) if buffered else 0.0,
-        load_balancer=prices.load_balancer_per_request(*billing.moved) if buffered else 0.0,
-        network=prices.network_per_request(*billing.moved) if buffered else 0.0,
+        **(billing.moving if buffered else {}),
         fixed_terms=fixed,
     )
 

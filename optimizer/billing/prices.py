@@ -130,7 +130,7 @@ class Buffer(_Record, frozen=True):
     tasks: int
     vcpu: float
     memory_gb: float
-    cache_mode: Literal["node", "serverless"]
+    cache_mode: Literal["node", "serverless", "none"]
     cache_node_type: str
     cache_nodes: int
     nat_gateways: int
@@ -165,6 +165,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
     monitoring: MonitoringPrices
     machines: dict[str, float]
     buffer: Buffer
+    stacks: dict[str, dict[str, Any]]
     sources: dict[str, str]
     currency: Literal["USD"] = "USD"
 
@@ -205,17 +206,28 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
         """USD per invocation for its lines of log."""
         return self.logs.bytes_per_invocation / GB * self.logs.gb
 
+    def on(self, stack: str) -> Prices:
+        """The same with the buffer deployed in another way, by name.
+
+        Raises
+        ------
+        InvalidInput
+            No such way is in the list.
+        """
+        _known("stack", stack, self.stacks)
+        return msgspec.structs.replace(self, buffer=msgspec.structs.replace(self.buffer, **self.stacks[stack]))
+
     def fixed_terms(self) -> dict[str, float]:
         """USD per month that the buffer costs whether it is used or not, by part."""
         buffer = self.buffer
         if buffer.per_month is not None:
             return {"buffer": buffer.per_month}
         vcpu, gb = self.fargate.vcpu_hour[buffer.architecture], self.fargate.gb_hour[buffer.architecture]
-        cache = (
-            buffer.cache_nodes * self.cache.node_hour[buffer.cache_node_type]
-            if buffer.cache_mode == "node"
-            else self.cache.serverless_least_gb * self.cache.serverless_gb_hour
-        )
+        cache = {
+            "node": buffer.cache_nodes * self.cache.node_hour.get(buffer.cache_node_type, 0.0),
+            "serverless": self.cache.serverless_least_gb * self.cache.serverless_gb_hour,
+            "none": 0.0,
+        }[buffer.cache_mode]
         return {
             "buffer_tasks": HOURS_PER_MONTH * buffer.tasks * (buffer.vcpu * vcpu + buffer.memory_gb * gb),
             "load_balancer": HOURS_PER_MONTH * self.load_balancer.hour,
@@ -233,7 +245,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
 
     def cache_per_request(self, payload_bytes: int, answer_bytes: int) -> float:
         """USD of a metered cache: a payload goes in and out, and so do the answers that another task's caller waits for."""
-        if self.buffer.cache_mode == "node":
+        if self.buffer.cache_mode != "serverless":
             return 0.0
         elsewhere = 1 - 1 / max(self.buffer.tasks, 1)
         return 2 * (payload_bytes + elsewhere * answer_bytes) / 1024 * self.cache.ecpu
@@ -267,6 +279,11 @@ def read_prices(data: bytes, source: str = "prices") -> Prices:
         raise InvalidInput(source, given, f"a price list as in prices.json ({error})") from None
     _refuse_negative(given, source, [])
     _refuse_senseless(prices, source)
+    for name, parts in prices.stacks.items():
+        try:
+            msgspec.convert(msgspec.to_builtins(prices.buffer) | parts, Buffer)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"{source}: stacks.{name}", parts, f"parts of the buffer ({error})") from None
     return prices
 
 

@@ -111,12 +111,23 @@ def _cheaper(
     tables: Sequence[LastMoment],
 ) -> list[FrontierPoint]:
     """The point of the frontier at an SLO, from the cheapest choice and the tables; none where the last one is as cheap."""
-    found = [FrontierPoint(slo.latency, c.cost, settings.services[c.service].memory_mb, c.batch_size, c.timeout) for c in choices]
+    moving = sum(settings.question.billing.moving.values())
+    found = [
+        FrontierPoint(
+            slo.latency,
+            c.cost + (moving if c.batch_size > 1 else 0.0),  # who is not batched needs no buffer
+            settings.services[c.service].memory_mb,
+            c.batch_size,
+            c.timeout,
+        )
+        for c in choices
+    ]
     for table in tables:
         size, hold = table.policy.max_batch_size, table.policy.hold[1]
         memory_mb = settings.services[table.service].memory_mb
-        if not found or table.cost < found[0].cost_per_request * (1 - SAME):
-            found = [FrontierPoint(slo.latency, table.cost, memory_mb, size, hold, table.policy.kind)]
+        cost = table.cost + (moving if size > 1 else 0.0)
+        if not found or cost < found[0].cost_per_request * (1 - SAME):
+            found = [FrontierPoint(slo.latency, cost, memory_mb, size, hold, table.policy.kind)]
     return [point for point in found if not points or point.cost_per_request < points[-1].cost_per_request * (1 - 1e-9)]
 
 
@@ -133,7 +144,7 @@ def _at(settings: FunctionSettings, best: FunctionSetting, factor: float) -> Sen
         arrivals.arrival_rate,
         {slo.name: setting.latency.percentile(slo.percentile) for slo in slos},
         setting.mean_batch_size,
-        setting.cost.per_request,
+        setting.cost.by_request,
         setting.keeps(slos),
     )
 
@@ -172,7 +183,7 @@ def break_even_of(plan: EveryLoad, none: FunctionSetting) -> float | None:
 def _earned_from(bill: Callable[[float], BatchCost], here: float, none: FunctionSetting) -> float | None:
     def saving(rate: float) -> float:
         batched = bill(rate)
-        return (none.cost.per_request + none.cost.beside) - (batched.per_request + batched.beside)
+        return none.cost.by_request - batched.by_request
 
     fixed = bill(here).fixed_per_month - none.cost.fixed_per_month
     return solve_break_even(saving, fixed, start=here, lowest=min(LOWEST, here), highest=max(HIGHEST, here))

@@ -225,9 +225,9 @@ class EveryLoad:
                 AtLoad(
                     factor,
                     question.arrivals.arrival_rate * factor,
-                    predicted.cost.per_request,
-                    least,
-                    self.cost_in(run),
+                    predicted.cost.by_request,
+                    least + predicted.cost.moving,
+                    self.cost_in(run) + predicted.cost.moving,
                     tuple(run.estimate_violations(slo.latency, CONFIDENCE) for slo in question.slos),
                     predicted.mean_batch_size,
                     predicted.cold_share,

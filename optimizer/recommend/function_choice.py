@@ -195,11 +195,12 @@ def _refuse_infeasible(settings: FunctionSettings) -> None:
     for slo in slos:
         quickest = min(unbatched, key=lambda setting: setting.latency.quantile(slo.quantile))
         reached = quickest.latency.quantile(slo.quantile)
+        reached = settings.question.promisable(Slo(reached, slo.percentile))
         if not quickest.keeps([slo]):
             many = quickest.with_starts and quickest.cold_starts > slo.error_budget
             cold = f", where {100 * quickest.cold_starts:.2g} % of the invocations start cold" if many else ""
             raise Infeasible(
-                f"no setting keeps {slo.name} within {slo.latency:g} s: the best reachable is {reached:.4g} s "
+                f"no setting keeps {settings.question.named(slo)}: the best reachable is {reached:.4g} s "
                 f"at {quickest.memory_mb} MB without batching{cold}",
                 _reachable(settings, quickest) | {"latency": reached},
             )
@@ -215,9 +216,8 @@ def _too_dear(settings: FunctionSettings, doubt: Doubt) -> Infeasible:
     table, _ = _last_moment(settings, "cost", np.inf)
     if table is not None and table.cost.per_request < cheapest.cost.per_request:
         cheapest = table
-    promised = " and ".join(f"{slo.name} within {slo.latency:g} s" for slo in question.promised)
     return Infeasible(
-        f"no setting keeps {promised} for {question.goal.budget:.4g} USD per request: "
+        f"no setting keeps {question.asked} for {question.goal.budget:.4g} USD per request: "
         f"the cheapest costs {cheapest.cost.per_request:.4g} USD",
         _reachable(settings, cheapest) | {"cost_per_request": cheapest.cost.per_request},
     )

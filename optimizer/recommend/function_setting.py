@@ -141,7 +141,7 @@ class FunctionSettings:
         for j, service in enumerate(self.services):
             compute[j, : service.max_batch_size], _ = invocation_costs(service, question.billing)
             alone = self.bill(np.ones(1), service, 0.0)
-            per_invocation[j] = alone.per_request - alone.compute
+            per_invocation[j] = alone.per_request - alone.compute  # fee and log
         self.starts = FunctionStarts(question)
         longest = question.longest_timeout
         self.search = Search(question.arrivals, self.services, compute, per_invocation, longest, self.starts)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
 from sluice.batching.documents import PLACEHOLDER, ServiceProfile, Slo
 from sluice.batching.errors import require
@@ -22,6 +23,7 @@ from sluice.optimizer.function.batching_law import MOST_BATCH
 from sluice.optimizer.recommend.candidate import several
 from sluice.optimizer.recommend.offers import WorkerOffer
 from sluice.optimizer.service.by_size import SizedServices, service_times_under
+from sluice.optimizer.service.doubt import seconds_in_doubt
 from sluice.optimizer.service.mix import SizeMix
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation.deployment import LAMBDA, Environments
@@ -58,8 +60,9 @@ class Goal:
         The least and the largest multiple of the arrival rate at which one plan is to be cheap, for objective ``cost``: it is
         taken up to the ``premium`` as well. ``None``: the function's setting is the best at the rate itself.
     confidence : float
-        With which a setting that rests on the fit keeps the SLOs given the fit's uncertainty, where the question has it
-        (``Question.without``); 0.5 keeps nothing free for it. For objective ``cost``.
+        With which the SLOs are kept given what the profile, a sample, may be wrong by (``Question.in_doubt``), and by a setting
+        that rests on the fit given the fit's uncertainty, where the question has it (``Question.without``), for objective
+        ``cost``; 0.5 keeps nothing free for either.
     """
 
     objective: str = "cost"
@@ -180,6 +183,7 @@ class Question:
         if not isinstance(self.arrivals, ArrivalProcess):
             object.__setattr__(self, "arrivals", poisson(float(self.arrivals)))
         object.__setattr__(self, "slos", several(self.slos))
+        object.__setattr__(self, "billing", self.billing.of_profile(self.profile))
         object.__setattr__(self, "offers", tuple(self.offers))
         object.__setattr__(self, "without", tuple(self.without))
         require(len(self.without) != 1, "without", len(self.without), "the fits without each of at least two blocks, or none")
@@ -188,7 +192,7 @@ class Question:
         limit, billing = self._payload_limit, self.billing
         fits = billing.payload_bytes is None or 1 <= billing.payload_bytes <= limit
         require(fits, "payload_bytes", billing.payload_bytes, f"1 to {limit}, what one invocation takes")
-        fits = billing.answer_bytes <= limit
+        fits = (billing.answer_bytes or 0) <= limit
         require(fits, "answer_bytes", billing.answer_bytes, f"0 to {limit}, what one invocation answers")
         if self.goal.loads is not None:
             require(self.mix is None, "loads", self.goal.loads, "none beside sizes of requests")
@@ -201,15 +205,51 @@ class Question:
         """Memory sizes considered, MB, ascending."""
         return self.limits.memory_sizes or tuple(self.profile.memory_sizes)
 
-    @property
+    @cached_property
     def promised(self) -> tuple[Slo, ...]:
-        """The SLOs as the search keeps them, with the headroom left."""
+        """The SLOs as the search keeps them."""
+        return tuple(self.kept(slo) for slo in self.slos)
+
+    @property
+    def promised_by_workers(self) -> tuple[Slo, ...]:
+        """The same of workers alone, whose own profile is none of the function's: with the headroom left."""
         return tuple(slo.within(self.goal.headroom) for slo in self.slos)
+
+    @property
+    def asked(self) -> str:
+        """The SLOs in words, with what is kept free of them."""
+        return " and ".join(self.named(slo) for slo in self.slos)
+
+    def named(self, slo: Slo) -> str:
+        """One of them, as asked for or as the search keeps it, in words."""
+        whole = next(of for of in self.slos if of.percentile == slo.percentile)
+        free = whole.latency - self.kept(whole).latency
+        return f"{whole.name} within {whole.latency:g} s" + (f", of which {free:.4g} s are kept free" if free > 0 else "")
+
+    def kept(self, slo: Slo) -> Slo:
+        """An SLO as the search keeps it, with the headroom left and what the profile may be wrong by."""
+        left = slo.within(self.goal.headroom)
+        return replace(left, latency=left.latency - self.in_doubt(slo))
+
+    def in_doubt(self, slo: Slo) -> float:
+        """Seconds kept free for what profile and way may take longer than is known of them: half of the SLO's at most."""
+        return min(self.doubt(slo), slo.within(self.goal.headroom).latency / 2)
+
+    def promisable(self, predicted: Slo) -> float:
+        """Seconds that may be promised where a percentile is predicted to be so long."""
+        seconds = predicted.latency
+        while (needed := predicted.latency + self.doubt(replace(predicted, latency=seconds))) > seconds:
+            seconds = needed  # longer promises have more batch sizes in them, and there are only so many
+        return seconds
+
+    def doubt(self, slo: Slo) -> float:
+        """Seconds by which its percentile may be longer than predicted, with the confidence of the goal."""
+        return seconds_in_doubt(self.profile, self.memory_sizes, slo.quantile, self.goal.confidence, slo.latency)
 
     @property
     def max_batch_size(self) -> int:
         """Of the batches considered: what the limits say and one invocation takes."""
-        largest = self._payload_limit // max(self.billing.payload_bytes or 1, self.billing.answer_bytes)
+        largest = self._payload_limit // max(1, *self.billing.moved)
         return min(self.limits.max_batch_size, largest, MOST_BATCH)
 
     @cached_property

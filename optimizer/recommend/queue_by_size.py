@@ -81,12 +81,12 @@ class _Shared:
 
     def __init__(self, sizes: FunctionsBySize, queue: SharedQueue, assignment: Assignment) -> None:
         self._sizes, self._queue, self._assignment = sizes, queue, assignment
-        n, headroom = len(assignment), sizes.question.goal.headroom
+        n = len(assignment)
         self._left = np.full((len(queue.applications), n), np.inf)  # s, by class and size
         for j in set(assignment):
             own = np.flatnonzero(np.array(assignment) == j)
             for c, of in enumerate(queue.applications):
-                left = seconds_left(sizes.question.services[j], [of.slo.within(headroom)])
+                left = seconds_left(sizes.question.services[j], [sizes.question.kept(of.slo)])
                 self._left[c, own] = np.minimum(left[own], LONGEST_WAIT)
         self.at = cache(self._at)
 

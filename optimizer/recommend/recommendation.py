@@ -91,7 +91,9 @@ def _offered(question: Question) -> tuple[tuple[WorkerSetting, ...], dict[str, s
     doubted = question if question.without else None
     for offer in question.offers:
         try:
-            setting = choose_workers(question.arrivals, offer, question.promised, billing=question.billing, question=doubted)
+            setting = choose_workers(
+                question.arrivals, offer, question.promised_by_workers, billing=question.billing, question=doubted
+            )
         except Infeasible as error:
             refused[offer.name] = str(error)
             continue

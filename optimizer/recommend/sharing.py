@@ -160,8 +160,7 @@ def recommend_sharing(question: Question, applications: Sequence[Application]) -
         No application, a name twice; a question with sizes, a budget, or another objective.
     """
     _check(question)
-    headroom = question.goal.headroom
-    promised = [Application(of.name, of.arrivals, of.slo.within(headroom)) for of in applications]
+    promised = [Application(of.name, of.arrivals, question.kept(of.slo)) for of in applications]
     services, billing = question.services, question.billing
     usd = [compute + fee for compute, fee in (invocation_costs(service, billing) for service in services)]
     starts, together = FunctionStarts(question), cache(_superposed)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from sluice.optimizer.report.alternatives import Alternative, alternatives
 from sluice.optimizer.report.documents import answer_document, cost_document, run_document
 from sluice.optimizer.report.evidence import Seen, simulate_setting
-from sluice.optimizer.report.wording import break_even, headline, kept, proof, saving
+from sluice.optimizer.report.wording import headline, kept, proof, saving, verdict
 
 __all__ = [
     "Alternative",
     "Seen",
     "alternatives",
     "answer_document",
-    "break_even",
     "cost_document",
     "headline",
     "kept",
@@ -24,4 +23,5 @@ __all__ = [
     "run_document",
     "saving",
     "simulate_setting",
+    "verdict",
 ]

@@ -266,7 +266,8 @@ def cost_document(cost: BatchCost, arrival_rate: float | None = None) -> Documen
     """USD per request, in all and by term, and USD per month of what is fixed; with all of it at a rate (requests/s) told."""
     document: Document = {
         "per_request": cost.per_request,
-        "beside": cost.beside,
+        "moving": cost.moving,
+        "by_request": cost.by_request,
         "terms": cost.terms(),
         "fixed_per_month": cost.fixed_per_month,
         "fixed_terms": dict(cost.fixed_terms),

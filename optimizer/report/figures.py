@@ -147,7 +147,7 @@ def frontier(answer: Answer) -> Figure:
     settings = [answer.best, answer.no_batching, *answer.runners_up]
     reached = {id(setting): setting.latency.percentile(slo.percentile) for setting in settings}
     known = [(point.latency, 1e6 * point.cost_per_request) for point in answer.frontier]
-    known += [(reached[id(setting)], 1e6 * setting.cost.per_request) for setting in settings]
+    known += [(reached[id(setting)], 1e6 * setting.cost.by_request) for setting in settings]
     latencies, costs = np.array(sorted(known)).T
     cheapest = np.minimum.accumulate(costs)
     there = [] if workers is None else [workers.percentile(slo.percentile).value]
@@ -158,7 +158,7 @@ def frontier(answer: Answer) -> Figure:
     if runners:
         axes.plot(
             [reached[id(s)] for s in runners],
-            [1e6 * s.cost.per_request for s in runners],
+            [1e6 * s.cost.by_request for s in runners],
             "o",
             color="black",
             markersize=6,
@@ -170,11 +170,11 @@ def frontier(answer: Answer) -> Figure:
         (answer.no_batching, "s", 6.0, UNBATCHED, "no batching"),
         (answer.best, "*", 11.0, CHOSEN, "recommended" if answer.winner is answer.best else "function"),
     ):
-        point = [reached[id(setting)]], [1e6 * setting.cost.per_request]
+        point = [reached[id(setting)]], [1e6 * setting.cost.by_request]
         axes.plot(*point, marker, color=colour, markersize=size, linestyle="none", label=name)
     dearest = float(costs.max())
     if workers is not None:
-        usd = 1e6 * workers.cost.per_request
+        usd = 1e6 * workers.cost.by_request
         dearest = max(dearest, usd)
         axes.plot(there, [usd], "D", color=WORKERS, markersize=6, linestyle="none", label=workers.runs_on)
     axes.axvline(slo.latency, color="black", linewidth=0.8, linestyle=":")
@@ -217,7 +217,7 @@ def monthly_bill(costs: Mapping[str, BatchCost], arrival_rate: float) -> Figure:
     """USD per month of every alternative at this arrival rate (requests/s): what requests cost, and what stands there anyway."""
     requests = arrival_rate * SECONDS_PER_MONTH
     parts = {
-        "by the request": [requests * (cost.per_request + cost.beside) for cost in costs.values()],
+        "by the request": [requests * (cost.by_request) for cost in costs.values()],
         "fixed": [cost.fixed_per_month for cost in costs.values()],
     }
     return _stacked_bars(list(costs), parts, "USD per month")

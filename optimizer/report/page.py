@@ -104,7 +104,7 @@ def report_page(subject: Subject, rng: np.random.Generator) -> str:
     page = _Page(subject, rng)
     return rendered(
         title=f"{subject.model}: {wording.promise(subject.answer.slos)}",
-        headline=wording.headline(subject.answer),
+        headline=page.headline(),
         verdict=page.verdict(),
         settings=page.settings(),
         sections=page.sections(),
@@ -143,11 +143,21 @@ class _Page:
         if subject.measured is not None:
             self.seen.append(subject.measured)
 
+    def headline(self) -> str:
+        """Whether to deploy; or that the promise was measured not to be kept."""
+        measured = self.subject.measured
+        if measured is None:
+            return wording.verdict(self.answer)
+        reached = {slo.name: measured.percentile(slo.percentile) for slo in self.answer.slos}
+        return wording.measured_late(self.answer.slos, reached) or wording.verdict(self.answer)
+
     def verdict(self) -> list[str]:
         answer = self.answer
         seen = [] if self.on_trace is None else [wording.seen_on_trace(answer, self.on_trace)]
-        beside = (*wording.every_load(answer), *wording.proof(answer))
-        return [wording.kept(answer), *seen, wording.saving(answer), wording.break_even(answer), *beside]
+        first = [sentence for sentence in (wording.verdict(answer),) if sentence != self.headline()]
+        cost = (wording.saving(answer), wording.contained(answer), *wording.stacks(answer))
+        beside = (*wording.kept_free(answer), *wording.every_load(answer), *wording.proof(answer))
+        return [*first, wording.headline(answer), wording.kept(answer), *seen, *cost, *beside]
 
     def settings(self) -> Table:
         head = ["", "runs on", "leaves with, or after", *(slo.name for slo in self.answer.slos), "mean batch"]
@@ -159,7 +169,7 @@ class _Page:
                     Cell(of.leaves),
                     *map(latency_cell, of.latency.values()),
                     Cell(f"{of.mean_batch_size:.2f}", of.mean_batch_size),
-                    usd_cell(of.cost.per_request),
+                    usd_cell(of.cost.by_request),
                 ],
             )
             for of in alternatives(self.answer)
@@ -247,8 +257,7 @@ class _Page:
         costs = {of.name: of.cost for of in alternatives(self.answer, workers=3, runners_up=1)}
         terms = [cost.terms() for cost in costs.values()]
         rows = [Row(named(term), [usd_cell(by_term[term]) for by_term in terms]) for term in terms[0]]
-        rows.append(Row("bill of what serves", [usd_cell(cost.per_request) for cost in costs.values()]))
-        rows.append(Row("all by the request", [usd_cell(cost.per_request + cost.beside) for cost in costs.values()]))
+        rows.append(Row("all by the request", [usd_cell(cost.by_request) for cost in costs.values()]))
         rows.append(Row(f"everything, at {rate:.4g} requests/s", [usd_cell(cost.in_all(rate)) for cost in costs.values()]))
         parts = dict.fromkeys(part for cost in costs.values() for part in cost.fixed_terms)
         fixed = [Row(named_part(part), [_dollars(cost.fixed_terms.get(part, 0.0)) for cost in costs.values()]) for part in parts]
@@ -282,7 +291,7 @@ class _Page:
             [
                 *(latency_cell(best.latency.percentile(slo.percentile)) for slo in answer.slos),
                 Cell(f"{best.mean_batch_size:.2f}", best.mean_batch_size),
-                usd_cell(best.cost.per_request),
+                usd_cell(best.cost.by_request),
                 Cell("yes" if answer.feasible else "no"),
             ],
         )

@@ -33,8 +33,8 @@ class ApplicationRow:
 
 def headline(answer: SharingAnswer) -> str:
     """Who shares a queue and what it saves, in one sentence."""
-    usd, saved = per_million(answer.cost.per_request), 100 * answer.saving
-    apart = per_million(cost_of_queues(answer.separate).per_request)
+    usd, saved = per_million(answer.cost.by_request), 100 * answer.saving
+    apart = per_million(cost_of_queues(answer.separate).by_request)
     (first, *others) = answer.queues
     if not others:
         text = (
@@ -141,8 +141,8 @@ def _kept_warm(answer: SharingAnswer) -> list[str]:
 def _strict(answer: SharingAnswer) -> list[str]:
     if answer.at_the_strictest is None or len(answer.applications) == 1:
         return []
-    usd = answer.at_the_strictest.cost.per_request
-    more = 100 * (usd / answer.cost.per_request - 1)
+    usd = answer.at_the_strictest.cost.by_request
+    more = 100 * (usd / answer.cost.by_request - 1)
     return [f"One queue in which all are promised what the strictest is costs {per_million(usd)}, {max(more, 0.0):.3g} % more."]
 
 

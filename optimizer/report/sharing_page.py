@@ -62,7 +62,7 @@ def _queues(answer: SharingAnswer) -> Section:
                 Cell(of.runs_on, of.memory_mb),
                 Cell(of.leaves),
                 Cell(f"{of.mean_batch_size:.2f}", of.mean_batch_size),
-                usd_cell(of.cost.per_request),
+                usd_cell(of.cost.by_request),
             ],
         )
         for of in answer.queues
@@ -88,6 +88,6 @@ def _cost(answer: SharingAnswer) -> Section:
     costs = answer.compared
     terms = [cost.terms() for cost in costs.values()]
     rows = [Row(named(term), [usd_cell(of[term]) for of in terms]) for term in terms[0]]
-    rows.append(Row("bill of what serves", [usd_cell(cost.per_request) for cost in costs.values()]))
+    rows.append(Row("all by the request", [usd_cell(cost.by_request) for cost in costs.values()]))
     table = Table(["USD per million requests", *costs], rows, strong=[len(rows) - 1])
     return Section("cost", "Cost", "What a request costs, term by term.", tables=[table])

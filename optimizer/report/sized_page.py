@@ -101,6 +101,6 @@ def _cost(answer: SizedAnswer) -> Section:
     costs = told.compared(answer)
     terms = [cost.terms() for cost in costs.values()]
     rows = [Row(named(term), [usd_cell(of[term]) for of in terms]) for term in terms[0]]
-    rows.append(Row("bill of what serves", [usd_cell(cost.per_request) for cost in costs.values()]))
+    rows.append(Row("all by the request", [usd_cell(cost.by_request) for cost in costs.values()]))
     table = Table(["USD per million requests", *costs], rows, strong=[len(rows) - 1])
     return Section("cost", "Cost", "What a request costs, term by term.", tables=[table])

@@ -35,14 +35,14 @@ class ClassRow:
 
 def headline(answer: SizedAnswer) -> str:
     """What to do and what it saves, in one sentence."""
-    usd = per_million(answer.cost.per_request)
+    usd = per_million(answer.cost.by_request)
     if len(answer.classes) == 1:
         return f"{answer.classes[0].best.instruction[:-1]}, without regard to size: {usd} USD per million requests."
     named = [f"up to {of.up_to:g} {_setting(of.best)}" for of in answer.classes]
     text = f"Batch by size, in {len(answer.classes)} queues: {', '.join(named)}: {usd} USD per million requests"
     if answer.one_queue is None:
         return f"{text}; without regard to size no setting keeps the SLO."
-    whole = per_million(answer.one_queue.cost.per_request)
+    whole = per_million(answer.one_queue.cost.by_request)
     return f"{text}, {100 * (answer.saving or 0.0):.3g} % less than without regard to size ({whole})."
 
 
@@ -66,7 +66,7 @@ def verdict(answer: SizedAnswer, run: RunStatistics | None) -> list[str]:
         value, low, high = run.percentile(slo.percentile)
         sentences.append(
             f"On the trace, every request with its own size: {slo.name} {milliseconds(value)} ({1e3 * low:.4g} to {1e3 * high:.4g} "
-            f"with 95 % confidence), {per_million(run.cost.per_request)} USD per million{_cold(run)}."
+            f"with 95 % confidence), {per_million(run.cost.by_request)} USD per million{_cold(run)}."
         )
     return sentences
 
@@ -95,7 +95,7 @@ def rows(answer: SizedAnswer, run: RunStatistics | None) -> list[ClassRow]:
 
     def row(name: str, share: float, setting: FunctionSetting, simulated: float | None = None) -> ClassRow:
         latency = {slo.name: setting.latency.percentile(slo.percentile) for slo in slos}
-        what = (setting.runs_on, leaves(setting.policy), latency, simulated, setting.mean_batch_size, setting.cost.per_request)
+        what = (setting.runs_on, leaves(setting.policy), latency, simulated, setting.mean_batch_size, setting.cost.by_request)
         return ClassRow(name, share, *what)
 
     found = [
@@ -104,7 +104,7 @@ def rows(answer: SizedAnswer, run: RunStatistics | None) -> list[ClassRow]:
     ]
     law, seen = answer.latency, None if run is None else run.percentile(first).value
     latency = {slo.name: law.percentile(slo.percentile) for slo in slos}
-    found.append(ClassRow("recommended", 1.0, "", "", latency, seen, law.mean_batch_size, answer.cost.per_request))
+    found.append(ClassRow("recommended", 1.0, "", "", latency, seen, law.mean_batch_size, answer.cost.by_request))
     others = (("without regard to size", answer.one_queue), ("no batching", answer.no_batching))
     return found + [row(name, 1.0, setting) for name, setting in others if setting is not None]
 

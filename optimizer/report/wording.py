@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sluice.batching.documents import Slo
 from sluice.optimizer.billing.prices import SECONDS_PER_MONTH, Prices
@@ -111,7 +112,7 @@ def kept_warm(answer: Answer) -> list[str]:
     more = (warm.cost.per_request - answer.by_function.cost.per_request) * answer.arrival_rate * SECONDS_PER_MONTH
     kept = f"with {parameter(warm.warm)} the function"
     if not answer.feasible:
-        return [f"Kept warm, {kept} would do it for {per_million(warm.cost.per_request)} USD per million requests."]
+        return [f"Kept warm, {kept} would do it for {per_million(warm.cost.by_request)} USD per million requests."]
     return [f"Nothing need be kept warm: {kept} would cost {abs(more):.2f} USD per month {'more' if more >= 0 else 'less'}."]
 
 
@@ -144,7 +145,7 @@ def timeout(point: FrontierPoint) -> str:
 def saving(answer: Answer) -> str:
     """The bill, beside that of what it saves upon."""
     winner, by_function = answer.winner, answer.by_function
-    bill, none, function = winner.cost.per_request, answer.no_batching.cost.per_request, by_function.cost.per_request
+    bill, none, function = winner.cost.by_request, answer.no_batching.cost.by_request, by_function.cost.by_request
     text = f"{per_million(bill)} USD per million requests"
     if winner is not by_function:
         if not answer.feasible:
@@ -156,7 +157,56 @@ def saving(answer: Answer) -> str:
         return f"{text}; no batch size is cheaper."
     if not answer.no_batching_keeps_slo:
         return f"{text}; without batching no memory size keeps the SLO (quickest: {per_million(none)})."
+    if bill > none:
+        there = f"without batching ({per_million(none)}), where nothing moves through a buffer"
+        return f"{text}, {bill / none:.2f} times what it is {there}."
     return f"{text}, {none / bill:.2f} times less than no batching ({per_million(none)})."
+
+
+def contained(answer: Answer) -> str:
+    """What a number of USD per million requests has in it, and what it has not."""
+    billing, winner = answer.question.billing, answer.winner
+    logs = billing.prices.logs.bytes_per_invocation
+    parts = [named(term) for term in ("compute", "requests", "init") if winner.cost.terms()[term]]
+    parts += [named(term) for term in ("machines", "pings") if winner.cost.terms()[term]]
+    parts.append(f"{logs:g} bytes of log an invocation" if logs else "no log (functions log at WARN)")
+    request, reply = billing.moved
+    if billing.payload_bytes is None:
+        parts.append("nothing for moving requests, whose size the profile does not know (--payload-bytes)")
+    else:
+        parts.append(f"moving {request} bytes there and {reply} back")
+    fixed = winner.cost.fixed_per_month
+    beside = f"; not the {fixed:.2f} USD per month of the buffer" if fixed else ""
+    return f"USD per million have in them {', '.join(parts)}{beside}."
+
+
+def stacks(answer: Answer) -> list[str]:
+    """What the month would cost with the buffer deployed in other ways; nothing where its cost was told, or none is deployed."""
+    winner, billing = answer.winner, answer.question.billing
+    if billing.prices.buffer.per_month is not None or not winner.cost.fixed_terms or winner.policy.max_batch_size == 1:
+        return []
+    requests, found = answer.arrival_rate * SECONDS_PER_MONTH, []
+    others = winner.cost.fixed_per_month - sum(billing.prices.fixed_terms().values())  # snapshots
+    for name in billing.prices.stacks:
+        on = replace(billing, prices=billing.prices.on(name))
+        month = requests * (winner.cost.per_request + sum(on.moving.values())) + sum(on.prices.fixed_terms().values()) + others
+        found.append(f"{name} {month:.2f}")
+    return [f"The same in USD per month by how the buffer is deployed (--stack, docs/deploy.md): {', '.join(found)}."]
+
+
+def kept_free(answer: Answer) -> list[str]:
+    """What the way through the buffer is taken to be, and what is kept free of the promise as profile and way are samples."""
+    question, sentences = answer.question, []
+    way = question.profile.way
+    if way is not None:
+        how = f"as measured {way.n} times" if way.n > 1 else "which nobody measured (sluice profile --buffer)"
+        sentences.append(f"The way through buffer and network is taken as {milliseconds(way.mean)}, {how}.")
+    free = {slo.name: question.in_doubt(slo) for slo in answer.slos}
+    if any(free.values()):
+        of_each = " and ".join(f"{milliseconds(seconds)} of the {name}" for name, seconds in free.items())
+        confidence = f"{100 * question.goal.confidence:g} % confidence"
+        sentences.append(f"{of_each} are kept free, as the profile is a sample ({confidence}).")
+    return sentences
 
 
 def every_load(answer: Answer) -> list[str]:
@@ -166,9 +216,7 @@ def every_load(answer: Answer) -> list[str]:
         return []
     if answer.by_function is not plan:
         if plan.cost.per_request > answer.question.goal.budget:
-            return [
-                f"A plan for every load costs {per_million(plan.cost.per_request)} USD per million requests, beyond the budget."
-            ]
+            return [f"A plan for every load costs {per_million(plan.cost.by_request)} USD per million requests, beyond the budget."]
         if not plan.keeps(answer.question.promised):
             return ["A plan for every load, as simulated, has more requests late at this rate than is promised: its cold starts."]
         beyond = percent(answer.beyond_cheapest(plan))
@@ -206,34 +254,57 @@ def seen_on_trace(answer: Answer, run: RunStatistics) -> str:
     verdict = "kept" if run.keeps(answer.slos) else "not kept"
     both = isinstance(run.deployment, Deployment) and bool(run.deployment.beside)
     beside = f", {100 * run.by_function:.2g} % of the requests by the function" if both else ""
-    return f"On the trace itself: {verdict}, {late}{beside}, at {per_million(run.cost.per_request)} USD per million requests."
+    return f"On the trace itself: {verdict}, {late}{beside}, at {per_million(run.cost.by_request)} USD per million requests."
+
+
+def months(answer: Answer) -> tuple[float, float]:
+    """USD per month with all that is fixed: of what is recommended, and of calling the function directly."""
+    rate = answer.arrival_rate
+    with_it, direct = (rate * SECONDS_PER_MONTH * cost.in_all(rate) for cost in (answer.winner.cost, answer.no_batching.cost))
+    return with_it, direct
 
 
 def pays(answer: Answer) -> bool:
-    """Whether a buffer for this alone earns what it costs."""
-    return answer.break_even_arrival_rate is not None and answer.arrival_rate > answer.break_even_arrival_rate
+    """Whether what is recommended costs less in a month than calling the function directly, or that does not keep the SLOs."""
+    with_it, direct = months(answer)
+    return with_it < direct or not answer.no_batching_keeps_slo
 
 
-def break_even(answer: Answer) -> str:
-    """Whether to deploy a buffer."""
-    winner, arrival_rate = answer.winner, answer.arrival_rate
-    if winner is not answer.by_function:
-        here, direct = (
-            arrival_rate * SECONDS_PER_MONTH * cost.in_all(arrival_rate) for cost in (winner.cost, answer.no_batching.cost)
+def verdict(answer: Answer) -> str:
+    """Whether to deploy a buffer, what a month costs with it and without, and from which rate on it pays."""
+    winner, fixed, (with_it, direct) = answer.winner, answer.winner.cost.fixed_per_month, months(answer)
+    here = f"at {answer.arrival_rate:.4g} requests/s"
+    if winner is answer.by_function and answer.by_function.batch_size == 1:
+        return (
+            f"Deploy no buffer: batching saves nothing here. Calling the function directly costs {direct:.2f} USD per month {here}."
         )
-        who = "the workers" if winner is not answer.overflow else "workers and function"
-        who = "the environments" if winner is answer.kept_warm else who
-        text = f"{'With their' if winner.cost.fixed_per_month else 'Without a'} buffer {who} cost {here:.2f} USD per month"
-        if not answer.no_batching_keeps_slo:
-            return f"{text}."
-        return f"{text}; calling the function directly costs {direct:.2f} at {arrival_rate:.4g} requests/s."
-    rate, fixed = answer.break_even_arrival_rate, winner.cost.fixed_per_month
-    if answer.by_function.batch_size == 1:
-        return "Batching saves nothing here: call the function directly and deploy no buffer."
-    if rate is None:
-        return f"The buffer costs {fixed:.2f} USD per month, which no arrival rate earns: do not deploy one to save money."
-    verdict = "it pays" if pays(answer) else "do not deploy one for this alone"
-    return f"The buffer costs {fixed:.2f} USD per month, earned from {rate:.4g} requests/s on; here {arrival_rate:.4g}: {verdict}."
+    what = (
+        "the function" if winner is answer.by_function else "workers and function" if winner is answer.overflow else "the workers"
+    )
+    what = "the environments kept warm" if winner is answer.kept_warm else what
+    who = f"{what} with a buffer ({fixed:.2f} of it fixed)" if fixed else f"{what} with a buffer"
+    if not winner.policy.max_batch_size > 1 and not fixed:
+        who = what
+    bill = f"{who} costs" if what == "the function" else f"{who} cost"
+    if not answer.no_batching_keeps_slo:
+        return f"Deploy: {bill} {with_it:.2f} USD per month {here}; calling the function directly does not keep the promise."
+    rate = answer.break_even_arrival_rate
+    since = "" if winner is not answer.by_function else "; it pays at no rate" if rate is None else f"; it pays from {rate:.4g} on"
+    if with_it < direct:
+        saved = f"{direct - with_it:.2f} less than calling the function directly ({direct:.2f})"
+        return f"Deploy: {bill} {with_it:.2f} USD per month {here}, {saved}{since}."
+    more = f"{with_it - direct:.2f} more than calling the function directly ({direct:.2f})"
+    return f"Do not deploy for this alone: {bill} {with_it:.2f} USD per month {here}, {more}{since}."
+
+
+def measured_late(slos: Sequence[Slo], reached: Mapping[str, float | None]) -> str:
+    """What was measured of the promise, where it was not kept; else nothing. ``reached``: seconds by percentile, none beyond."""
+    seen = []
+    for slo in slos:
+        seconds = reached[slo.name]
+        if seconds is None or seconds > slo.latency:
+            seen.append(f"{slo.name} {'never' if seconds is None else milliseconds(seconds)}, promised {promised(slo.latency)}")
+    return f"Measured: the promise is not kept ({' and '.join(seen)})." if seen else ""
 
 
 def proof(answer: Answer) -> list[str]:

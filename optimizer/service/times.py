@@ -33,7 +33,8 @@ class ServiceTimes:
         ``seconds[n - 1]`` is the quantile function of the service time of a batch of ``n`` at ``quantile_levels``, ascending and
         linear in between; one column where service times are deterministic.
     overhead : array, shape (max_batch_size,)
-        Mean seconds that an invocation takes beyond its service time, as its client sees it.
+        Mean seconds that an invocation takes beyond its service time, as its client sees it; with the profile's ``way``, where it
+        has one, as the client of the buffer does.
     billed_duration : array, shape (max_batch_size,)
         Mean seconds that are paid for.
     quantile_levels : array, shape (n_levels,), optional
@@ -133,6 +134,7 @@ def service_times(profile: ServiceProfile, memory_mb: int, max_batch_size: int |
         raise InvalidInput("sizes", NOT_GIVEN, needed)
     if memory_mb < 1:
         raise InvalidInput("memory_mb", memory_mb, "an integer >= 1")
+    way = 0.0 if profile.way is None else profile.way.mean
     if profile.service_time is not None:
         largest = max_batch_size or profile.max_batch_size
         if largest is None:
@@ -141,7 +143,7 @@ def service_times(profile: ServiceProfile, memory_mb: int, max_batch_size: int |
             raise InvalidInput("batch_size", largest, f"1 to {profile.max_batch_size}, the profile's max_batch_size")
         sizes = np.arange(1, largest + 1, dtype=np.float64)
         law: Array = profile.service_time.intercept + profile.service_time.slope * sizes
-        return ServiceTimes(memory_mb, law[:, None], np.zeros(largest), law)
+        return ServiceTimes(memory_mb, law[:, None], np.full(largest, way), law)
     points = profile.points_at(memory_mb)
     measured = np.array([point.batch_size for point in points])
     if measured[0] != 1:
@@ -152,7 +154,7 @@ def service_times(profile: ServiceProfile, memory_mb: int, max_batch_size: int |
     quantiles = np.maximum.accumulate([_quantiles(point, levels) for point in points], axis=0)
     sizes = np.arange(1, largest + 1, dtype=np.float64)
     seconds = np.column_stack([np.interp(sizes, measured, column) for column in quantiles.T])
-    overhead = np.interp(sizes, measured, [point.overhead for point in points])
+    overhead = way + np.interp(sizes, measured, [point.overhead for point in points])
     billed = np.interp(sizes, measured, np.maximum.accumulate([point.billed_duration for point in points]))
     times = ServiceTimes(memory_mb, seconds, overhead, billed, levels)
     return times if max_batch_size is None else times.up_to(max_batch_size)

@@ -46,6 +46,9 @@ class Function:
     max_batch_size: int = LARGEST_BATCH
     mix: SizeMix | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "billing", self.billing.of_profile(self.profile))
+
     @cached_property
     def service(self) -> ServiceTimes:
         """Its service times."""

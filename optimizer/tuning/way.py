@@ -19,7 +19,7 @@ from math import inf, nan
 import numpy as np
 from msgspec.structs import replace
 
-from sluice.batching.documents import LinearServiceTime, Plan, ServiceProfile, Slo
+from sluice.batching.documents import Plan, ServiceProfile, ServiceTime, Slo
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import Policy
 
@@ -86,8 +86,5 @@ class WayWatch:
             self.seconds = self.measured
 
     def before(self, profile: ServiceProfile) -> ServiceProfile:
-        """The function as requests find it that are so long on their way to it."""
-        if not self.seconds or profile.service_time is None:
-            return profile.behind(self.seconds)
-        law = profile.service_time  # it has no overhead, so that the way seems to be billed
-        return replace(profile, service_time=LinearServiceTime(law.intercept + self.seconds, law.slope))
+        """The function as requests find it that are so long on their way to it; as it was profiled, where that is not known yet."""
+        return replace(profile, way=ServiceTime(self.seconds)) if self.seconds else profile

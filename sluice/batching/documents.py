@@ -209,7 +209,9 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
 
     Either all points have a ``size`` or none has. ``init`` is the cold start's INIT duration by memory size in MB; ``one_by_one``
     says why the function computes the requests of a batch one by one, ``None`` where it did not say that it does. ``model`` is the
-    name of the function's model; where it is not given it is that of ``model_of``.
+    name of the function's model; where it is not given it is that of ``model_of``. ``way`` is what a request takes on its way
+    through the buffer and the network beyond an invocation, s: all service times are behind it; ``None`` where nobody measured it.
+    ``request_bytes`` and ``answer_bytes`` are the sizes of one request's body and of its answer's.
     """
 
     function: str
@@ -220,10 +222,15 @@ class ServiceProfile(Document, frozen=True, kw_only=True):
     max_batch_size: int | None = None
     measured_at: str | None = None
     one_by_one: str | None = None
+    way: ServiceTime | None = None
+    request_bytes: int | None = None
+    answer_bytes: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         msgspec.structs.force_setattr(self, "model", self.model or model_of(self.function))
+        for name, count in (("request_bytes", self.request_bytes), ("answer_bytes", self.answer_bytes)):
+            require(count is None or count >= 0, name, count, "bytes >= 0, or null")
         require(
             bool(self.points) != (self.service_time is not None), "points", self.points, "points, or else a linear service_time"
         )
@@ -400,6 +407,13 @@ class Route(_Part, frozen=True):
     def functions(self) -> list[str]:
         """The function of each table of ``rule``."""
         return [self.function, *(beside.function for beside in self.beside)]
+
+    @property
+    def alone(self) -> tuple[str, float]:
+        """Where a request goes that nobody follows, and after how many seconds; of a table with columns in its first."""
+        holds = [table.hold[table.columns] for table in self.rule().tables]
+        first = holds.index(min(holds))
+        return self.functions[first], holds[first]
 
 
 class RequestSize(_Part, frozen=True):

@@ -7,6 +7,7 @@
     │   └── UnsupportedEncoding the body is encoded in a way that is not undone here
     ├── KeyRefused          the caller: the API key that he gave does not open what he asks for
     │   ├── UnknownKey          he gave none that is known
+    │   ├── TokenRefused        he gave a token that is not the issuer's, or not for now or for here
     │   ├── ModelNotAllowed     it opens other models
     │   └── RateExceeded        it has asked for as much as it may, for now
     ├── Infeasible          the operator: no configuration keeps the promise; carries the best one found
@@ -99,13 +100,23 @@ class UnknownKey(KeyRefused):
         super().__init__(f"an API key is needed, as x-api-key or as authorization: Bearer; {which}")
 
 
+class TokenRefused(KeyRefused):
+    """A request came with a token that opens nothing; no message has any of it."""
+
+    reason = "token"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the token is refused: {why}")
+
+
 class ModelNotAllowed(KeyRefused):
-    """An API key opens other models than the one that was named."""
+    """An API key, or a token (``name`` is empty), opens other models than the one that was named."""
 
     reason = "model"
 
     def __init__(self, name: str, model: str) -> None:
-        super().__init__(f"the API key of {name!r} does not open the model {model!r}")
+        whose = f"API key of {name!r}" if name else "token"
+        super().__init__(f"the {whose} does not open the model {model!r}")
 
 
 class RateExceeded(KeyRefused):

@@ -10,14 +10,17 @@ from functools import wraps
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
-from sluice.batching.documents import ArrivalDocument, ServiceProfile
+from sluice.batching.documents import ArrivalDocument, ServiceProfile, ServiceTime
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.batching.policy import INF
 from sluice.cli.document_files import read_document
 from sluice.cli.groups import Command
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 
+WAY = 0.005
+"""Seconds that are taken for the way through buffer and network where nobody measured it."""
 ONE = "exactly one of --arrivals, --poisson and --mmpp2"
 
 
@@ -48,22 +51,28 @@ def perhaps_arrivals(command: Command) -> Command:
     return with_arrivals
 
 
+def _seconds(context: click.Context, option: click.Parameter, told: float | None) -> float | None:
+    require(told is None or 0 <= told < INF, "--buffer-overhead", told, "a number of seconds >= 0")
+    return told
+
+
+_way_option = click.option(
+    "--buffer-overhead",
+    type=float,
+    metavar="SECONDS",
+    callback=_seconds,
+    help=f"What the way through buffer and network takes beyond an invocation  [default: the profile's, else {WAY:g}]",
+)
+
+
 def profile_option(command: Command) -> Command:
     """``--profile``, and what the buffer before it takes; the command gets ``profile: ServiceProfile``."""
 
     @click.option("--profile", required=True, metavar="FILE", help="Service profile, as `sluice profile --out` writes it.")
-    @click.option(
-        "--buffer-overhead",
-        type=float,
-        default=0.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="What the way through the buffer takes beyond the overhead in the profile.",
-    )
+    @_way_option
     @wraps(command)
-    def with_profile(*, profile: str, buffer_overhead: float, **others: Any) -> Any:
-        require(0 <= buffer_overhead < INF, "--buffer-overhead", buffer_overhead, "a number of seconds >= 0")
-        return command(profile=read_profile(profile).behind(buffer_overhead), **others)
+    def with_profile(*, profile: str, buffer_overhead: float | None, **others: Any) -> Any:
+        return command(profile=behind_buffer(read_profile(profile), buffer_overhead), **others)
 
     return with_profile
 
@@ -79,14 +88,25 @@ def profiles_option(command: Command) -> Command:
         help="Service profile, as `sluice profile --out` writes it; repeated, those of a plan's functions, by their names"
         "  [required]",
     )
+    @_way_option
     @wraps(command)
-    def with_profiles(*, paths: tuple[str, ...], **others: Any) -> Any:
+    def with_profiles(*, paths: tuple[str, ...], buffer_overhead: float | None, **others: Any) -> Any:
         if not paths:
             raise InvalidInput("--profile", NOT_GIVEN, "a service profile, as `sluice profile --out` writes it")
-        first, *rest = map(read_profile, paths)
+        first, *rest = (behind_buffer(read_profile(path), buffer_overhead) for path in paths)
         return command(profile=first, other_profiles=rest, **others)
 
     return with_profiles
+
+
+def behind_buffer(profile: ServiceProfile, told: float | None = None) -> ServiceProfile:
+    """The function as clients of the buffer find it: behind the way that was told (s), or else measured, or else ``WAY``.
+
+    A linear law has no overhead of its own and may be of all that a client sees: nothing is put before it unless it is told.
+    """
+    if told is None and (profile.way is not None or profile.service_time is not None):
+        return profile
+    return replace(profile, way=ServiceTime(WAY if told is None else told))
 
 
 def read_profile(path: str, option: str = "--profile") -> ServiceProfile:

@@ -7,7 +7,10 @@ from functools import wraps
 from typing import Any
 
 import click
+from msgspec import structs
 
+from sluice.batching.errors import require
+from sluice.batching.policy import INF
 from sluice.cli.groups import Command
 from sluice.cli.output import read_file
 from sluice.optimizer.billing import Billing, Prices, default_prices, read_prices
@@ -25,9 +28,46 @@ def price_options(command: Command) -> Command:
         metavar="SECONDS",
         help="Billing granularity, 0.1 in BATCH's year  [default: the price list's]",
     )
+    @click.option(
+        "--log-bytes",
+        type=int,
+        metavar="N",
+        help="Bytes that an invocation writes to its log, 750 at the log level INFO  [default: the price list's, 0: WARN]",
+    )
+    @click.option(
+        "--stack",
+        metavar="NAME",
+        help="How the buffer is deployed: behind a NAT gateway (nat), with an endpoint for Lambda beside it (lambda-endpoint), with"
+        " endpoints alone (endpoints), in public subnets (public), or one task there without a cache (small)  [default: nat]",
+    )
+    @click.option(
+        "--buffer-per-month",
+        type=float,
+        metavar="USD",
+        help="What the buffer costs whether used or not; 0 of one that is there already for other models"
+        "  [default: by the price list, that of template.yaml]",
+    )
     @wraps(command)
-    def with_billing(*, prices: str | None, architecture: str, granularity: float | None, **others: Any) -> Any:
-        return command(billing=Billing(_price_list(prices), architecture, granularity), **others)
+    def with_billing(
+        *,
+        prices: str | None,
+        architecture: str,
+        granularity: float | None,
+        log_bytes: int | None,
+        stack: str | None,
+        buffer_per_month: float | None,
+        **others: Any,
+    ) -> Any:
+        listed = _price_list(prices)
+        if stack is not None:
+            listed = listed.on(stack)
+        if log_bytes is not None:
+            require(log_bytes >= 0, "--log-bytes", log_bytes, "bytes >= 0")
+            listed = structs.replace(listed, logs=structs.replace(listed.logs, bytes_per_invocation=log_bytes))
+        if buffer_per_month is not None:
+            require(0 <= buffer_per_month < INF, "--buffer-per-month", buffer_per_month, "USD >= 0")
+            listed = structs.replace(listed, buffer=structs.replace(listed.buffer, per_month=buffer_per_month))
+        return command(billing=Billing(listed, architecture, granularity), **others)
 
     return with_billing
 
@@ -50,9 +90,11 @@ def cost_options(command: Command) -> Command:
     )
     @click.option("--snap-start", is_flag=True, help="A cold start restores a snapshot, which is kept and restored for a price.")
     @click.option(
-        "--payload-bytes", type=int, help="Size of one request: a batch must fit into one invocation, and moving it costs."
+        "--payload-bytes",
+        type=int,
+        help="Size of one request: a batch must fit into one invocation, and moving it costs.  [default: the profile's]",
     )
-    @click.option("--answer-bytes", type=int, default=0, show_default=True, help="Size of the answer to one request.")
+    @click.option("--answer-bytes", type=int, help="Size of the answer to one request.  [default: the profile's]")
     @wraps(command)
     def with_cold_starts(
         *,
@@ -60,7 +102,7 @@ def cost_options(command: Command) -> Command:
         cold_start_probability: float | None,
         snap_start: bool,
         payload_bytes: int | None,
-        answer_bytes: int,
+        answer_bytes: int | None,
         **others: Any,
     ) -> Any:
         told = replace(

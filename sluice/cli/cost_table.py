@@ -19,8 +19,7 @@ def cost_table(costs: Mapping[str, BatchCost]) -> Table:
     for term in terms[0]:
         table.add_row(named(term), *(per_million(by_term[term]) if by_term[term] else "-" for by_term in terms))
     table.add_section()
-    table.add_row("bill of what serves", *(per_million(cost.per_request) for cost in costs.values()))
-    table.add_row("and beside it", *(per_million(cost.beside) for cost in costs.values()))
+    table.add_row("all by the request", *(per_million(cost.by_request) for cost in costs.values()))
     table.add_section()
     for part in dict.fromkeys(part for cost in costs.values() for part in cost.fixed_terms):
         table.add_row(f"{named_part(part)}, per month", *(_dollars(cost.fixed_terms.get(part, 0.0)) for cost in costs.values()))

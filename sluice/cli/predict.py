@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """Predict latency, batch sizes and cost of size-or-timeout batching in front of an elastic function."""
     require(1 <= batch_size <= MOST_BATCH, "batch_size", batch_size, f"an integer from 1 to {MOST_BATCH}")
-    process = ArrivalProcess.of(arrivals)
+    process, billing = ArrivalProcess.of(arrivals), billing.of_profile(profile)
     service = service_times_under(profile, memory_mb, batch_size, mix)
     prediction = predict_latency(process, service, batch_size, timeout, method)
     init = profile.init.get(memory_mb)

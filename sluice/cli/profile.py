@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import click
+import msgspec
 import numpy as np
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -20,6 +21,7 @@ from sluice.lambda_fn import contract
 from sluice.optimizer.billing.prices import default_prices
 from sluice.profiler.invocations import Invocation, LambdaInvocations
 from sluice.profiler.samples import Sample, describe_model, largest_batch, make_sample
+from sluice.profiler.way import BufferOfModel, measure_way
 from sluice.profiler.worker_invocations import WorkerInvocations, is_worker, payload_limit
 
 BATCH_SIZES = "1,2,4,8,16,32"
@@ -39,6 +41,12 @@ BATCH_SIZES = "1,2,4,8,16,32"
 @click.option("--content-type", default=contract.JSON, show_default=True, help="Content type of the payload.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of the request; may be repeated.")
 @click.option("--model", help="Name of the model  [default: that of the function, without memory size and alias, or the worker's]")
+@click.option(
+    "--buffer",
+    metavar="URL",
+    help="Where a buffer takes the model's requests, http://HOST:PORT/models/NAME: the way through it is measured as well, while"
+    " nobody else asks it.",
+)
 @click.option("--precision", default=0.03, show_default=True, help="Half-width of each mean's 95 % confidence interval, relative.")
 @click.option("--min-runs", default=20, show_default=True, help="Runs of a point at the least.")
 @click.option("--max-runs", default=200, show_default=True, help="Runs of a point at the most.")
@@ -62,6 +70,7 @@ def command(
     content_type: str,
     headers: tuple[str, ...],
     model: str | None,
+    buffer: str | None,
     precision: float,
     min_runs: int,
     max_runs: int,
@@ -81,10 +90,16 @@ def command(
     Where the service time depends on how large the requests are, in tokens or pixels or bytes, each --payload says the size of its
     request: --payload 16=short.json --payload 256=long.json measures batches of each.
 
+    With --buffer the profile knows what the way through the buffer and the network takes, and predictions are of what its clients
+    see. The sizes of request and answer are recorded too, for what moving them costs.
+
     What the sweep costs at the most is printed first. One batch runs at a time. A point is done when its mean is known to the
     precision; cold starts are kept apart.
     """
     rng = np.random.default_rng(seed)
+    asked_at = None if buffer is None else BufferOfModel(buffer)
+    if asked_at is not None:
+        asked_at.alone()  # better refused now than after a sweep
     batch_sizes = _integers("batch-size", BATCH_SIZES if batch_size is None else batch_size)
     of_worker = is_worker(function)
     if memory is None and not of_worker:
@@ -142,6 +157,9 @@ def command(
                 raise InvalidInput("--model", error.value, error.allowed) from None
             raise
         bar.update(task, completed=1.0)
+    if asked_at is not None:
+        way = measure_way(asked_at, invoke, model, samples[0])
+        measured = msgspec.structs.replace(measured, profile=msgspec.structs.replace(measured.profile, way=way))
 
     click.echo(f"It took {_cost(measured.spent, architecture, of_worker)}.", err=True)
     if not measured.converged:
@@ -150,6 +168,12 @@ def command(
             f"{measured.n_imprecise} of {len(measured.points)} points are less precise than {precision:.1%}; the least precise is "
             f"{worst.setting}: ±{worst.relative_half_width:.1%}. "
             "More --max-seconds or --max-runs helps.",
+            err=True,
+        )
+    if isinstance(invoke, LambdaInvocations) and invoke.unreported:
+        click.echo(
+            "note: the function logs no REPORT (FunctionLogLevel=INFO has it): times are those that it measured itself, and what is"
+            " billed is they, rounded up.",
             err=True,
         )
     if measured.profile.one_by_one is not None:
@@ -226,6 +250,11 @@ def _table(measured: service_times.MeasuredServiceTimes) -> Table:
     profile = measured.profile
     starts = ", ".join(f"{init.mean * 1e3:.0f} ms at {memory_mb} MB ({init.n})" for memory_mb, init in profile.init.items())
     caption = f"INIT of cold starts (runs): {starts or 'none seen'}"
+    if profile.way is not None:
+        ninety_fifth = dict(profile.way.quantiles).get(0.95, profile.way.mean)
+        caption += f"\nway through the buffer: {profile.way.mean * 1e3:.1f} ms, p95 {ninety_fifth * 1e3:.1f} ms ({profile.way.n})"
+    if profile.request_bytes is not None:
+        caption += f"\n{profile.request_bytes} bytes a request, {profile.answer_bytes} an answer"
     if profile.one_by_one is not None:
         caption += f"\nbatches are computed one by one: {profile.one_by_one}"
     sized = ("size",) if profile.sizes else ()

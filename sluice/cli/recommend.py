@@ -117,10 +117,15 @@ def _page(*subject: Any) -> str:
 
 
 def _show(answer: Answer) -> None:
+    output.stdout.print(wording.verdict(answer))
     output.stdout.print(_settings(answer))
-    verdict = (wording.headline(answer), wording.kept(answer), wording.saving(answer), wording.break_even(answer))
     for sentence in (
-        *verdict,
+        wording.headline(answer),
+        wording.kept(answer),
+        *wording.kept_free(answer),
+        wording.saving(answer),
+        wording.contained(answer),
+        *wording.stacks(answer),
         *wording.cold_starts(answer),
         *wording.kept_warm(answer),
         *wording.every_load(answer),
@@ -143,7 +148,7 @@ def _settings(answer: Answer) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for of in alternatives(answer):
         latency = [f"{1e3 * seconds:.4g}" for seconds in of.latency.values()]
-        figures = [*latency, f"{of.mean_batch_size:.2f}", per_million(of.cost.per_request)]
+        figures = [*latency, f"{of.mean_batch_size:.2f}", per_million(of.cost.by_request)]
         table.add_row(of.name, of.runs_on, of.leaves, *figures, style="bold" if of.name == "recommended" else None)
     return table
 

@@ -55,6 +55,6 @@ def _queues(answer: SharingAnswer) -> Table:
     for name in ("mean\nbatch", "USD per\nmillion"):
         table.add_column(name, justify="right", no_wrap=True)
     for of in answer.queues:
-        figures = (f"{of.mean_batch_size:.2f}", per_million(of.cost.per_request))
+        figures = (f"{of.mean_batch_size:.2f}", per_million(of.cost.by_request))
         table.add_row(of.named, of.runs_on, of.leaves, *figures)
     return table

@@ -161,7 +161,7 @@ def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator
         return
     surely, perhaps = cheapest_kept(runs, slos), cheapest_perhaps_kept(runs, slos)
     if surely is not None:
-        usd = per_million(runs[surely].cost.per_request)
+        usd = per_million(runs[surely].cost.by_request)
         yield f"Cheapest that surely keeps the SLO: {surely}, {usd} USD per million requests."
     else:
         yield "None of these keeps the SLO." if perhaps is None else "None of these surely keeps the SLO."
@@ -171,7 +171,7 @@ def _verdict(runs: Mapping[str, RunStatistics], slos: Sequence[Slo]) -> Iterator
         shares = " and ".join(f"{100 * of.value:.3g} % are late, {100 * of.low:.3g} to {100 * of.high:.3g} %" for of in late)
         classes = [f"{of.request_class.name} {_late(of)}" for of in run.classes if of.slos and of.kept is not True]
         shares = "; ".join([*([shares] if late else []), *classes])
-        yield f"Might keep it: {perhaps}, {per_million(run.cost.per_request)} USD; {shares}; more requests would tell."
+        yield f"Might keep it: {perhaps}, {per_million(run.cost.by_request)} USD; {shares}; more requests would tell."
 
 
 def _with_energy(deployment: Deployment | SeveralQueues, joules: Array) -> Deployment | SeveralQueues:
@@ -199,7 +199,7 @@ def _table(runs: Mapping[str, RunStatistics], slos: Sequence[Slo], title: str) -
             cells = [_interval(seen.percentile(p)) for p in percentiles]
             cells += [f"{100 * seen.violation_ratio(k):.3g} %" for k in range(len(slos))]
             cells += [f"{100 * seen.dropped / seen.n_requests:.2g} %"] if drops else []
-            cells += [per_million(seen.cost.per_request), *([f"{seen.energy_per_request:.4g}"] if joules else [])]
+            cells += [per_million(seen.cost.by_request), *([f"{seen.energy_per_request:.4g}"] if joules else [])]
             cells += [f"{seen.mean_batch_size:.2f}", "-" if seen.utilisation is None else f"{100 * seen.utilisation:.0f} %"]
             table.add_row(of, *cells, *_cold(seen), style="bold" if of == best else None)
             for row in _functions(seen, len(percentiles) + len(slos) + drops, joules):
@@ -241,7 +241,7 @@ def _functions(run: RunStatistics, n_of_all: int, joules: bool) -> Iterator[list
         twice = [other.serving.function for other in run.serving].count(side.serving.function) > 1
         where = ("" if side.serving.elastic else ", warm") if twice else ""
         name = f"  {100 * side.share:.3g} % {side.serving.function}{where}"
-        cells = [per_million(side.cost.per_request), *([""] if joules else [])]
+        cells = [per_million(side.cost.by_request), *([""] if joules else [])]
         cells.append(f"{side.requests / side.batches:.2f}" if side.batches else "-")
         cells.append("-" if side.utilisation is None else f"{100 * side.utilisation:.0f} %")
         yield [name, *[""] * n_of_all, *cells, *_cold(side)]

@@ -24,6 +24,7 @@ from sluice.cli.main import sluice
 from sluice.cli.profile import command as profile
 from sluice.cli.recommend import command as recommend
 from sluice.lambda_fn.contract import Batch, decode_batch
+from sluice.optimizer.billing.prices import default_prices
 
 ROOT = Path(__file__).parents[2]
 SIZES = (512, 1024, 1769, 3538, 5307)
@@ -64,6 +65,51 @@ def test_the_settings_accept_what_the_template_says(template: AnyTemplate, mode:
     assert settings.redis_url.startswith("rediss://<Cache" + ("Nodes" if mode == "node" else "Metered"))
     assert settings.plans == "ssm:/sluice/plans/"
     assert settings.host == "0.0.0.0"
+
+
+def test_without_a_cache_there_is_one_task_with_its_queues_in_memory(template: AnyTemplate) -> None:
+    for growing in ("true", "false"):
+        filled = template(CacheMode="none", EnableAutoscaling=growing)
+        settings = Settings.from_environment(environment(filled.resource("BufferTask")))
+        assert settings.redis_url == "memory://" and settings.plans == "ssm:/sluice/plans/"
+        assert filled.resource("Buffer")["DesiredCount"] == 1 and not filled.of_type("AWS::ApplicationAutoScaling::ScalableTarget")
+        assert not [
+            kind for kind in ("ReplicationGroup", "ServerlessCache", "SubnetGroup") if filled.of_type(f"AWS::ElastiCache::{kind}")
+        ]
+        assert "CacheAccess" not in filled.of_type("AWS::EC2::SecurityGroup")
+    assert template(EnableAutoscaling="false").resource("Buffer")["DesiredCount"] == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "services"),
+    [
+        ({}, []),
+        ({"InterfaceEndpoints": "lambda"}, ["lambda"]),
+        ({"InterfaceEndpoints": "all"}, ["ecr.api", "ecr.dkr", "lambda", "logs", "ssm"]),
+        ({"InterfaceEndpoints": "all", "RouteTableIds": "rtb-1"}, ["ecr.api", "ecr.dkr", "lambda", "logs", "s3", "ssm"]),
+        ({"RouteTableIds": "rtb-1"}, []),
+    ],
+)
+def test_the_buffer_reaches_aws_by_the_endpoints_that_are_asked_for(template: AnyTemplate, told: Any, services: list[str]) -> None:
+    filled = template(**told)
+    made = filled.of_type("AWS::EC2::VPCEndpoint").values()
+    assert sorted(of["ServiceName"].partition("<AWS::Region>.")[2] for of in made) == services
+    inside = [of for of in made if of["VpcEndpointType"] == "Interface"]
+    assert all(of["PrivateDnsEnabled"] and of["SecurityGroupIds"] == ["<EndpointAccess>"] for of in inside)
+    assert ("EndpointAccess" in filled.of_type("AWS::EC2::SecurityGroup")) == bool(services)
+    if services:
+        (rule,) = filled.resource("EndpointAccess")["SecurityGroupIngress"]
+        assert (rule["FromPort"], rule["SourceSecurityGroupId"]) == (443, "<BufferAccess>")
+
+
+def test_the_page_has_the_price_of_every_stack(template: AnyTemplate) -> None:
+    page, prices = (ROOT / "docs" / "deploy.md").read_text(), default_prices()
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]* \| ([0-9.]+) \| ([0-9.]+) \|$", page, re.M)
+    assert [name for name, *_ in rows] == list(prices.stacks)
+    for name, month, gigabyte in rows:
+        on = prices.on(name)
+        assert float(month) == pytest.approx(sum(on.fixed_terms().values()), abs=0.005)
+        assert float(gigabyte) == pytest.approx(on.network_per_request(2**30, 0))
 
 
 def test_time_limits_contain_each_other(template: AnyTemplate) -> None:
@@ -155,6 +201,15 @@ def test_a_function_is_pinged_by_a_schedule_only_where_asked_for(template: AnyTe
     assert allowed["Action"] == "lambda:InvokeFunction" and allowed["Resource"] == ping["Target"]["Arn"]
 
 
+def test_functions_log_no_line_of_an_invocation_unless_asked_to_and_the_price_list_knows(template: AnyTemplate) -> None:
+    for level, disabled in (("WARN", "true"), ("INFO", "false")):
+        of_all = template(FunctionLogLevel=level).globals()
+        logging = {"LogFormat": "JSON", "ApplicationLogLevel": level, "SystemLogLevel": level}
+        assert {name: of_all["LoggingConfig"][name] for name in logging} == logging
+        assert of_all["Environment"]["Variables"]["POWERTOOLS_METRICS_DISABLED"] == disabled
+    assert template().values["FunctionLogLevel"] == "WARN" and default_prices().logs_per_invocation == 0
+
+
 def test_a_function_from_an_image_has_the_image_and_nothing_of_an_archive(template: AnyTemplate) -> None:
     filled = template(PackageType="Image", FunctionImage="1.dkr.ecr.eu-west-1.amazonaws.com/mlp:1")
     assert not created(filled, "InferenceLayer")
@@ -175,7 +230,7 @@ def test_an_archive_is_below_the_template_where_the_package_is_written(template:
 def test_the_function_finds_one_model_in_its_environment(template: AnyTemplate, served: str) -> None:
     variables = template(Model=served).globals()["Environment"]["Variables"]
     documented = re.findall(r"SLUICE_[A-Z_]+", (ROOT / "lambda_fn" / "loading.py").read_text())
-    assert variables.keys() <= set(documented)
+    assert {name for name in variables if name.startswith("SLUICE_")} <= set(documented)
     assert variables["SLUICE_MODEL_NAME"] == "mlp"
     assert variables.get("SLUICE_MODEL", "") == served
     assert ("SLUICE_SLEEPER_SLOPE" in variables) == (not served)

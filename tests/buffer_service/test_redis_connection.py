@@ -1,11 +1,15 @@
 """One connection for the calls of everybody: who gets which answer, who is too late, what is bounded, how it begins and ends."""
 
 import asyncio
+import socket
+import threading
+import time
 from contextlib import asynccontextmanager
 
 import hiredis
 import pytest
 import redis
+import uvloop
 
 from sluice.buffer_service import redis_connection, redis_servers
 from sluice.buffer_service.redis_connection import Endpoint, Pipe, TooManyCalls, error_of
@@ -174,6 +178,39 @@ async def test_an_earlier_deadline_behind_a_later_one_is_kept(server):
         assert not slow.done()
         server.release()
         assert await slow == [b"late"]
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_process_that_stood_still_itself_reads_what_has_come_before_it_counts_a_server_as_gone(loop):
+    answered = threading.Event()
+
+    def answer_later(listener):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(b"-ERR not here\r\n")
+            connection.recv(4096)
+            time.sleep(0.05)
+            connection.sendall(b"+late\r\n")
+            answered.set()
+            connection.recv(4096)
+
+    async def stand_still(port):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            asyncio.get_running_loop().add_reader(ours, lambda: ours.recv(1) and answered.wait())
+            async with pipe_to(f"redis://127.0.0.1:{port}/0?protocol=2") as pipe:
+                while not pipe.told:
+                    await asyncio.sleep(0.001)
+                call = ask(pipe, "x", within=0.01)
+                theirs.send(b"!")
+                answer = await call
+            asyncio.get_running_loop().remove_reader(ours)
+            return answer
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, asyncio.Runner(loop_factory=loop) as runner:
+        threading.Thread(target=answer_later, args=(listener,), daemon=True).start()
+        assert runner.run(stand_still(listener.getsockname()[1])) == [b"late"]
 
 
 async def test_who_gives_up_takes_nobody_elses_answer(server):

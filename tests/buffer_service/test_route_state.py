@@ -91,6 +91,7 @@ STATES = [
     "api_keys",
     "route_instructions",
     "route_life",
+    "idle_rounds",
 ]
 
 

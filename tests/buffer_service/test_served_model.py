@@ -389,7 +389,7 @@ async def test_the_metadata_of_a_model_comes_from_a_route_that_answers_and_bears
 
     policy = PolicyDocument.of(NO_BATCHING)
     document = Plan(model="m", routes=[Route("x", "away", policy, 0.5), Route("y", "there", policy, 0.5, "resnet50")])
-    in_force = {"digest": document.digest, "made_at": None}
+    in_force = {"digest": document.digest, "made_at": None, "alone": {"function": "away", "hold": 0.0}}
     async with serving_plan(document, {"away": away, "there": describe}) as buffer:
         status, _, body = await buffer.get("/v2/models/m")
         assert (status, json.loads(body)) == (200, {"name": "m", "platform": "onnx", "plan": in_force})

@@ -29,13 +29,14 @@ from sluice.buffer_service.batch_stream import batch_stream_key, unpack_batches
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.function_state import FunctionState
+from sluice.buffer_service.idle_rounds import IDLE
 from sluice.buffer_service.members import decode_member, encode_member
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_functions import RouteFunctions
 from sluice.buffer_service.route_instructions import NEVER
 from sluice.buffer_service.route_life import RETIRED
-from sluice.buffer_service.route_state import IDLE, RouteState
+from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.routing import ClassRoutes, SizeClasses
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.store import QueueLost, Released

@@ -1,5 +1,6 @@
 """What operators read: Prometheus text, and lines of the embedded metric format from which CloudWatch makes metrics."""
 
+import asyncio
 import io
 import json
 
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, Route, Slo
 from sluice.batching.errors import DeadlinePassed, QueueFull
+from sluice.buffer_service import telemetry as telemetry_module
 from sluice.buffer_service.telemetry import MOST_WORKERS, Telemetry
 
 NOW = 1_764_000_000.25
@@ -330,3 +332,40 @@ def test_ejections_are_shown_of_so_many_workers_those_that_were_ejected_last():
     assert len(shown) == MOST_WORKERS
     assert f'sluice_worker_ejections_total{{worker="http://always"}} {2.0 * MOST_WORKERS}' in shown
     assert not any('"http://worker0"' in line for line in shown)
+
+
+def steady(text):
+    """What the process itself does not change meanwhile."""
+    return [line for line in text.splitlines() if not line.startswith(b"process_")]
+
+
+async def test_a_scrape_is_what_the_registry_has_and_others_have_their_turns_meanwhile(telemetry, monkeypatch):
+    for i in range(50):
+        model = telemetry.model(plan(model=f"m{i}"))
+        model.answered(200, 0.01)
+        model.invoked(0.1)
+    monkeypatch.setattr(telemetry_module, "SLICE", 0.0)
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(count())
+    assert steady(await telemetry.scrape()) == steady(generate_latest(telemetry.registry))
+    others.cancel()
+    assert turns > 50
+
+
+async def test_who_asks_while_a_scrape_is_made_gets_the_same_and_who_goes_spoils_it_for_nobody(telemetry, monkeypatch):
+    telemetry.model(plan())
+    monkeypatch.setattr(telemetry_module, "SLICE", 0.0)
+    first, second = (asyncio.create_task(telemetry.scrape()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    text = await second
+    assert steady(text) == steady(generate_latest(telemetry.registry))
+    assert first.cancelled()
+    assert await telemetry.scrape() is not text

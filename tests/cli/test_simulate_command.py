@@ -20,7 +20,7 @@ Document = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def asked(profile: str) -> tuple[str, ...]:
-    return ("simulate", "--poisson", "50", "--profile", profile, "--requests", "5000")
+    return ("simulate", "--poisson", "50", "--profile", profile, "--requests", "5000", "--buffer-overhead", "0")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ SLO = Slo(0.1, 95)
 PROFILE = ServiceProfile(
     function="f",
     points=[
-        ProfilePoint(1024, n, ServiceTime(mean, [(0.05, 0.95 * mean), (0.5, mean), (0.95, 1.1 * mean)], 50), mean, 0.002)
+        ProfilePoint(1024, n, ServiceTime(mean, [(0.05, 0.95 * mean), (0.5, mean), (0.95, 1.1 * mean)], 10**18), mean, 0.002)
         for n in (1, 4, 8)
         for mean in [math.ceil(6 + n) / 1000]
     ],
@@ -72,7 +72,7 @@ def test_a_timeout_keeps_free_what_the_fit_may_be_wrong_by_and_costs_little_more
 
 def test_at_even_odds_nothing_is_kept_free(plain: Answer) -> None:
     even = recommend(asked(confidence=0.5))
-    assert (even.best.batch_size, even.best.timeout) == (plain.best.batch_size, plain.best.timeout)
+    assert (even.best.batch_size, even.best.timeout) == (plain.best.batch_size, pytest.approx(plain.best.timeout, rel=1e-9))
     assert even.in_doubt == (0.0,) and plain.in_doubt == (0.0,)
 
 

@@ -55,7 +55,7 @@ def test_a_bill_of_whole_numbers() -> None:
     assert cost.compute == pytest.approx((0.5 * 0.1 + 0.5 * 0.3) * 2 * 1e-5 / 2)
     assert cost.requests == pytest.approx(0.5e-6)
     assert cost.logs == pytest.approx(1024 / 1024**3 / 2)
-    assert cost.beside == pytest.approx(cost.logs)
+    assert cost.moving == 0 and cost.by_request == cost.per_request
 
 
 def test_a_coarse_granularity_makes_batching_save_more() -> None:
@@ -87,7 +87,7 @@ def test_the_terms_sum_to_what_a_request_costs() -> None:
         np.array([0.5, 0.5]),
         service([0.1, 0.2]),
         Billing(
-            overlaid(buffer={"cache_mode": "serverless"}),
+            overlaid(buffer={"cache_mode": "serverless"}, logs={"bytes_per_invocation": 750}),
             cold_start_probability=0.1,
             payload_bytes=10_000,
             answer_bytes=1000,
@@ -95,11 +95,11 @@ def test_the_terms_sum_to_what_a_request_costs() -> None:
         ),
         init_duration=1.0,
     )
-    assert sum(cost.terms().values()) == pytest.approx(cost.per_request + cost.beside)
+    assert sum(cost.terms().values()) == pytest.approx(cost.by_request)
     assert [name for name, usd in cost.terms().items() if usd == 0] == ["machines", "pings"]
     assert sum(cost.fixed_terms.values()) == cost.fixed_per_month
     spread = cost.fixed_per_month / SECONDS_PER_MONTH / 50
-    assert cost.in_all(50) == pytest.approx(cost.per_request + cost.beside + spread)
+    assert cost.in_all(50) == pytest.approx(cost.by_request + spread)
 
 
 def test_cold_starts_are_billed_for_init_or_for_the_snapshot_restored() -> None:
@@ -156,7 +156,7 @@ def test_the_way_to_the_function_is_an_endpoint_or_a_nat_gateway_or_free() -> No
 
 def test_without_a_buffer_nothing_of_it_is_paid() -> None:
     cost = predict_cost(always(1), service([0.1]), Billing(payload_bytes=10_000), buffered=False)
-    assert cost.beside == cost.logs > 0 and cost.fixed_per_month == 0
+    assert cost.moving == 0 and cost.fixed_per_month == 0
 
 
 # --- the price list
@@ -341,3 +341,17 @@ def test_what_costs_nothing_pays_at_once() -> None:
 def test_a_break_even_that_makes_no_sense_names_its_field(options: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         solve_break_even(lambda rate: 1e-7, **({"fixed_per_month": 100.0} | options))
+
+
+def test_a_stack_is_named_and_made_of_parts_of_the_buffer() -> None:
+    prices = default_prices()
+    assert prices.on("nat") == prices
+    small = prices.on("small")
+    assert small.fixed_terms()["cache"] == 0 and small.cache_per_request(1000, 1000) == 0 == small.network_per_request(1000, 0)
+    assert sum(small.fixed_terms().values()) < sum(prices.on("public").fixed_terms().values()) < sum(prices.fixed_terms().values())
+    with pytest.raises(
+        InvalidInput, match="stack: 'tiny' is not allowed; allowed: one of nat, lambda-endpoint, endpoints, public, small"
+    ):
+        prices.on("tiny")
+    with pytest.raises(InvalidInput, match=r"stacks.mine: .* allowed: parts of the buffer \(.*`taks`"):
+        overlaid(stacks={"mine": {"taks": 1}})

@@ -143,7 +143,7 @@ def test_what_it_says() -> None:
     assert wording.kept(answer()).startswith("95 % within 100 ms: kept, by simulation p95 100 ms")
     worst = f"From 0.5 to 5000 requests/s the plan costs at most {100 * plan.worst.regret:.2f} % more than the cheapest table of"
     assert wording.every_load(answer())[0].startswith(worst)
-    assert "times less than no batching" in wording.saving(answer()) and "earned from" in wording.break_even(answer())
+    assert "times less than no batching" in wording.saving(answer()) and "; it pays from" in wording.verdict(answer())
 
 
 def test_where_one_function_is_best_for_all_sizes_it_says_that() -> None:

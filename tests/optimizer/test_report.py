@@ -165,8 +165,8 @@ def test_the_settings_are_those_of_the_answer(answer: Answer, html: str) -> None
     assert rows.keys() == settings.keys()
     for name, setting in settings.items():
         latency = [setting.latency.percentile(slo.percentile) for slo in SLOS]
-        assert rows[name] == [*latency, setting.mean_batch_size, setting.cost.per_request]
-    for sentence in (wording.headline(answer), wording.kept(answer), wording.break_even(answer)):
+        assert rows[name] == [*latency, setting.mean_batch_size, setting.cost.by_request]
+    for sentence in (wording.verdict(answer), wording.headline(answer), wording.kept(answer)):
         assert sentence in html
     assert all(sentence in html for sentence in wording.proof(answer))
 
@@ -177,7 +177,7 @@ def test_every_term_of_the_cost_is_on_the_page(answer: Answer, html: str) -> Non
     terms, fixed = page.values("cost", 0), page.values("cost", 1)
     for term in BatchCost().terms():
         assert terms[wording.named(term)] == [cost.terms()[term] for cost in costs]
-    assert terms["bill of what serves"] == [cost.per_request for cost in costs]
+    assert terms["all by the request"] == [cost.by_request for cost in costs]
     assert fixed["in all"] == [cost.fixed_per_month for cost in costs]
     for part in answer.best.cost.fixed_terms:
         assert fixed[wording.named_part(part)] == [cost.fixed_terms.get(part, 0.0) for cost in costs]
@@ -274,7 +274,7 @@ def test_bars_end_where_the_cost_does(answer: Answer) -> None:
     costs = {of.name: of.cost for of in alternatives(answer, runners_up=1)}
     rate = ARRIVALS.arrival_rate
     for figure, totals in (
-        (figures.cost_breakdown(costs), [1e6 * (cost.per_request + cost.beside) for cost in costs.values()]),
+        (figures.cost_breakdown(costs), [1e6 * cost.by_request for cost in costs.values()]),
         (figures.monthly_bill(costs, rate), [cost.in_all(rate) * rate * SECONDS_PER_MONTH for cost in costs.values()]),
     ):
         ends: dict[float, float] = {}
@@ -355,12 +355,12 @@ def test_points_of_no_quantile_function_are_refused(quantiles: list[float], late
 
 
 def test_the_verdict_on_a_buffer_follows_the_arrival_rate(answer: Answer) -> None:
-    here = answer.arrival_rate
-    above, below = (replace(answer, break_even_arrival_rate=here / factor) for factor in (1.01, 0.99))
-    assert "it pays" in wording.break_even(above) and wording.pays(above)
-    assert "do not deploy one for this alone" in wording.break_even(below) and not wording.pays(below)
+    rate = answer.break_even_arrival_rate
+    assert rate is not None
+    with_it, direct = wording.months(answer)
+    assert wording.pays(answer) == (answer.arrival_rate > rate) == (with_it < direct)
     never = replace(answer, break_even_arrival_rate=None)
-    assert "which no arrival rate earns" in wording.break_even(never) and not wording.pays(never)
+    assert wording.verdict(never).endswith("; it pays at no rate.")
 
 
 def test_a_longest_timeout_and_a_missing_alternative_are_said(answer: Answer) -> None:

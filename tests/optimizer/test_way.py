@@ -6,10 +6,12 @@ from math import inf, isnan
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.policy import Policy
+from sluice.optimizer.service.times import service_times
 from sluice.optimizer.simulation.event_loop import simulate_deployment
 from sluice.optimizer.tuning.deployments import deployment_of, single_route
 from sluice.optimizer.tuning.setup import TuningSetup
@@ -103,12 +105,13 @@ def test_what_is_planned_with_changes_where_another_was_measured_and_not_by_litt
     assert told == [0, 0.004, 0.004, 0.0005]
 
 
-def test_it_is_no_part_of_what_is_billed_but_where_a_linear_profile_leaves_it_no_other_place() -> None:
+def test_it_stands_before_the_function_in_the_place_of_what_was_profiled_and_is_no_part_of_what_is_billed() -> None:
     watch = WayWatch([SLO])
     watch.seconds = 0.002
-    assert [p.overhead for p in watch.before(PROFILE).points] == [0.002] * 3
-    linear = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.001), max_batch_size=8)
-    assert watch.before(linear).service_time == LinearServiceTime(0.012, 0.001)
+    linear = ServiceProfile(function="f", service_time=LinearServiceTime(0.01, 0.001), max_batch_size=8, way=ServiceTime(0.005))
+    for profile in (PROFILE, linear):
+        bare, seen = (service_times(p, 1769, 8) for p in (replace(profile, way=None), watch.before(profile)))
+        assert (seen.overhead - bare.overhead == 0.002).all() and (seen.billed_duration == bare.billed_duration).all()
     watch.seconds = 0.0
     assert watch.before(linear) == linear
 

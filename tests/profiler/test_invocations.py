@@ -18,7 +18,8 @@ class FakeLambdaApi:
     """The Invoke API of a service that answers as it is told; runs in a thread, as boto3 blocks.
 
     Functions: ``echo`` answers its payload after ``delay`` seconds; ``raises`` fails; ``busy`` is throttled ``throttled`` times,
-    then echoes; ``broken`` is an error of the service; ``quiet`` sends no log tail; ``small`` takes no payload; no other is known.
+    then echoes; ``broken`` is an error of the service; ``quiet`` sends no log tail, and has 885 MB; of
+    ``hidden`` nobody may know that; ``small`` takes no payload; no other is known.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class FakeLambdaApi:
         asyncio.set_event_loop(self._loop)
         app = web.Application()
         app.router.add_post("/2015-03-31/functions/{name}/invocations", self._invoke)
+        app.router.add_get("/2015-03-31/functions/{name}/configuration", self._configuration)
         runner = web.AppRunner(app)
         self._loop.run_until_complete(runner.setup())
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -65,16 +67,23 @@ class FakeLambdaApi:
         if name == "busy" and self.throttled > 0:
             self.throttled -= 1
             return self._error(429, "TooManyRequestsException", "Rate Exceeded.")
-        if name not in ("echo", "raises", "busy", "quiet"):
+        if name not in ("echo", "raises", "busy", "quiet", "hidden"):
             return self._error(404, "ResourceNotFoundException", f"Function not found: {name}")
         await asyncio.sleep(self.delay)
         duration = f"Duration: {self.duration * 1e3:.2f} ms\tBilled Duration: 9 ms"
         line = f"REPORT RequestId: 1\t{duration}\tMemory Size: 512 MB\tMax Memory Used: 64 MB"
-        headers = {} if name == "quiet" else {"X-Amz-Log-Result": base64.b64encode(line.encode()).decode()}
+        headers = {} if name in ("quiet", "hidden") else {"X-Amz-Log-Result": base64.b64encode(line.encode()).decode()}
         if name == "raises":
             headers["X-Amz-Function-Error"] = "Unhandled"
             body = b'{"errorMessage": "no such weights", "errorType": "KeyError"}'
         return web.Response(body=body, headers=headers)
+
+    async def _configuration(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        self.requests.append(f"configuration of {name}")
+        if name != "quiet":
+            return self._error(403, "AccessDeniedException", "not authorized")
+        return web.json_response({"FunctionName": name, "MemorySize": 885})
 
     @staticmethod
     def _error(status: int, code: str, message: str) -> web.Response:
@@ -154,9 +163,22 @@ def test_a_payload_that_the_service_refuses_is_invalid_input(invoke):
         invoke("small", b"{}")
 
 
-def test_an_answer_without_a_log_tail_says_what_is_missing(invoke):
-    with pytest.raises(FunctionFailed, match="no REPORT line"):
-        invoke("quiet", b"{}")
+def test_where_the_log_has_no_report_what_the_function_told_of_itself_stands_in_for_it(api, invoke):
+    api.delay = 0.02
+    new = invoke("quiet", b'{"measured": {"service": 0.0071, "cold": true}}')
+    assert (new.report.duration, new.report.billed_duration, new.report.memory_mb) == (0.0071, 0.008, 885) and invoke.unreported
+    assert new.report.init_duration == pytest.approx(new.wall_time - 0.0071)
+    assert invoke("quiet", b'{"measured": {"service": 0.0071}}').report.init_duration is None
+    untold = invoke("quiet", b"{}")
+    assert untold.report.duration == untold.wall_time >= 0.02
+    assert api.requests.count("configuration of quiet") == 1
+
+
+def test_a_function_that_reports_is_not_asked_for_its_memory_and_one_that_may_not_be_is_named(api, invoke):
+    assert invoke("echo", b"{}").report.memory_mb == 512 and not invoke.unreported
+    assert not any(asked.startswith("configuration") for asked in api.requests)
+    with pytest.raises(InvalidInput, match="function: 'hidden' .*AccessDeniedException: not authorized"):
+        invoke("hidden", b"{}")
 
 
 def test_nobody_at_the_endpoint_is_a_failed_dispatch(invoke):

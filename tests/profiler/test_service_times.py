@@ -100,6 +100,14 @@ def test_a_function_that_computes_its_batches_one_by_one_is_told_in_the_profile(
     assert measure(SimulatedFunction(linear), sweep(n_min=2)).profile.one_by_one is None
 
 
+def test_the_profile_knows_how_large_request_and_answer_are_but_where_requests_are_of_several_sizes():
+    alike = measure(SimulatedFunction(linear), sweep(n_min=2)).profile
+    assert (alike.request_bytes, alike.answer_bytes) == (3, 3)  # it answers with what it got
+    function = Padding(lambda memory_mb, batch_size: linear(memory_mb, batch_size) * function.largest)
+    sized = measure(function, sweep(samples=(Sample(b"4", size=4.0), Sample(b"64", size=64.0)), n_min=2, n_max=2)).profile
+    assert (sized.request_bytes, sized.answer_bytes) == (None, None)
+
+
 def test_the_profile_names_the_model_that_was_asked_for_whatever_its_function_is_called():
     asked = sweep(n_min=2, function="f-{memory_mb}", model="encoder")
     assert measure(SimulatedFunction(linear), asked).profile.model == "encoder"

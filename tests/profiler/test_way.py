@@ -1,0 +1,130 @@
+"""The way through a buffer: what is left of a request less an invocation, and every way in which it cannot be measured."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput
+from sluice.profiler.invocations import Invocation
+from sluice.profiler.reports import Report
+from sluice.profiler.samples import Sample
+from sluice.profiler.way import PROBES, WARM_UP, Alone, BufferOfModel, measure_way
+
+
+class Buffer:
+    """Answers as told, and 200 for ever."""
+
+    def __init__(self) -> None:
+        self.model: tuple[int, object] = (
+            200,
+            {"name": "m", "plan": {"digest": "d", "alone": {"function": "m-512:live", "hold": 0.25}}},
+        )
+        self.status, self.posted = 200, []
+        buffer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self.answer(buffer.model[0], json.dumps(buffer.model[1]).encode())
+
+            def do_POST(self) -> None:
+                buffer.posted.append(
+                    (self.path, self.rfile.read(int(self.headers["content-length"])), self.headers["content-type"])
+                )
+                self.answer(buffer.status, b"said")
+
+            def answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/models/m"
+
+
+@pytest.fixture
+def buffer() -> Iterator[Buffer]:
+    buffer = Buffer()
+    thread = threading.Thread(target=buffer.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield buffer
+    buffer.server.shutdown()
+    thread.join()
+    buffer.server.server_close()
+
+
+SAMPLE = Sample(b'{"x": 1}')
+
+
+def ticking(seconds: list[float]) -> Iterator[float]:
+    """A clock by which the requests take these times in turn, again and again."""
+    now = 0.0
+    for i in count():
+        yield now
+        now += seconds[i % len(seconds)]
+        yield now
+
+
+def invoked(cold: bool = False) -> object:
+    asked: list[tuple[str, bytes]] = []
+
+    def invoke(function: str, payload: bytes) -> Invocation:
+        asked.append((function, payload))
+        return Invocation(b"", Report(0.01, 0.01, 512, 90, 0.5 if cold and len(asked) % 2 else None), 0.012)
+
+    invoke.asked = asked  # type: ignore[attr-defined]
+    return invoke
+
+
+def test_the_way_is_what_a_request_takes_beyond_its_hold_and_an_invocation(buffer: Buffer) -> None:
+    clock = ticking([0.25 + 0.012 + way for way in (0.001, 0.003)])
+    invoke = invoked()
+    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoke, "m", SAMPLE)  # type: ignore[arg-type]
+    assert way.mean == pytest.approx(0.002) and way.n == PROBES
+    assert dict(way.quantiles)[0.05] == pytest.approx(0.001) and dict(way.quantiles)[0.95] == pytest.approx(0.003)
+    assert buffer.posted == [("/models/m", b'{"x": 1}', "application/json")] * (PROBES + WARM_UP)
+    assert {function for function, _ in invoke.asked} == {"m-512:live"}  # type: ignore[attr-defined]
+
+
+def test_a_buffer_that_is_quicker_than_the_client_here_takes_nothing_and_cold_starts_do_not_count(buffer: Buffer) -> None:
+    clock = ticking([0.255])
+    way = measure_way(BufferOfModel(buffer.url, lambda: next(clock)), invoked(cold=True), "m", SAMPLE, 20)  # type: ignore[arg-type]
+    assert way.mean == 0 and set(dict(way.quantiles).values()) == {0.0} and way.n == 10
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8080/models/m", "http://h/models/", "http://h", "ftp://h/models/m", "http://h/models/a/b"]
+)
+def test_an_address_that_is_none_of_a_models_requests_is_refused(url: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"--buffer: .* allowed: where the model's requests are posted: http://HOST:PORT/models/NAME"
+    ):
+        BufferOfModel(url)
+
+
+@pytest.mark.parametrize("model", [(404, {"title": "Unknown model"}), (200, {"name": "m", "plan": {"digest": "d"}}), (200, [])])
+def test_a_model_that_does_not_say_where_a_request_goes_alone_is_refused(buffer: Buffer, model: tuple[int, object]) -> None:
+    buffer.model = model
+    with pytest.raises(InvalidInput, match=r"--buffer: .* a model of a buffer that says where a request goes that comes alone"):
+        BufferOfModel(buffer.url).alone()
+    buffer.model = (200, {"plan": {"alone": {"function": "f", "hold": 0}}})
+    assert BufferOfModel(buffer.url).alone() == Alone("f", 0.0)
+
+
+def test_a_request_that_fails_and_a_buffer_that_is_away_say_so(buffer: Buffer) -> None:
+    buffer.status = 503
+    with pytest.raises(FunctionFailed, match=r"/models/m answered with status 503: said"):
+        BufferOfModel(buffer.url).ask(SAMPLE)
+    with pytest.raises(DispatchFailed, match=r"http://127.0.0.1:1/models/m does not answer: ConnectionRefused"):
+        BufferOfModel("http://127.0.0.1:1/models/m").alone()
