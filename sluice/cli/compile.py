@@ -45,7 +45,7 @@ demand: {a: 20, b: 10}
 
 SERVED = "--profile profile.json --memory 1769"
 SIZED = "--profile sized.json --sizes sizes.csv --size-column tokens"
-SERVER = "smdp --service 0.001,0.0005 --energy 1,0.1 --batch-max 4"
+SERVER = "smdp --service 0.001,0.0005 --energy 1,0.1 --batch-max 4 --max-seconds 600"  # the compilation is within these
 CLASSES = "--class a:50 --class b:5"
 QUESTIONS: tuple[tuple[str, ...], ...] = (
     # Those that take long first, and those that share much code far from each other, for they are asked side by side.
@@ -106,7 +106,7 @@ def _ask(question: Sequence[str], folder: str) -> int:
     unread = io.TextIOWrapper(io.BytesIO())
     with event.install_recorder("numba:compile") as recorder, redirect_stdout(unread), redirect_stderr(unread):
         for line in question:
-            with suppress(SystemExit):  # of a command that says by its exit code that its search ran out of time
+            with suppress(SystemExit):  # of a fleet that cannot serve all
                 sluice.main([*line.split(), "--json"], standalone_mode=False)
     return sum(told.is_start for _, told in recorder.buffer)
 
