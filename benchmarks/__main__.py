@@ -1,11 +1,19 @@
-"""`make bench`: every benchmark, one after the other; or those named, as in ``python -m benchmarks buffer_throughput``."""
+"""`make bench`: every benchmark of seconds or minutes, one after the other; ``python -m benchmarks NAME...`` those named.
+
+Of one alone options may follow, as in ``python -m benchmarks overload --redis``; with ``--smoke`` before the names each does the
+least that still runs all of it.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Sequence
 
-BENCHMARKS = (
+from benchmarks.smoke import VARIABLE
+
+IN_TURN = (
     "buffer_throughput",
     "many_models",
     "analysis",
@@ -20,9 +28,43 @@ BENCHMARKS = (
     "worker",
     "worker_path",
     "pipeline",
+    "peers",
 )
+"""What `make bench` runs."""
 
-for name in sys.argv[1:] or BENCHMARKS:
-    if name not in BENCHMARKS:
-        sys.exit(f"benchmark: {name!r} is not allowed; allowed: {', '.join(BENCHMARKS)}")
-    importlib.import_module(f"benchmarks.{name}").main()
+BY_NAME = (
+    "bodies",
+    "change_tests",
+    "classes_live",
+    "control_live",
+    "control_many",
+    "flood",
+    "overflow_live",
+    "overload",
+    "sizes_live",
+    "soak",
+    "throttling",
+)
+"""The others: of minutes each, or of half an hour."""
+
+BENCHMARKS = (*IN_TURN, *BY_NAME)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """The benchmarks that the arguments name, with the options that follow one name; those of `make bench` where none is named."""
+    smoke = arguments[:1] == ["--smoke"]
+    if smoke:
+        os.environ[VARIABLE] = "1"  # before any is imported: it is read where their constants stand
+    rest = list(arguments[smoke:])
+    names = rest[: next((i for i, word in enumerate(rest) if word not in BENCHMARKS), len(rest))]
+    options = rest[len(names) :]
+    if options and len(names) != 1:
+        wrong, allowed = (names or options)[0], ", ".join(BENCHMARKS) if not names else "options of one benchmark alone"
+        sys.exit(f"benchmark: {wrong!r} is not allowed; allowed: {allowed}")
+    for name in names or IN_TURN:
+        sys.argv = [f"python -m benchmarks {name}", *options]
+        importlib.import_module(f"benchmarks.{name}").main()
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

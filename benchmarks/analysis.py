@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.linalg import expm
 
+from benchmarks.smoke import usually
 from sluice.batching.documents import Slo
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import CountingProcess
@@ -35,7 +36,7 @@ from sluice.optimizer.service.times import ServiceTimes
 R = TypeVar("R")
 
 ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-RUNS = 5
+RUNS = usually(5, smoke=1)
 ARRIVALS = mmpp2(400, 20, 2, 0.2)
 LATENCY = 0.2
 SLO = Slo(LATENCY, 95.0)

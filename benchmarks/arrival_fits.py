@@ -22,14 +22,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.smoke import usually
 from sluice.optimizer.arrivals.mmpp import mmpp2, mmpp2_rates
 from sluice.optimizer.fits import fit_arrivals, fit_mmpp2
 from sluice.optimizer.traces.trace import Trace, read_trace
 from tests.optimizer.phases_seen import seen_with_phases
 
 PROCESSES = {"A": (100.0, 10.0, 0.1, 0.05), "B": (50.0, 5.0, 1.0, 2.0), "C": (400.0, 20.0, 2.0, 0.2)}
-ARRIVALS = 100_000
-SEEDS = 5
+ARRIVALS = usually(100_000, smoke=3_000)
+SEEDS = usually(5, smoke=1)
 EXCERPT = Path(__file__).parents[1] / "examples/traces/azure_llm_code_excerpt.csv.gz"
 
 

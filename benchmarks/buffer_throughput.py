@@ -18,11 +18,12 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.smoke import usually
 from sluice.local.redis_server import RedisServer
 
 CONNECTIONS = 64
-SECONDS = 8.0
-ROUNDS = 3
+SECONDS = usually(8.0, smoke=0.5)
+ROUNDS = usually(3, smoke=1)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 

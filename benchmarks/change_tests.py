@@ -1,6 +1,6 @@
 """How often the sequential tests of ``optimizer.tuning`` speak while nothing changes, and how soon after a change.
 
-``python -m benchmarks.change_tests [rate] [burstiness] [promise] [service] [--hours 6] [--runs 12] [--traces FILE ...]``
+``python -m benchmarks change_tests [rate] [burstiness] [promise] [service] [--hours 6] [--runs 12] [--traces FILE ...]``
 
 Everything is drawn in virtual time (``studies/watching`` makes docs/watching.md of it). A trace is made steady, its burstiness
 kept, by drawing stretches of it in random order.
@@ -18,6 +18,7 @@ from itertools import islice
 import numpy as np
 from scipy.special import polygamma
 
+from benchmarks.smoke import usually
 from sluice.batching.documents import ProfilePoint, ServiceProfile, ServiceTime, Slo
 from sluice.batching.measured import MeasuredBatch
 from sluice.batching.quantiles import quantile_points
@@ -53,7 +54,7 @@ PROCESSES: dict[str, ArrivalProcess] = {
         [mmpp2(40.0, 5.0, 1.0, 1.0), mmpp2(25.0, 10.0, 0.1, 0.1), mmpp2(20.0, 15.0, 0.01, 0.01)]
     ),
 }
-LATE_BATCHES, SERVED_BATCHES = 500_000, 300_000  # at which nothing changes
+LATE_BATCHES, SERVED_BATCHES = usually((500_000, 300_000), smoke=(10_000, 10_000))  # at which nothing changes
 SCVS = (0.0025, 0.01, 0.04, 0.1, 0.2, 0.5)
 RATIOS = (1.25, 1.5, 2.0, 1 / 1.5)
 HOW_LATE = ("each request by itself", "all of a batch together", "ten batches in a row, all late")
@@ -74,12 +75,12 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("tests", nargs="*")
-    parser.add_argument("--hours", type=int, default=6)
-    parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--hours", type=int, default=usually(6, smoke=1))
+    parser.add_argument("--runs", type=int, default=usually(12, smoke=1))
     parser.add_argument("--traces", nargs="*", default=["examples/traces/azure_llm_code_excerpt.csv.gz"])
     options = parser.parse_args()
     table = row = ""
-    for cell in cells(options.tests or TABLES, options.hours, options.runs, options.traces):
+    for cell in cells(options.tests or usually(TABLES, smoke=("service",)), options.hours, options.runs, options.traces):
         if cell.table != table:
             print(f"\n{cell.table}", end="")
         if (cell.table, cell.row) != (table, row):

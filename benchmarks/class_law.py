@@ -20,6 +20,7 @@ from rich.table import Table
 from scipy.integrate import quad
 
 from benchmarks.analysis import ONE_CORE, PERCENTILES, service, timed
+from benchmarks.smoke import usually
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.arrivals.mmpp import mmpp2
@@ -68,7 +69,7 @@ def poisson_classes(console: Console) -> None:
     table = Table(title=f"sizes of batches up to {len(HOLDS) + 1}, Poisson classes of {RATE:g}/s together")
     for name in ("classes", "ours", "quadrature", "ratio", "greatest difference"):
         table.add_column(name, justify="right")
-    for n_classes in (1, 10, 100):
+    for n_classes in usually((1, 10, 100), smoke=(1, 10)):
         rng = np.random.default_rng(n_classes)
         rates, slacks = rng.dirichlet(np.ones(n_classes)) * RATE, np.sort(rng.uniform(0, SLOWEST, n_classes))
         slacks[0] = 0.0
@@ -87,7 +88,7 @@ def bursty_classes(console: Console) -> None:
     table = Table(title=f"batches up to {len(HOLDS) + 1}, MMPP(2) classes, slacks up to {SLOWEST:g} s")
     for name in ("classes", "phases", "sizes", "and four percentiles of two classes", "method"):
         table.add_column(name, justify="right")
-    for n_classes in (1, 2, 3, 4, 5):
+    for n_classes in usually((1, 2, 3, 4, 5), smoke=(1, 2)):
         classes = [mmpp2(60 * (c + 1), 10, 2, 1) for c in range(n_classes)]
         slacks = np.linspace(0, SLOWEST, n_classes).tolist()
 

@@ -7,7 +7,7 @@ has what its promise has beyond that as its slack. Arrivals are Poisson. Printed
 a request: predicted by the exact law (docs/model.md, 2.9), simulated on the very arrivals, which leaves out what chance does to so
 few, and measured, the cost by the durations that were billed. It takes about two minutes, half a minute with ``--seconds 4``.
 
-``python -m benchmarks.classes_live [--rates 50,5] [--slos 0.2,1] [--seconds 60]``
+``python -m benchmarks classes_live [--rates 50,5] [--slos 0.2,1] [--seconds 60]``
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.sizes_live import MEMORY, SEED, swept, way_beyond
+from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, RequestClass, ServiceProfile, Slo
 from sluice.batching.policy import Policy, no_batching
 from sluice.local.redis_server import RedisServer
@@ -60,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rates", default="50,5")
     parser.add_argument("--slos", default="0.2,1")
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=usually(60.0, smoke=2.0))
     options = parser.parse_args()
     rates, promises = (tuple(map(float, given.split(","))) for given in (options.rates, options.slos))
     rng = np.random.default_rng(SEED)

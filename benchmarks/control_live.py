@@ -7,7 +7,7 @@ force, and until the percentile of the requests of the last two seconds was with
 from its first request on; who was late in each phase; what the buffer and the controller used of a core, and the memory of the
 controller; whether every request was answered. Of the same ``--seed`` are the gaps between arrivals; the machine's jitter is not.
 
-``python -m benchmarks.control_live [--rate 40] [--slo 0.15] [--phase 60] [--seed 7]``
+``python -m benchmarks control_live [--rate 40] [--slo 0.15] [--phase 60] [--seed 7]``
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import aiohttp
 import numpy as np
 
 from benchmarks.buffer_throughput import cpu, peak_memory
+from benchmarks.smoke import usually
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
 from sluice.buffer_service.redis_plans import RedisPlans
@@ -189,7 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=float, default=40.0)
     parser.add_argument("--slo", type=float, default=0.15)
-    parser.add_argument("--phase", type=float, default=60.0)
+    parser.add_argument("--phase", type=float, default=usually(60.0, smoke=4.0))
     parser.add_argument("--seed", type=int, default=7, help="of the arrivals")
     options = parser.parse_args()
     asyncio.run(run(options.rate, Slo(options.slo), options.phase, options.seed))

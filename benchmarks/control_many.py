@@ -7,7 +7,7 @@ code: what it is to be compared with. After ``--warm`` seconds CPU and memory of
 processes share in parts. Then reading and watching are timed apart, by a reader and a tuner of each model in this process.
 ``--idle`` models have a plan and no requests besides.
 
-``python -m benchmarks.control_many [--models 10] [--rate 500] [--size 4] [--period 300] [--warm 60] [--seconds 330] [--idle 0]``
+``python -m benchmarks control_many [--models 10] [--rate 500] [--size 4] [--period 300] [--warm 60] [--seconds 330] [--idle 0]``
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import redis
 
 from benchmarks.buffer_throughput import TICKS
 from benchmarks.control_live import sluice
+from benchmarks.smoke import usually
 from sluice.batching import policy as policies
 from sluice.batching.documents import LinearServiceTime, Plan, PolicyDocument, ServiceProfile, Slo, write
 from sluice.batching.measured import MeasuredBatch
@@ -37,7 +38,7 @@ from sluice.buffer_service.arrival_stream import FIELD, pack_floats, stream_key
 from sluice.buffer_service.batch_stream import BATCHES, batch_stream_key, pack_batches
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.stream_reader import RecordReader
-from sluice.controller.journal import Journal, read_journal
+from sluice.controller.journal import Entry, Journal, read_journal
 from sluice.controller.leadership import lead
 from sluice.controller.model_control import ModelControl, ModelTuner
 from sluice.controller.model_process import ModelProcess
@@ -53,7 +54,7 @@ BASE, EACH, SPREAD = 0.03, 0.002, 0.05  # s, s, and of the logarithm
 WAITS = 0.08  # s, at most
 SLO = Slo(0.15)
 TICK = 0.05  # s, between two calls of a buffer that bring batches
-TIMED = 20.0  # s for which reading and watching are timed apart
+TIMED = usually(20.0, smoke=1.0)  # s for which reading and watching are timed apart
 
 
 def profile_of(model: str) -> ServiceProfile:
@@ -255,7 +256,7 @@ async def run(models: int, rate: float, size: int, period: float, warm: float, s
         stack.callback(here.terminate)
         await asyncio.sleep(warm)
         usage = {"control": Usage(control.pid), "here": Usage(here.pid)}
-        before = {space: len(list(read_journal(journals[space]))) for space in spaces}
+        before = {space: len(_entries(journals[space])) for space in spaces}
         begun = time.monotonic()
         while time.monotonic() < begun + seconds:
             for each in usage.values():
@@ -269,7 +270,7 @@ async def run(models: int, rate: float, size: int, period: float, warm: float, s
             one = usage[space]
             own, started = (100 * seconds / took for seconds in one.cpu())
             total[space] = own + started
-            decided = sum("trigger" in entry for entry in list(read_journal(journals[space]))[before[space] :])
+            decided = sum("trigger" in entry for entry in _entries(journals[space])[before[space] :])
             there = np.mean([all_of_them > alone + 1 for all_of_them, alone in zip(one.rss, one.alone, strict=True)])
             print(f"{words}: {own + started:.2f} % of a core, of which processes that decide {started:.2f} %")
             print(f"  {decided} decisions, a process for them {100 * there:.1f} % of the time")
@@ -278,7 +279,7 @@ async def run(models: int, rate: float, size: int, period: float, warm: float, s
                 end="",
             )
             print(f"what watches alone {np.mean(one.alone):.0f} (at most {max(one.alone):.0f})")
-        print(f"CPU, sluice control over the other: {total['control'] / total['here']:.2f}")
+        print(f"CPU, sluice control over the other: {total['control'] / max(total['here'], 0.01):.2f}")
         reading, watching = await time_apart(server.url, "control", names(models))
         print(f"of what watches: reading {100 * reading:.2f} %, watching {100 * watching:.2f} % of a core")
         for task in tasks:
@@ -286,15 +287,20 @@ async def run(models: int, rate: float, size: int, period: float, warm: float, s
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _entries(journal: Path) -> list[Entry]:
+    """What a controller has written; it makes the file with the first."""
+    return list(read_journal(journal)) if journal.exists() else []
+
+
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--models", type=int, default=10)
-    parser.add_argument("--rate", type=float, default=500.0)
+    parser.add_argument("--models", type=int, default=usually(10, smoke=2))
+    parser.add_argument("--rate", type=float, default=usually(500.0, smoke=200.0))
     parser.add_argument("--size", type=int, default=4)
-    parser.add_argument("--period", type=float, default=300.0)
-    parser.add_argument("--warm", type=float, default=60.0)
-    parser.add_argument("--seconds", type=float, default=330.0)
+    parser.add_argument("--period", type=float, default=usually(300.0, smoke=2.0))
+    parser.add_argument("--warm", type=float, default=usually(60.0, smoke=3.0))
+    parser.add_argument("--seconds", type=float, default=usually(330.0, smoke=6.0))
     parser.add_argument("--idle", type=int, default=0)
     parser.add_argument("--controller", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -22,6 +22,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import block_array, coo_array, eye_array, kron
 
 from benchmarks.smdp import ONE_CORE
+from benchmarks.smoke import usually
 from sluice.optimizer.fleet import FleetProblem, FleetSolution, solve_fleet
 from sluice.optimizer.fleet.pareto import worth_hosting
 
@@ -135,7 +136,7 @@ def both(console: Console) -> None:
         "gap",
     ):
         table.add_column(name, justify="right")
-    for size in (SMALL, PROTEUS):
+    for size in usually((SMALL, PROTEUS), smoke=(SMALL,)):
         for load in (0.3, 0.6, 0.8):
             problem = random_fleet(np.random.default_rng(1), size, load)
             counts, booleans = solve_fleet(problem, TIME_LIMIT), solve_per_device(problem)
@@ -159,7 +160,7 @@ def counts(console: Console) -> None:
         table.add_column(name, justify="right")
     for name in ("mean, s", "max, s", "swaps"):
         table.add_column(f"then: {name}", justify="right")
-    for size, runs, gap in ((PROTEUS, 8, 0.01), (LARGE, 2, 0.05)):
+    for size, runs, gap in usually(((PROTEUS, 8, 0.01), (LARGE, 2, 0.05)), smoke=((SMALL, 2, 0.05),)):
         for load in (0.03, 0.1, 0.3, 0.6, 1.2):
             rng = np.random.default_rng(0)
             problems = [random_fleet(rng, size, load) for _ in range(runs)]

@@ -6,7 +6,7 @@ the capacity. First under a greedy table, which fills its batches with whoever w
 ones. Then under tables with columns that tell the two apart: while somebody in a hurry waits best effort gets no place, and alone
 it leaves in batches of so many of ``--alone``, the largest rest that a strict request can find before it.
 
-``python -m benchmarks.flood [--stores memory,redis] [--alone 2,4] [--seconds 20] [--multiple 10]``
+``python -m benchmarks flood [--stores memory,redis] [--alone 2,4] [--seconds 20] [--multiple 10]``
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.buffer_throughput import cpu
 from benchmarks.overload import BATCH_SIZE, INTERCEPT, PORT, SLOPE, closed_loop, serving, sleeper_plan
+from benchmarks.smoke import usually
 from sluice.batching.documents import RequestClass, Slo
 from sluice.batching.policy import INF, Policy, greedy
 from sluice.local.redis_server import RedisServer
@@ -36,10 +37,10 @@ URL = f"http://127.0.0.1:{PORT}/models/sleeper"
 def main() -> None:
     """Print a row for each store and table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--stores", default="memory,redis")
-    parser.add_argument("--alone", default="2,4")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--multiple", type=float, default=10.0)
+    parser.add_argument("--stores", default=usually("memory,redis", smoke="memory"))
+    parser.add_argument("--alone", default=usually("2,4", smoke="2"))
+    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=1.0))
+    parser.add_argument("--multiple", type=float, default=usually(10.0, smoke=2.0))
     options = parser.parse_args()
     tables = {"greedy": greedy(BATCH_SIZE, servers=1)}
     tables |= {f"{alone} alone": apart(int(alone)) for alone in filter(None, options.alone.split(","))}

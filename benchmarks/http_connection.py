@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 from urllib.parse import SplitResult
 
@@ -45,7 +45,12 @@ class Connection(asyncio.Protocol):
 
 def json_request(where: SplitResult, body: bytes) -> bytes:
     """A POST of JSON."""
-    head = f"POST {where.path} HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\n"
+    return request(where, body, ["content-type: application/json"])
+
+
+def request(where: SplitResult, body: bytes, headers: Sequence[str]) -> bytes:
+    """A POST with these headers, each ``name: value``."""
+    head = "".join(f"{line}\r\n" for line in (f"POST {where.path} HTTP/1.1", f"host: {where.netloc}", *headers))
     return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
 
 

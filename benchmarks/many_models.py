@@ -32,6 +32,7 @@ from rich.table import Table
 
 from benchmarks.buffer_server import noop
 from benchmarks.buffer_throughput import cpu, peak_memory
+from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import size_or_timeout
 from sluice.buffer_service.app import BufferService, run
@@ -40,10 +41,10 @@ from sluice.buffer_service.settings import Settings
 from sluice.lambda_fn.contract import decode_batch, encode_metadata
 from sluice.local.redis_server import RedisServer
 
-MODELS = 1000
-SECONDS = 20.0
+MODELS = usually(1000, smoke=20)
+SECONDS = usually(20.0, smoke=1.0)
 SCRAPES = 5
-SETTLES = 5.0  # seconds after the start, in which every queue is announced
+SETTLES = usually(5.0, smoke=1.0)  # seconds after the start, in which every queue is announced
 STARTS = 120.0  # seconds
 ASKED_EVERY = 0.02  # seconds between two requests to one model
 PLACE = "model-%04d"
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=MODELS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="in which nothing is asked")
     parser.add_argument("--serve", nargs=2, metavar=("PORT", "URL"), help=argparse.SUPPRESS)
-    told = parser.parse_args([] if sys.argv[0].endswith("benchmarks/__main__.py") else None)
+    told = parser.parse_args()
     if told.serve:
         serve(int(told.serve[0]), told.serve[1], told.models)
         return

@@ -7,7 +7,7 @@ other, and added to its times; the function's environments are started before. A
 the run, and in the last line both p95 and their ratio. A run of 1000 requests takes one to two minutes, half of it to start, to
 measure the ways and to choose.
 
-``python -m benchmarks.overflow_live [--requests 1000] [--slo 0.2]``
+``python -m benchmarks overflow_live [--requests 1000] [--slo 0.2]``
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.smoke import usually
 from benchmarks.verdict import verdict
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, ServiceProfile, ServiceTime, Slo
@@ -63,7 +64,7 @@ class Answered(NamedTuple):
 def main() -> None:
     """Print a row for the prediction, the simulation and the run, and a line that compares the first and the last."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=usually(1000, smoke=60))
     parser.add_argument("--slo", type=float, default=0.2)
     options = parser.parse_args()
     name = f"{MODEL}-{MEMORY}"

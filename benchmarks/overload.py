@@ -4,7 +4,7 @@ One worker (a sleeper), a real buffer process, clients over HTTP. The capacity i
 processes. Then an open loop: 5 s at half the capacity, ``--seconds`` at each multiple of it, 10 s at half again. Goodput counts
 answers that came within the patience of who asked, as a part of the capacity; the first second of the overload counts too.
 
-``python -m benchmarks.overload [--redis] [--slo S] [--multiples 3,10] [--patience 2,60] [--seconds 20]``
+``python -m benchmarks overload [--redis] [--slo S] [--multiples 3,10] [--patience 2,60] [--seconds 20]``
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.buffer_throughput import cpu, wait_for
+from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, Slo, write
 from sluice.batching.policy import Policy, greedy
 from sluice.local.redis_server import RedisServer
 from sluice.local.replay import Replay, replay, run
 
 INTERCEPT, SLOPE, BATCH_SIZE = 0.02, 0.004, 16  # s, s, requests: 84 ms a full batch
-CALM, AFTER = 5.0, 10.0  # s before and after
+CALM, AFTER = usually((5.0, 10.0), smoke=(0.5, 1.5))  # s before and after
 WORKER_PORT, PORT = 18570, 18571
 
 
@@ -39,9 +40,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--redis", action="store_true")
     parser.add_argument("--slo", type=float)
-    parser.add_argument("--multiples", default="3,10")
-    parser.add_argument("--patience", default="2,60")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--multiples", default=usually("3,10", smoke="3"))
+    parser.add_argument("--patience", default=usually("2,60", smoke="2"))
+    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=1.0))
     parser.add_argument("--each-second", action="store_true")
     options = parser.parse_args()
     print(f"batches of up to {BATCH_SIZE} requests, {INTERCEPT + SLOPE * BATCH_SIZE:g} s; SLO {options.slo} s")
@@ -68,7 +69,16 @@ def main() -> None:
 
 def closed_loop(url: str, connections: int) -> float:
     """Requests/s while so many are under way at all times."""
-    command = [sys.executable, "-m", "benchmarks.closed_loop", url, "--connections", str(connections), "--seconds", "4"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.closed_loop",
+        url,
+        "--connections",
+        str(connections),
+        "--seconds",
+        usually("4", smoke="0.5"),
+    ]
     result = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert not result["failures"], result["first_failure"]
     return float(result["requests_per_second"])

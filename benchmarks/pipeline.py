@@ -18,9 +18,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.smoke import usually
+
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-mpservice"
-ROUNDS = 5
+ROUNDS = usually(5, smoke=1)
 LOAD = 0.3
 LINES = (
     ("items/s", "full", "items_per_second", 0),
@@ -66,6 +68,9 @@ def ratio(pairs: list[tuple[float, float]]) -> str:
 
 def environment() -> tuple[str, list[str]]:
     """The Python that both run with, and who runs."""
+    if usually(False, smoke=True):
+        print("mpservice: not installed for a smoke run; the pipeline is measured alone", file=sys.stderr)
+        return sys.executable, ["sluice"]
     python = ENVIRONMENT / "bin" / "python"
     installed = [str(python), "-c", "import mpservice.mpserver, numpy"]
     try:

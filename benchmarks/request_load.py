@@ -1,9 +1,10 @@
 """A load generator for any server of one request each: closed loop, or open loop with Poisson arrivals.
 
-``python -m benchmarks.request_load URL --body FILE --seconds 5 [--rate R] [--connections 64]`` prints one JSON document. Without a
-rate every connection sends its next request when its answer has come. With one, requests come whether or not others are answered,
-and a latency counts from when its request came, so that a server that lags is not spared.
-How late the generator itself was to send (``late_p95_ms``) is told beside them: a latency holds that too.
+``python -m benchmarks.request_load URL --body FILE --seconds 5 [--rate R] [--connections 64] [--header H]`` prints one JSON
+document. Without a rate every connection sends its next request when its answer has come. With one, requests come whether or not
+others are answered, and a latency counts from when its request came, so that a server that lags is not spared.
+How late the generator itself was to send (``late_p95_ms``) is told beside them: a latency holds that too. So is how much of a core
+it used (``client_busy``).
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import uvloop
 
-from benchmarks.http_connection import Connection, connect, json_request
+from benchmarks.http_connection import Connection, connect, request
+from benchmarks.smoke import usually
 
-WARM = 1.0  # seconds
+JSON = "content-type: application/json"
+WARM = usually(1.0, smoke=0.2)  # seconds
 
 
 class _Load:
@@ -60,13 +64,16 @@ class _Load:
             self.idle.append(connection)
 
 
-async def run(url: str, body: bytes, seconds: float, rate: float | None, connections: int) -> dict[str, float | int | str]:
+async def run(
+    url: str, body: bytes, seconds: float, rate: float | None, connections: int, headers: Sequence[str]
+) -> dict[str, float | int | str]:
     """The load, after a second of it to warm up."""
     where = urlsplit(url)
-    load = _Load(json_request(where, body))
+    load = _Load(request(where, body, headers))
     for _ in range(connections):
         load.idle.append(await connect(where, load.answered))
     every = list(load.idle)
+    started, spent = time.perf_counter(), time.process_time()
     if rate is None:
         load.closed = True
         load.idle.clear()
@@ -79,6 +86,7 @@ async def run(url: str, body: bytes, seconds: float, rate: float | None, connect
     else:
         begun = await _poisson(load, rate, seconds)
     latencies, elapsed = list(load.latencies), time.perf_counter() - begun
+    busy = (time.process_time() - spent) / (time.perf_counter() - started)
     for connection in every:
         connection.transport.abort()
     quantiles = np.quantile(latencies, [0.5, 0.95, 0.99]) * 1e3
@@ -86,6 +94,7 @@ async def run(url: str, body: bytes, seconds: float, rate: float | None, connect
         "requests_per_second": len(latencies) / elapsed,
         **{name: float(value) for name, value in zip(("p50_ms", "p95_ms", "p99_ms"), quantiles, strict=True)},
         "late_p95_ms": float(np.quantile(load.lateness or [0.0], 0.95)) * 1e3,
+        "client_busy": busy,
         "failures": len(load.failures),
         "first_failure": load.failures[0].decode("latin-1") if load.failures else "",
     }
@@ -120,6 +129,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--header", action="append", help="NAME: VALUE; JSON without any")
     given = parser.parse_args()
     body = Path(given.body).read_bytes()
-    print(json.dumps(uvloop.run(run(given.url, body, given.seconds, given.rate, given.connections))))
+    print(json.dumps(uvloop.run(run(given.url, body, given.seconds, given.rate, given.connections, given.header or [JSON]))))

@@ -24,6 +24,7 @@ import simpy
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.smoke import usually
 from sluice.batching import policy
 from sluice.batching.documents import RequestClass
 from sluice.optimizer.arrays import Array
@@ -39,9 +40,9 @@ from tests.optimizer.deployment_loop import run_deployment
 
 Process = Generator[simpy.Event, None, None]
 
-ROUNDS = 3
-COMPILED, PLAIN = 3_000_000, 60_000  # requests a run
-LENGTHS = (10**6, 10**7, 10**8)  # of the runs whose memory is measured
+ROUNDS = usually(3, smoke=1)
+COMPILED, PLAIN = usually((3_000_000, 60_000), smoke=(60_000, 2_000))  # requests a run
+LENGTHS = usually((10**6, 10**7, 10**8), smoke=(10**4, 10**5))  # of the runs whose memory is measured
 BATCH_SIZE = 32
 TIMEOUT = 0.005
 SECONDS: Array = 0.00105 + 0.000305 * np.arange(1, BATCH_SIZE + 1, dtype=np.float64)

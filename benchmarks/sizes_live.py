@@ -9,7 +9,7 @@ was measured, the cost by the durations that were billed. Last stands the simula
 profile as they were: other work on the machine moves that too, and what a prediction leaves out does not. It takes under two
 minutes. A sleeper of the encoder's law needs no core, and measures the way alone.
 
-``python -m benchmarks.sizes_live [--sleeper] [--seconds 32] [--rate 10] [--slo 0.5] [--headroom 0.1]``
+``python -m benchmarks sizes_live [--sleeper] [--seconds 32] [--rate 10] [--slo 0.5] [--headroom 0.1]``
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace as replaced
 
+from benchmarks.smoke import usually
 from sluice.batching import policy as policies
 from sluice.batching.documents import Plan, PolicyDocument, ProfilePoint, RequestSize, ServiceProfile, ServiceTime, Slo
 from sluice.batching.policy import Policy
@@ -82,7 +83,7 @@ def main() -> None:
     """Print p95 and cost of both ways: predicted, simulated on the requests that are sent, and measured."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sleeper", action="store_true")
-    parser.add_argument("--seconds", type=float, default=32.0)
+    parser.add_argument("--seconds", type=float, default=usually(32.0, smoke=2.0))
     parser.add_argument("--rate", type=float, default=10.0)
     parser.add_argument("--slo", type=float, default=0.5)
     parser.add_argument("--headroom", type=float, default=0.1)

@@ -29,6 +29,7 @@ from benchmarks.approximate_iterations import (
     approximate_policy_iteration,
     approximate_value_iteration,
 )
+from benchmarks.smoke import usually
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.law import ServiceLaw, deterministic, exponential
 from sluice.optimizer.smdp import SmdpProblem, SmdpSolution, affine, evaluate
@@ -39,7 +40,7 @@ from sluice.optimizer.smdp.value_iteration import evaluate_in_finite_chain, solv
 R = TypeVar("R")
 
 ONE_CORE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-RUNS = 5
+RUNS = usually(5, smoke=1)
 LONG = 1.0  # s; what takes longer is run once
 ACCURACY = 1e-8  # of the gain
 OVERFLOW_COST = 1000.0
@@ -49,12 +50,12 @@ CASES: tuple[tuple[int, float, Callable[[Array], ServiceLaw]], ...] = (
     (32, 0.5, exponential),
     (256, 0.5, deterministic),
     (256, 0.9, deterministic),
-)
+)[: usually(5, smoke=1)]
 TABLE_STATE = 160  # s_max of the papers' comparison
-TABLE_COSTS = (0.0, 100.0)
+TABLE_COSTS = usually((0.0, 100.0), smoke=(100.0,))
 REACHED = 1e-6  # of the gain
-WEIGHTS = np.linspace(0.0, 15.0, 100)  # as in figure 4 of the journal version
-SUBSET = 4  # weights for which value iteration is run
+WEIGHTS = np.linspace(0.0, 15.0, usually(100, smoke=5))  # as in figure 4 of the journal version
+SUBSET = usually(4, smoke=1)  # weights for which value iteration is run
 
 
 def googlenet(rho: float, max_batch_size: int, law: Callable[[Array], ServiceLaw] = deterministic) -> SmdpProblem:

@@ -27,7 +27,7 @@ The weight w2 of the power is the one of ``WEIGHTS`` at which, by the prediction
 With ``--servers k`` there are k workers, at k times the rate. The table is that of one server with its share of the traffic, read
 at the queue that they share: not optimal for k (that one would also look at how many are busy), and predicted by simulation.
 
-    python -m benchmarks.smdp_live --scale 1
+    python -m benchmarks smdp_live --scale 1
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.errors import InvalidInput
 from sluice.batching.policy import Policy, control_limit, greedy, static
@@ -67,17 +68,17 @@ from sluice.optimizer.smdp import SmdpProblem, affine, evaluate, solve
 INTERCEPT, SLOPE = 1.0524e-3, 0.3051e-3  # s
 ENERGY_INTERCEPT, ENERGY_SLOPE = 19.603e-3, 19.899e-3  # J
 LARGEST = 32
-STATIC_SIZES = (8, 16, 32)
-LOADS = (0.3, 0.7)
+STATIC_SIZES = usually((8, 16, 32), smoke=(8,))
+LOADS = usually((0.3, 0.7), smoke=(0.5,))
 WEIGHTS = (0.5, 1.0, 1.6, 2.0, 3.0, 5.0, 8.0)
-REQUESTS = 20_000
-PROFILE_LIMITS = (1, 3, 6, 12, 24)
-PROFILE = 1200  # requests for each of them
-PILOT = 4000
-SETTLING = 400  # requests after which a table is in force, and its queue in equilibrium
+REQUESTS = usually(20_000, smoke=300)
+PROFILE_LIMITS = usually((1, 3, 6, 12, 24), smoke=(1, 6, 24))
+PROFILE = usually(1200, smoke=200)  # requests for each of them
+PILOT = usually(4000, smoke=500)
+SETTLING = usually(400, smoke=60)  # requests after which a table is in force, and its queue in equilibrium
 ENDING = 4 * LARGEST
 BLOCKS = 20  # of a standard error
-SIMULATED = 2_000_000  # requests, where a prediction is by simulation
+SIMULATED = usually(2_000_000, smoke=100_000)  # requests, where a prediction is by simulation
 TOLERANCE = 0.05
 MODEL = "googlenet"
 START = 30.0  # s that a process may take to start
@@ -491,7 +492,7 @@ def verdict(rows: dict[str, dict[str, Any]]) -> list[str]:
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Compare at every load."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.smdp_live", description="The optimal table, live.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks smdp_live", description="The optimal table, live.")
     parser.add_argument("--scale", type=float, default=1.0, help="how many times slower than the model everything goes")
     parser.add_argument("--requests", type=int, default=REQUESTS, help="that count, for each policy")
     parser.add_argument("--load", type=float, action="append", help="rho; may be repeated")

@@ -13,6 +13,7 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks.smoke import usually
 from sluice.batching.policy import Policy
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.poisson import poisson
@@ -26,10 +27,10 @@ from sluice.optimizer.smdp.solution import Actions
 from sluice.optimizer.tuning.rate_tables import RateTables
 
 LARGEST = 32
-SECONDS = 10.0  # of an hour, in virtual time
+SECONDS = usually(10.0, smoke=1.5)  # of an hour, in virtual time
 SEEN = 1.0  # s whose arrivals are the rate of the next
-DAYS = ((0.1, 0.9), (0.3, 0.7), (0.05, 0.2), (0.75, 0.95))
-WEIGHTS = (0.1, 1.0, 10.0)  # of a watt, beside 1 of a millisecond
+DAYS = usually(((0.1, 0.9), (0.3, 0.7), (0.05, 0.2), (0.75, 0.95)), smoke=((0.1, 0.9),))
+WEIGHTS = usually((0.1, 1.0, 10.0), smoke=(1.0,))  # of a watt, beside 1 of a millisecond
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ Two buffer processes on one Redis, two workers (sleepers) behind one plan, clien
 what comes back is what they sent. Each minute one fault of ``FAULTS`` strikes, in turn. Every row is a minute: answers by status,
 the longest latency, and what is in use at its end: memory and files of both buffers, keys and memory of Redis.
 
-``python -m benchmarks.soak [--minutes 30]`` exits with 1 where an answer was somebody else's, a request ended without a reason, or
+``python -m benchmarks soak [--minutes 30]`` exits with 1 where an answer was somebody else's, a request ended without a reason, or
 memory, files or keys of the last minute are beyond those of the fourth by more than the noise of the first ten.
 """
 
@@ -29,6 +29,7 @@ import redis
 
 from benchmarks.buffer_throughput import wait_for
 from benchmarks.overload import BATCH_SIZE, INTERCEPT, SLOPE
+from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import greedy, size_or_timeout
 from sluice.local.redis_server import RedisServer
@@ -36,7 +37,7 @@ from sluice.local.redis_server import RedisServer
 RATE = 190.0  # requests/s: half of what both workers serve
 PATIENCE = 10.0  # s
 WORKERS, BUFFERS = (18580, 18581), (18590, 18591)
-MINUTE = 60.0
+MINUTE = usually(60.0, smoke=3.0)
 
 
 class System:
@@ -192,10 +193,10 @@ async def soak(system: System, minutes: int) -> list[list[float]]:
         running = asyncio.create_task(clients.run(begin + minutes * MINUTE))
         for minute in range(minutes):
             name, fault = list(FAULTS.items())[minute % len(FAULTS)]
-            await asyncio.sleep(10.0)
+            await asyncio.sleep(MINUTE / 6)
             clients.rate = 6 * RATE if name.startswith("three times") else RATE
             await loop.run_in_executor(None, fault, system)
-            await asyncio.sleep(5.0)
+            await asyncio.sleep(MINUTE / 12)
             clients.rate = RATE
             await asyncio.sleep(begin + (minute + 1) * MINUTE - time.monotonic())
             rows.append(system.in_use())
@@ -213,7 +214,7 @@ async def soak(system: System, minutes: int) -> list[list[float]]:
 def main() -> None:
     """Print a row a minute."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--minutes", type=int, default=30)
+    parser.add_argument("--minutes", type=int, default=usually(30, smoke=2))
     minutes = parser.parse_args().minutes
     print("min  fault                          longest   MB, files of buffer 0, of 1, keys, MB of Redis   requests by end")
     with ExitStack() as stack, tempfile.TemporaryDirectory() as directory:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.smoke import usually
 from sluice.batching.policy import size_or_timeout
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals import ArrivalProcess, mmpp2, poisson
 from sluice.optimizer.service.times import ServiceTimes
 from sluice.optimizer.simulation import simulate
 
-REQUESTS = 400_000
+REQUESTS = usually(400_000, smoke=8_000)
 BATCH_SIZE, TIMEOUT = 32, 0.02  # s
 RATES = (500.0, 5_000.0, 50_000.0)  # requests/s of the whole
 PARTS = (1, 2, 4, 8)

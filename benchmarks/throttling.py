@@ -5,7 +5,7 @@ what a closed loop gets that fills the slots. Then 5 s at half of it, ``--second
 With ``--until`` the stand-in takes whatever comes so many seconds after the load has grown. The rows are those of
 ``benchmarks/overload.py``.
 
-``python -m benchmarks.throttling [--slots 2] [--multiple 3] [--patience 2,60] [--seconds 20] [--until S]``
+``python -m benchmarks throttling [--slots 2] [--multiple 3] [--patience 2,60] [--seconds 20] [--until S]``
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from benchmarks.overload import (
     each_second,
     row,
 )
+from benchmarks.smoke import usually
 from sluice.batching.documents import Plan, PolicyDocument, write
 from sluice.batching.policy import size_or_timeout
 from sluice.lambda_fn.contract import Answer, decode_batch, encode_answers, encode_metadata
@@ -49,8 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--multiple", type=float, default=3.0)
-    parser.add_argument("--patience", default="2,60")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--patience", default=usually("2,60", smoke="2"))
+    parser.add_argument("--seconds", type=float, default=usually(20.0, smoke=1.0))
     parser.add_argument("--until", type=float, default=float("inf"))
     parser.add_argument("--serve", action="store_true", help="be the stand-in")
     options = parser.parse_args()

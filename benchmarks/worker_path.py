@@ -30,6 +30,7 @@ from rich.table import Table
 
 from benchmarks.buffer_throughput import cpu, wait_for
 from benchmarks.http_connection import Connection, connect
+from benchmarks.smoke import usually
 from sluice.local.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[1]
@@ -71,8 +72,8 @@ Result = dict[str, float]
 def main(arguments: list[str] | None = None) -> None:
     """Measure, and print medians."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.worker_path", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of a run")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=usually(4.0, smoke=0.4), help="of a run")
+    parser.add_argument("--rounds", type=int, default=usually(3, smoke=1))
     parser.add_argument("--store", choices=["memory", "redis"], default="memory")
     parser.add_argument("--other", type=Path, help="the checkout of another version")
     given = parser.parse_args([] if arguments is None else arguments)

@@ -21,7 +21,7 @@ from sluice.batching.errors import Draining, InvalidInput, KeyRefused, StoreUnav
 from sluice.buffer_service.api_keys import Keyring
 from sluice.buffer_service.bearer_tokens import BearerTokens, JwksFollower, bearer_token
 from sluice.buffer_service.callers import Callers, new_process_name
-from sluice.buffer_service.dispatcher import deliver, describe
+from sluice.buffer_service.dispatcher import describe
 from sluice.buffer_service.followed_keys import KeyFollower
 from sluice.buffer_service.invokers import (
     FunctionUnavailable,
@@ -33,6 +33,7 @@ from sluice.buffer_service.invokers import (
     named_functions,
 )
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
+from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
@@ -310,8 +311,7 @@ class BufferService:
         where = without_password(self.settings.redis_url)
         while True:
             try:
-                for message in await store.receive():
-                    deliver(message, callers, self.telemetry.set_aside)
+                await hand_out(await store.receive(), store.send, callers, self.telemetry.set_aside)
             except StoreUnavailable as error:
                 store_away.say("store", f"{error}; at {where} (--redis-url, SLUICE_REDIS_URL; memory:// needs no Redis)")
                 await asyncio.sleep(RECEIVE_PAUSE)

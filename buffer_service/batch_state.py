@@ -101,7 +101,19 @@ class BatchState:
     """One batch under way, which ``table`` released at ``taken_at`` (s) in the life ``epoch`` of the queue."""
 
     __slots__ = (
-        *("answers", "asked", "epoch", "failed", "failed_alone", "given_up", "measured", "members", "moving", "outstanding"),
+        *(
+            "answers",
+            "asked",
+            "epoch",
+            "failed",
+            "failed_alone",
+            "fetched",
+            "given_up",
+            "measured",
+            "members",
+            "moving",
+            "outstanding",
+        ),
         *("parts", "passed", "put_off", "split", "table", "taken_at", "times_asked"),
     )
 
@@ -116,6 +128,7 @@ class BatchState:
         self.times_asked = 0
         self.passed = False  # something was answered
         self.failed_alone: list[Part] = []  # of one item each, but for suspects where others are left
+        self.fetched = False  # other processes were asked for some of its bodies
         self.split = False
         self.answers: list[Answer] = []
         self.put_off = 0  # items that wait for a busy function

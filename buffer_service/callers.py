@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import count
 
 from sluice.batching.errors import DeadlinePassed
+from sluice.buffer_service.bodies import Bodies
 from sluice.buffer_service.idle_rounds import IdleRounds
-from sluice.buffer_service.route_state import Caller
+from sluice.buffer_service.route_state import TOLD, Caller
 from sluice.buffer_service.store import PROCESS_LENGTH
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item
@@ -22,8 +23,8 @@ DEADLINE_RESOLUTION = 0.1  # seconds between two looks at the deadlines
 
 
 def new_process_name() -> str:
-    """A name for a process that no other has."""
-    return secrets.token_hex(PROCESS_LENGTH // 2)
+    """A name for a process that no other has; it begins with a letter that says that the process lends bodies (``store.lends``)."""
+    return "p" + secrets.token_hex(PROCESS_LENGTH // 2)[1:]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class Callers:
     def __init__(self, process: str, request_timeout: float, clock: Callable[[], float]) -> None:
         self.process = process
         self.waiting: dict[str, Waiting] = {}  # in the order of arrival, hence of deadlines
+        self.bodies = Bodies(process)
         self.request_timeout = request_timeout
         self.clock = clock
         self.rounds = IdleRounds()  # of the queues of this process that nobody is at
@@ -62,6 +64,11 @@ class Callers:
         if self._timer is None:
             self._timer = self._loop.call_later(DEADLINE_RESOLUTION, self._check_deadlines)
         return waiting
+
+    def lendable(self, request_id: str) -> Item | None:
+        """The request as its caller here sent it; ``None`` where nobody waits for the answer."""
+        waiting = self.waiting.get(request_id)
+        return waiting.item if waiting is not None and waiting.queue != TOLD else None
 
     def answer(self, answer: Answer) -> None:
         """Hand an answer to its caller, if it still waits."""

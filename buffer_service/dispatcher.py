@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from sluice.batching.documents import Route
-from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, SluiceError, StoreUnavailable
+from sluice.batching.errors import DeadlinePassed, Draining, FunctionFailed, NoRoom, SluiceError, StoreUnavailable
 from sluice.buffer_service.batch_state import Cause, Failure
 from sluice.buffer_service.callers import Callers, Waiting
 from sluice.buffer_service.invokers import (
@@ -27,11 +27,9 @@ from sluice.buffer_service.invokers import (
     UnknownFunction,
 )
 from sluice.buffer_service.invokers.port import asking
-from sluice.buffer_service.members import Unreadable
-from sluice.buffer_service.members import decode_answers as decode_message
 from sluice.buffer_service.members import encode_answers as encode_message
 from sluice.buffer_service.route_functions import Standing
-from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Instructions, Invocation, Message, Move
+from sluice.buffer_service.route_instructions import NEVER, Adopted, Adoption, Call, Fetch, Instructions, Invocation, Message, Move
 from sluice.buffer_service.route_state import BACKOFF, LEFT_HEADER, ROUTE_HEADER, Caller, RouteState
 from sluice.buffer_service.store import Limits, Outcome, QueueLost, Store
 from sluice.buffer_service.telemetry import ModelTelemetry, RouteTelemetry
@@ -64,17 +62,6 @@ CAUSES: dict[type[Exception], Cause] = {
 }
 
 _log = logging.getLogger(__name__)
-
-
-def deliver(message: bytes, callers: Callers, set_aside: Callable[[str, str], None]) -> None:
-    """Hand out a message from another process; one that cannot be read is ``set_aside``: of what it is, and why."""
-    try:
-        answers = decode_message(message)
-    except Unreadable as error:
-        set_aside("message", str(error))
-        return
-    for answer in answers:
-        callers.answer(answer)
 
 
 async def describe(model: str, function: str, invoker: Invoker) -> dict[str, Any]:
@@ -129,6 +116,7 @@ class Dispatcher:
         self._drained = drained
         self._left = left
         self._room = room
+        self._lease = limits.lease
         self._held: dict[str, Share] = {}  # by batch under way, what the function has answered
         self._closed = asyncio.Event()
         self._adoptions: dict[Adoption, asyncio.Future[None]] = {}
@@ -287,6 +275,8 @@ class Dispatcher:
     def _do(self, instructions: Instructions, now: float) -> None:
         for invocation in instructions.invoke:
             self._spawn(self._invoke(invocation))
+        for fetch in instructions.fetch:
+            self._spawn(self._fetch(fetch))
         if instructions.send:
             self._spawn(self._send(instructions.send))
         for move in instructions.move:
@@ -351,6 +341,18 @@ class Dispatcher:
             return Failure(Cause.DEFECT, f"an error inside the buffer: {error}"), NOTHING_MEASURED
         self._telemetry.invoked(self._clock() - started, len(batch.items), told)
         return answers, told
+
+    async def _fetch(self, fetch: Fetch) -> None:
+        """Ask other processes for bodies, where there is room for them, and tell the state what came of that."""
+        held, found = self._held.setdefault(fetch.batch_id, self._room.share()), {}
+        why_not = f"the process that has the body did not send it within {self._lease:g} s"
+        if held.fits(fetch.bytes):
+            held.resize(fetch.bytes)
+            found = await self._callers.bodies.fetch(self._store.send, fetch.requests, self._lease)
+        else:
+            why_not = f"{NoRoom(self._room.limit)}"
+        self._state.fetched(self._clock(), fetch.batch_id, found, why_not)
+        self._kick()
 
     async def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:

@@ -3,7 +3,10 @@
     member      a request while it waits: 16 bytes, its id, which every store reads; then [content_type, headers, body], and as a
                 fourth the name of its class where it has one; version 2 has the request's size in front of the bracket, a double of
                 9 bytes; version 3 its slack, which every store reads, and then its size, nan where that was not told
-    message     [answer, ...]: answers whose callers wait at the process that it is sent to
+    ticket      a member whose body stays with the process that its caller waits at, where who needs it asks for it (``bodies.py``):
+                version 4, its slack and its size as in version 3, then [bytes of the body], and the name of its class
+    message     [answer, ...]: answers whose callers wait at the process that it is sent to; version 2 is [process, [id, ...]]: who
+                asks for the bodies of these; version 3 [[id, content_type, headers, body], ...]: these, or [id] of who has gone
 
 The brackets are msgpack, and its first byte tells the version: the head of an array is version 1; a later version puts its number,
 2 to 127, in front, which is what a small integer is in msgpack. So a process reads what it knows, names what it does not, and takes
@@ -11,6 +14,8 @@ anything else for garbage. Who changes a format releases a version that reads th
 written where a plan tells sizes alone, version 3 for a request of a class with a slack or with a deadline alone; a class is named
 in a member where the plan has classes alone. A process that
 cannot read it refuses a plan with sizes or classes: such a plan comes after all processes, and so do callers who tell deadlines.
+Tickets are written where all processes that were heard of lately read them: names of versions that do not are hexadecimal, and
+those of versions that do begin with another letter (``store.lends``).
 """
 
 from __future__ import annotations
@@ -24,12 +29,14 @@ from typing import NamedTuple
 import msgspec
 
 from sluice.batching.policy import MAX_SLACK
-from sluice.buffer_service.store import ID_LENGTH
+from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import Answer, Item, WireError, check_sendable
 
-SIZED_VERSION, MEMBERS, MESSAGES = 2, 3, 1
-"""The version of a member with a size and no slack; the latest version of each."""
+SIZED_VERSION, SLACKED_VERSION, MEMBERS, MESSAGES = 2, 3, 4, 3
+"""The version of a member with a size and no slack, of one with a slack; the latest version of each."""
+ASK_VERSION = 2
+"""The version of a message that asks for bodies."""
 SIZED = struct.Struct(f">{ID_LENGTH}xBBd")
 """Behind the id of a member that has a size: the version, the byte of msgpack for a double, the size."""
 SLACKED = struct.Struct(f">{ID_LENGTH}xBBdBd")
@@ -51,9 +58,44 @@ class _Body(NamedTuple):
     name: str = ""
 
 
+class _Left(NamedTuple):
+    """A ticket behind its numbers."""
+
+    length: int
+    name: str = ""
+
+
+class Ask(NamedTuple):
+    """A ``process`` has these requests in a batch, and asks for their bodies."""
+
+    process: str
+    requests: list[str]
+
+
+class Lent(NamedTuple):
+    """A request as its caller sent it; without a body he has gone."""
+
+    id: str
+    content_type: str = ""
+    headers: dict[str, str] = {}
+    body: bytes | None = None
+
+    @classmethod
+    def of(cls, request_id: str, item: Item | None) -> Lent:
+        """The request of an id."""
+        return cls(request_id) if item is None else cls(request_id, item.content_type, item.headers, item.body)
+
+    def item(self) -> Item | None:
+        """The request, if somebody waits for its answer."""
+        return None if self.body is None else Item(self.id, self.content_type, self.body, self.headers)
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_body = msgspec.msgpack.Decoder(_Body).decode
+_decode_left = msgspec.msgpack.Decoder(_Left).decode
 _decode_answers = msgspec.msgpack.Decoder(list[Answer]).decode
+_decode_ask = msgspec.msgpack.Decoder(Ask).decode
+_decode_lent = msgspec.msgpack.Decoder(list[Lent]).decode
 
 # What decoding raises: for what is no msgpack or of another shape, for invalid UTF-8 in a string, for nesting without end.
 _GARBAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -63,15 +105,39 @@ def encode_member(item: Item, told: Told = NOTHING_TOLD) -> bytes:
     """A member of the queue: the request's id, its slack and its size where it has one, then the rest, and its class."""
     head = b""
     if told.slack:
-        head = SLACKED.pack(MEMBERS, DOUBLE, told.slack, DOUBLE, math.nan if told.size is None else told.size)[ID_LENGTH:]
+        head = _numbers(SLACKED_VERSION, told)
     elif told.size is not None:
         head = SIZED.pack(SIZED_VERSION, DOUBLE, told.size)[ID_LENGTH:]
     body = (item.content_type, item.headers, item.body)
     return item.id.encode() + head + _encode((*body, told.name) if told.name else body)
 
 
+def _numbers(version: int, told: Told) -> bytes:
+    return SLACKED.pack(version, DOUBLE, told.slack, DOUBLE, math.nan if told.size is None else told.size)[ID_LENGTH:]
+
+
+def encode_ticket(item: Item, told: Told = NOTHING_TOLD) -> bytes:
+    """A member of the queue whose body stays here."""
+    left = (len(item.body), told.name) if told.name else (len(item.body),)
+    return item.id.encode() + _numbers(MEMBERS, told) + _encode(left)
+
+
+def is_ticket(member: bytes) -> bool:
+    """Whether the body of a member is where its caller waits."""
+    return len(member) > ID_LENGTH and member[ID_LENGTH] == MEMBERS and _is(member, MEMBERS, SLACKED) and has_id(member)
+
+
+def ticket_length(member: bytes) -> int:
+    """Bytes of the body that a ticket stands for; raises ``Unreadable``."""
+    rest = _behind_head(member)
+    try:
+        return _decode_left(rest).length
+    except _GARBAGE as error:
+        raise Unreadable(f"the request {member_id(member)}: {_what(bytes(rest), error, MEMBERS)}") from None
+
+
 def decode_member(member: bytes) -> Item:
-    """The inverse of ``encode_member``; raises ``Unreadable``."""
+    """The inverse of ``encode_member``; raises ``Unreadable``, also of a ticket."""
     if not has_id(member):
         raise Unreadable(unnamed(member))
     rest = _behind_head(member)
@@ -84,8 +150,13 @@ def decode_member(member: bytes) -> Item:
 
 def _behind_head(member: bytes) -> memoryview:
     """What stands behind the numbers of a member."""
-    head = SLACKED.size if _is(member, MEMBERS, SLACKED) else SIZED.size if _is(member, SIZED_VERSION, SIZED) else ID_LENGTH
+    head = SLACKED.size if _has_slack(member) else SIZED.size if _is(member, SIZED_VERSION, SIZED) else ID_LENGTH
     return memoryview(member)[head:]
+
+
+def _has_slack(member: bytes) -> bool:
+    """Whether a member has the two numbers of a slack and a size."""
+    return _is(member, SLACKED_VERSION, SLACKED) or _is(member, MEMBERS, SLACKED)
 
 
 def _is(member: bytes, version: int, head: struct.Struct) -> bool:
@@ -98,14 +169,14 @@ def member_size(member: bytes) -> float | None:
     if _is(member, SIZED_VERSION, SIZED):
         size: float = SIZED.unpack_from(member)[2]
         return size
-    if _is(member, MEMBERS, SLACKED) and not math.isnan(size := SLACKED.unpack_from(member)[4]):
+    if _has_slack(member) and not math.isnan(size := SLACKED.unpack_from(member)[4]):
         return size
     return None
 
 
 def member_slack(member: bytes) -> float:
     """The slack of the request that a member is, in seconds; 0 where it has none, of garbage, and where that is no slack."""
-    if len(member) <= ID_LENGTH or member[ID_LENGTH] != MEMBERS or not _is(member, MEMBERS, SLACKED):
+    if len(member) <= ID_LENGTH or member[ID_LENGTH] not in (SLACKED_VERSION, MEMBERS) or not _has_slack(member):
         return 0.0  # the first look is for every member
     slack: float = SLACKED.unpack_from(member)[2]
     return slack if abs(slack) <= MAX_SLACK else 0.0
@@ -114,7 +185,7 @@ def member_slack(member: bytes) -> float:
 def member_told(member: bytes) -> Told:
     """What the request that a member is told of itself, as far as it is written there; garbage told nothing."""
     try:
-        name = _decode_body(_behind_head(member)).name
+        name = (_decode_left if is_ticket(member) else _decode_body)(_behind_head(member)).name
     except _GARBAGE:
         return NOTHING_TOLD
     return Told(member_size(member), member_slack(member), name)
@@ -148,9 +219,23 @@ def encode_answers(answers: list[Answer]) -> bytes:
     return _encode(answers)
 
 
-def decode_answers(message: bytes) -> list[Answer]:
-    """The inverse of ``encode_answers``; raises ``Unreadable``, also where an answer does not fit into an HTTP response."""
+def encode_ask(ask: Ask) -> bytes:
+    """A message from one process to another: who asks for bodies, and of which requests."""
+    return bytes((ASK_VERSION,)) + _encode(ask)
+
+
+def encode_lent(lent: Sequence[Lent]) -> bytes:
+    """A message from one process to another: the bodies that it asked for."""
+    return bytes((MESSAGES,)) + _encode(lent)
+
+
+def decode_message(message: bytes) -> list[Answer] | Ask | list[Lent]:
+    """What another process sent; raises ``Unreadable``, also where an answer does not fit into an HTTP response."""
     try:
+        if message[:1] == bytes((ASK_VERSION,)):
+            return _checked(_decode_ask(memoryview(message)[1:]))
+        if message[:1] == bytes((MESSAGES,)):
+            return _decode_lent(memoryview(message)[1:])
         answers = _decode_answers(message)
         for answer in answers:
             check_sendable(answer)
@@ -159,6 +244,12 @@ def decode_answers(message: bytes) -> list[Answer]:
     except WireError as error:
         raise Unreadable(str(error)) from None
     return answers
+
+
+def _checked(ask: Ask) -> Ask:
+    if len(ask.process) != PROCESS_LENGTH or not ask.process.isalnum():
+        raise Unreadable(f"{ask.process[:SHOWN]!r} asks for bodies, which is the name of no process")
+    return ask
 
 
 def _what(data: bytes, error: Exception, latest: int) -> str:

@@ -10,7 +10,7 @@ lost. What may not: a clock, I/O, a task. ``now`` (seconds, the store's clock) i
     serving (a sweep)               the process was heard of now; every batch of this process that it does not name is lost and,
                                     if this process was heard of within the lease, every batch of one that was not: its members
                                     return to the head, with the age they had, or are put aside when they were lost
-                                    ``max_attempts`` times
+                                    ``max_attempts`` times; it is said whether all who were heard of lately lend bodies
     gone                            of the members that wait, the first that is equal leaves, and its losses are forgotten, as of
                                     those that are dropped; others are ignored
     arrivals                        as many as fit are accepted, in order; they count as arrived now, and are recorded
@@ -50,6 +50,7 @@ from sluice.buffer_service.store import (
     QueueLost,
     Released,
     batch_name,
+    lends,
     table_of,
 )
 
@@ -93,7 +94,9 @@ class QueueState:
             raise QueueLost("no policy is installed for this queue")
         for table, completed in Counter(map(table_of, self._complete(events.completed))).items():
             batcher.accept(now, completed=completed, table=table)
-        dead = self._sweep(batcher, process, events.serving, limits, now) if events.serving is not None else []
+        dead, all_lend = [], None
+        if events.serving is not None:
+            dead, all_lend = self._sweep(batcher, process, events.serving, limits, now), all(map(lends, self.seen))
         if events.gone:
             self._withdraw(batcher, events.gone)
         accepted = max(0, min(len(events.arrivals), limits.max_queue_length - len(batcher)))
@@ -107,7 +110,7 @@ class QueueState:
             batcher.accept(now, arrivals)
             if events.serving is not None and not events.serving:
                 del self.seen[process]
-            return self._outcome(batcher, now, (accepted, [], [], dead, None))
+            return self._outcome(batcher, now, (accepted, [], [], dead, None), all_lend)
         step = batcher.advance(now, arrivals, at_most=events.at_most)
         for member in step.dropped:
             self.attempts.pop(member[:ID_LENGTH], None)
@@ -115,11 +118,11 @@ class QueueState:
         names = [batch_name(process, call, i, table) for i, table in enumerate(step.tables)]
         released = [self._release(*named) for named in zip(names, batches, strict=True)]
         wake_in = None if step.wake_at is None else step.wake_at - now
-        return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in))
+        return self._outcome(batcher, now, (accepted, released, list(step.dropped), dead, wake_in), all_lend)
 
-    def _outcome(self, batcher: Batcher[bytes], now: float, happened: _Happened) -> Outcome:
+    def _outcome(self, batcher: Batcher[bytes], now: float, happened: _Happened, all_lend: bool | None) -> Outcome:
         """What ``happened``, and how the queue is left."""
-        return Outcome(*happened, len(batcher), batcher.behind(now), self.taken, self._busy(), self.epoch)
+        return Outcome(*happened, len(batcher), batcher.behind(now), self.taken, self._busy(), self.epoch, all_lend)
 
     def _complete(self, batch_ids: Sequence[str]) -> list[str]:
         """Those of these that were in flight, and are no more."""

@@ -273,7 +273,7 @@ class RedisQueue:
         arguments += serving or ()
         arguments += events.gone
         arguments += events.arrivals
-        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind = await self._run(arguments)
+        epoch, accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind, all_lend = await self._run(arguments)
         return Outcome(
             accepted,
             [Released(batch[0].decode(), batch[1:]) for batch in batches],
@@ -285,6 +285,7 @@ class RedisQueue:
             taken,
             busy,
             f"{epoch.decode(errors='replace')}.{self._gate.successions}",
+            None if all_lend < 0 else bool(all_lend),
         )
 
     async def _run(self, arguments: list[Any]) -> Any:

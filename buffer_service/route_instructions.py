@@ -42,6 +42,14 @@ class Invocation(NamedTuple):
     avoid: str = ""
 
 
+class Fetch(NamedTuple):
+    """Ask other processes for these requests of a batch, by the process that has them; their bodies have so many ``bytes``."""
+
+    batch_id: str
+    requests: dict[str, list[str]]
+    bytes: int
+
+
 class Refusal(NamedTuple):
     """An error for a caller here."""
 
@@ -86,7 +94,7 @@ class Instructions(NamedTuple):
     ``tell`` are answers for callers here, ``log`` are lines with their level, ``unreadable`` says what was set aside. A turn is due
     again at ``wake_at`` (s; ``inf``: at a fact). ``drained``: nobody waits at the retired route any more; ``closed``: its lease is
     given up. ``queue_length`` is what the queue said, if it was heard of since the last turn. ``ended`` are batches that were asked
-    for and are under way no more.
+    for, or fetched, and are under way no more.
     """
 
     call: Call | None
@@ -103,3 +111,4 @@ class Instructions(NamedTuple):
     closed: bool
     queue_length: int | None
     ended: Sequence[str]
+    fetch: Sequence[Fetch] = ()

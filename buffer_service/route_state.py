@@ -7,6 +7,7 @@ them what is to be done. The same facts give the same instructions.
 
     came, gone, adopt             requests of callers here; callers who wait no more; members that another route gives up
     called                        what the queue answered to the call that was asked for, or how it failed
+    fetched                       the bodies of a batch that other processes were asked for
     served                        what the function answered to a batch, or how it failed
     sent, moved                   how a message to another process, and a move to another route, ended
     follow, retire, leave         the plan has another table or function; has this route no more; the process ends
@@ -67,10 +68,13 @@ from sluice.buffer_service.members import (
     Unreadable,
     decode_member,
     encode_member,
+    encode_ticket,
     has_id,
+    is_ticket,
     member_id,
     member_sizes,
     member_slack,
+    ticket_length,
     unnamed,
 )
 from sluice.buffer_service.route_admission import RouteAdmission
@@ -81,6 +85,7 @@ from sluice.buffer_service.route_instructions import (
     Adopted,
     Adoption,
     Call,
+    Fetch,
     Instructions,
     Invocation,
     Message,
@@ -124,6 +129,7 @@ class Caller:
     """Who waits at this process for an answer to ``item``, of which he ``told`` this; ``queue`` is where, ``came`` is when (s).
 
     ``taken`` (s) is when his request left the queue last in a batch of this process, or ``inf``; ``batch_size`` is that of it.
+    ``has_ticket``: the queue has a ticket in the place of his request.
     """
 
     queue: str
@@ -132,6 +138,7 @@ class Caller:
     told: Told = NOTHING_TOLD
     taken: float = math.inf
     batch_size: int = 0
+    has_ticket: bool = False
 
 
 @dataclass(slots=True)
@@ -186,6 +193,7 @@ class RouteState:
         self._admission = RouteAdmission(model, self._functions, self._rule, patience, slo)
         self._next_trial = -math.inf  # not before then the next request for functions that are not asked
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
+        self._all_lend = False  # every process that was heard of lately reads tickets; a ticket is written where it does
         self._patient = 0  # of these, those with a slack above 0
         self._slack_line = SlackLine(limits.max_queue_length)
         self._gone: list[bytes] = []  # members whose callers wait no more
@@ -242,11 +250,17 @@ class RouteState:
 
     def came(self, now: float, item: Item, told: Told = NOTHING_TOLD) -> None:
         """A request of a caller here, who was not refused, with what he told of it."""
-        self._arrivals.append((now, encode_member(item, told)))
+        caller = self._waiting.get(item.id)
+        self._arrivals.append((now, encode_member(item, told) if caller is None else self._encoded(caller)))
         if told.slack > 0:
             self._patient += 1
             self._slack_line.came(now, told.slack)
         self._ask_at = AT_ONCE
+
+    def _encoded(self, caller: Caller) -> bytes:
+        """The member that a request comes as: a large body stays here, where all can ask for it."""
+        caller.has_ticket = self._all_lend and len(caller.item.body) > self._limits.carried
+        return _member(caller)
 
     def takes_share(self, now: float) -> bool:
         """Whether a request that is dealt to the route goes there: a function is asked, or this is the trial of one that is not."""
@@ -288,7 +302,7 @@ class RouteState:
             return False
         caller.queue = TOLD
         self._admission.left(now, now - caller.came, caller.told.slack)
-        member = encode_member(caller.item, caller.told)
+        member = _member(caller)
         arrivals = [arrival for arrival in self._arrivals if arrival[1] != member]
         if len(arrivals) < len(self._arrivals):
             self._arrivals = arrivals
@@ -466,10 +480,20 @@ class RouteState:
             self.life is Life.CLOSED,
             self._queue_length,
             self._ended,
+            self._fetch,
         )
         if self._ended:
             self._ended = []
-        if self._invoke or self._tell or self._refuse or self._adopted or self._move or self._log or self._unreadable:
+        if (
+            self._invoke
+            or self._tell
+            or self._refuse
+            or self._adopted
+            or self._move
+            or self._log
+            or self._unreadable
+            or self._fetch
+        ):
             self._clear()  # else they are empty still
         self._queue_length = None
         return instructions
@@ -477,6 +501,7 @@ class RouteState:
     def _clear(self) -> None:
         """Begin the next instructions."""
         self._invoke: list[Invocation] = []
+        self._fetch: list[Fetch] = []
         self._move: list[Move] = []
         self._adopted: list[Adopted] = []
         self._refuse: list[Refusal] = []
@@ -560,6 +585,8 @@ class RouteState:
         self._answered_at = now
         self._queue_length = self._waited = outcome.queue_length
         self._behind = outcome.behind
+        if outcome.all_lend is not None:
+            self._all_lend = outcome.all_lend
         if self._epoch not in (None, outcome.epoch):
             self._submit_again(besides={member_id(member) for _, member in asked.arrivals})
             self._sweep_at = AT_ONCE  # in this life of the queue nobody has heard of this process yet
@@ -653,7 +680,7 @@ class RouteState:
     def _arrive_again(self, request_ids: Iterable[str]) -> None:
         """Who of these waits here at this queue comes again, and brings the time when he came: the record of that was lost too."""
         callers = [self._waiting[request_id] for request_id in request_ids if self._waits_here(request_id)]
-        self._arrive_before([(caller.came, encode_member(caller.item, caller.told)) for caller in callers])
+        self._arrive_before([(caller.came, self._encoded(caller)) for caller in callers])
         self._ask_at = AT_ONCE
 
     def _arrive_before(self, again: list[tuple[float, bytes]]) -> None:
@@ -669,24 +696,61 @@ class RouteState:
                 caller.queue, caller.taken, caller.batch_size = self.name, now, len(batch.members)
         if self.life in RETIRED:
             state = BatchState(batch.members, [], self._epoch, now)
-            state.moving = [member for member in batch.members if self._wanted(member_id(member))]
+            state.moving = self._all_wanted(batch.members)
         else:
-            items, unreadable = self._items(batch.members)
-            parts = self._functions.of_table(batch.table).parts(now, items)
-            state = BatchState(batch.members, parts, self._epoch, now, batch.table)
-            state.answers += unreadable
+            state = BatchState(batch.members, [], self._epoch, now, batch.table)
+            if (fetch := self._to_fetch(batch)).requests:
+                state.fetched = True
+                self._batches[batch.batch_id] = state
+                self._fetch.append(fetch)
+                return
+            self._divide(now, state, {})
         self._batches[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
 
-    def _items(self, members: list[bytes]) -> tuple[list[Item], list[Answer]]:
+    def _to_fetch(self, batch: Released) -> Fetch:
+        """What other processes must be asked for."""
+        fetch = Fetch(batch.batch_id, {}, 0)
+        for member in batch.members:
+            if is_ticket(member) and (process := member_id(member)[:PROCESS_LENGTH]) != self._process:
+                try:
+                    fetch = fetch._replace(bytes=fetch.bytes + ticket_length(member))
+                except Unreadable:
+                    continue  # it will be told what it is
+                fetch.requests.setdefault(process, []).append(member_id(member))
+        return fetch
+
+    def fetched(self, now: float, batch_id: str, found: Mapping[str, Item | None], why_not: str = "") -> None:
+        """What other processes had of a batch; ``None`` of who has gone. ``why_not`` there is nothing of the others."""
+        batch = self._batches[batch_id]
+        if self.life in RETIRED:
+            batch.moving = self._all_wanted(batch.members)
+        else:
+            self._divide(now, batch, found, why_not)
+        self._go_on(now, batch_id, batch)
+
+    def _all_wanted(self, members: list[bytes]) -> list[bytes]:
+        return [member for member in members if self._wanted(member_id(member))]
+
+    def _divide(self, now: float, batch: BatchState, found: Mapping[str, Item | None], why_not: str = "") -> None:
+        """The parts of a batch that are to be asked for, and the answers to those of it that cannot be."""
+        items, batch.answers = self._items(batch.members, found, why_not)
+        batch.parts = self._functions.of_table(batch.table).parts(now, items)
+
+    def _items(self, members: list[bytes], found: Mapping[str, Item | None], why_not: str) -> tuple[list[Item], list[Answer]]:
         """The requests among ``members`` that somebody waits for, and the answers to those that cannot be read but named."""
         items, unreadable = [], []
         for member in members:
             request_id = member_id(member)
             if (caller := self._waiting.get(request_id)) is not None:
                 items.append(caller.item)
-            elif self._wanted(request_id):
+            elif (item := found.get(request_id)) is not None:
+                items.append(item)
+            elif self._wanted(request_id) and request_id not in found:
                 try:
+                    if is_ticket(member) and ticket_length(member) >= 0:
+                        unreadable += _failures([member], 503, "Service unavailable", why_not)
+                        continue
                     items.append(decode_member(member))
                 except Unreadable as error:
                     self._unreadable.append(str(error))
@@ -908,7 +972,7 @@ class RouteState:
     def _end(self, now: float, batch_id: str, batch: BatchState) -> None:
         """A batch is complete, or given up; either way its callers here have their answers."""
         del self._batches[batch_id]
-        if batch.times_asked:
+        if batch.times_asked or batch.fetched:
             self._ended.append(batch_id)
         if not batch.given_up:
             if batch.times_asked and self._limits.batches_kept:
@@ -1027,6 +1091,11 @@ class RouteState:
         """Whether a caller of this process waits for an answer to what is in this queue, or at work on another process."""
         at_work = {member_id(member) for batch in self._batches.values() for member in batch.members}
         return any(caller.queue == self.name and request_id not in at_work for request_id, caller in self._waiting.items())
+
+
+def _member(caller: Caller) -> bytes:
+    """What the queue has of a caller's request."""
+    return (encode_ticket if caller.has_ticket else encode_member)(caller.item, caller.told)
 
 
 def _patient(arrivals: list[tuple[float, bytes]]) -> int:

@@ -21,6 +21,11 @@ ID_LENGTH = 16
 PROCESS_LENGTH = 8
 
 
+def lends(process: str) -> bool:
+    """Whether a process reads tickets and lends bodies (``members.py``): names of the versions that do not are hexadecimal."""
+    return process[:1] not in "0123456789abcdef"
+
+
 def queue_name(model: str, route: str = "") -> str:
     """One name for a queue; no model has it, as a colon is in no model's name."""
     return f"{model}:{route}" if route else model
@@ -91,7 +96,8 @@ class Outcome:
     ``advance`` must be called again, at the latest. ``dropped`` were older than the policy serves, ``dead`` were lost too often.
     Of the ``queue_length`` that wait, ``behind`` stand behind who comes now without a slack. ``taken`` is how many members have
     left in batches since the queue began, ``in_flight`` how many batches are in flight of the tables whose servers are bounded.
-    Another ``epoch`` than the last time means that the store lost the queue in between.
+    Another ``epoch`` than the last time means that the store lost the queue in between. ``all_lend`` says, at a sweep, whether all
+    processes that were heard of lately read tickets and lend bodies; else ``None``.
     """
 
     accepted: int = 0
@@ -104,12 +110,14 @@ class Outcome:
     taken: int = 0
     in_flight: int = 0
     epoch: str = ""
+    all_lend: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a queue bounds: its length, the lease in seconds, how often a member may be lost, and what it keeps a record of: the
-    newest arrival times, and the newest measured batches.
+    newest arrival times, and the newest measured batches. A body of more bytes than are ``carried`` stays with the process of its
+    caller where all can ask for it; what is less goes through the queue, as it costs less than to ask.
     """
 
     max_queue_length: int = 10_000
@@ -117,6 +125,7 @@ class Limits:
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
     batches_kept: int = 100_000
+    carried: int = 16 * 1024
 
 
 class Queue(Protocol):

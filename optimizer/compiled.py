@@ -5,21 +5,26 @@ written it is made anew in every process. It is made anew where any module of th
 looks at the one that the function is of alone, though code of others is in it, and cannot read what it kept of a record that is no
 more. With ``NUMBA_DISABLE_JIT=1`` in the environment the functions run as plain Python, for debugging.
 
-numba is imported at the first call of any: with the code that it loads it takes 130 MB. A process that gives its loops few numbers,
-and is to stay small, calls ``interpret``: they run as Python then, over views of the same arrays, whose items are numbers of Python
-and so thrice as quick as those of numpy. There a loop may not assign to a slice, nor call what numbers of Python do not have.
+numba is imported at the first call of any that is not kept; what is kept is called without it (``kept_code``), as with the code
+that it loads it takes 130 MB. A process that gives its loops few numbers, and is to stay small, calls ``interpret``: they run as
+Python then, over views of the same arrays, whose items are numbers of Python and so thrice as quick as those of numpy. There a loop
+may not assign to a slice, nor call what numbers of Python do not have.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from fcntl import LOCK_EX, flock
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
+
+from sluice.optimizer.kept_code import KeptCode, Kinds, kinds_of, machine_stamp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,11 +57,15 @@ class _Loop(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], **options: Any) -> None:
         self._function, self._options = function, options
+        self._ready: dict[Kinds, Callable[..., R]] = {}
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if not _Loop.interpreted:
-            return self.machine_code(*args, **kwargs)
+            kinds = None if kwargs or self._options else kinds_of(args)
+            if kinds is None:
+                return self.machine_code(*args, **kwargs)
+            return (self._ready.get(kinds) or self._readied(kinds, args))(*args)
         if _Loop.inside:
             return self._function(*args, **kwargs)
         _Loop.inside = True
@@ -70,6 +79,28 @@ class _Loop(Generic[P, R]):
     @cached_property
     def machine_code(self) -> Callable[P, R]:
         return _as_machine_code(self._function, **self._options)
+
+    def _readied(self, kinds: Kinds, args: tuple[Any, ...]) -> Callable[..., R]:
+        """What to call with arguments of these kinds: what is kept, or else what numba makes of it now, which is kept."""
+        found = self._kept.find(kinds) if self._kept is not None else None
+        if found is None:
+            made: Any = self.machine_code
+            found = made
+            if self._kept is not None:
+                types = tuple(map(made.typeof_pyval, args))
+                made.compile(types)
+                self._kept.keep(kinds, made, types)
+        self._ready[kinds] = found
+        return found
+
+    @cached_property
+    def _kept(self) -> KeptCode | None:
+        """Nothing is kept of a function that is in no file, or where functions are to run as plain Python."""
+        function = cast(FunctionType, self._function)
+        source = Path(function.__code__.co_filename)
+        if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" or not source.is_file():
+            return None
+        return KeptCode(function, machine_stamp() + room_stamp(Path(__file__).parent) + _text_stamp(source))
 
     @property
     def _numba_type_(self) -> Any:
@@ -120,6 +151,11 @@ def _one_at_a_time(compile: Callable[..., Any], lock: Path) -> Callable[..., Any
             return compile(signature)
 
     return compiled_once
+
+
+@cache
+def _text_stamp(source: Path) -> str:
+    return hashlib.sha256(source.read_bytes()).hexdigest()
 
 
 @cache

@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-from scipy.special import stdtrit
 
 from sluice.batching.documents import PLACEHOLDER, ProfilePoint, ServiceProfile, ServiceTime
 from sluice.batching.errors import DispatchFailed, FunctionFailed, InvalidInput, NotConverged, require
@@ -191,6 +190,8 @@ def relative_half_width(durations: Sequence[float]) -> float:
     n = len(durations)
     if n < 2:
         return math.inf
+    from scipy.special import stdtrit  # which takes a fifth of a second to import
+
     mean = float(np.mean(durations))
     half_width = float(stdtrit(n - 1, 0.975)) * float(np.std(durations, ddof=1)) / math.sqrt(n)
     return half_width / mean if mean > 0 else 0.0

@@ -20,7 +20,7 @@
 --       11 beside  hash: place of a table beside the first -> how many of the batches in flight are its; a sweep counts anew, for
 --                  a version that does not know of it takes batches out of in_flight all the same
 --       12 with_slack zset: waiting members with a slack -> when their hold begins: when they arrived, and their slack. A member has
---                  one where the byte behind its id is 3; it is a double of the second byte behind that
+--                  one where the byte behind its id is 3, or 4 (a ticket: its body is where its caller waits); it is a double of the second byte behind that
 --       13 hurried string: how many of these have a slack below 0. It is kept while a table has columns: who installs a policy
 --                  deletes it, and the first call under one with columns counts
 --       14 batch_stream  stream: what was measured of batches, one entry for each call that brought some
@@ -38,7 +38,8 @@
 -- The next to leave is the head of 3 or of 12, whose hold begins first, of equals that of 3.
 -- What a table of one column costs is what it costs without there being others: nothing below is read or written for columns alone.
 -- Returns { epoch, accepted, queue length, seconds until wake ('' : at an event), {{batch id, member...}...}, dropped, dead, taken,
---           batches in flight of tables that are not elastic, how many wait behind who comes now without a slack }
+--           batches in flight of tables that are not elastic, how many wait behind who comes now without a slack,
+--           at a sweep whether all processes that were heard of lately lend bodies: 1, or 0 where one has a hexadecimal name; else -1 }
 
 local process, serial = ARGV[1], ARGV[2]
 local now = tonumber(ARGV[3])
@@ -103,7 +104,8 @@ end
 
 -- Seconds by which a member may wait for longer than the table says; 0 of most.
 local function slack_of(member)
-  if string.byte(member, 17) ~= 3 or string.byte(member, 18) ~= 0xCB or #member < 35 then return 0 end
+  local version = string.byte(member, 17)
+  if (version ~= 3 and version ~= 4) or string.byte(member, 18) ~= 0xCB or #member < 35 then return 0 end
   local slack = struct.unpack('>d', string.sub(member, 19, 26))
   return math.abs(slack) <= 86400 and slack or 0
 end
@@ -202,6 +204,7 @@ local function put_aside(member)
   dead[#dead + 1] = member
 end
 local n_serving = tonumber(ARGV[9])
+local all_lend = -1
 if n_serving >= 0 then
   local serving = {}
   for _ = 1, n_serving do
@@ -276,6 +279,11 @@ if n_serving >= 0 then
     end
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('(%.17g', now - 10 * tonumber(ARGV[5])))
+  local names = redis.pcall('ZRANGE', KEYS[5], 0, -1) -- which the users of versions before there were classes may not
+  all_lend = names.err and 0 or 1
+  for _, name in ipairs(names) do
+    if string.match(name, '^[0-9a-f]') then all_lend = 0 end
+  end
 end
 
 -- The two lists are in step but for what somebody else did to them: a member without a time came now.
@@ -472,4 +480,4 @@ for place, count in ipairs(in_flight) do
   if tables[place].servers >= 0 then busy = busy + count end
 end
 local behind = n_with_slack > 0 and redis.call('ZCOUNT', KEYS[12], stamp, '+inf') or 0
-return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind }
+return { redis.call('GET', KEYS[8]), accepted, waiting, wake_in, batches, dropped, dead, taken, busy, behind, all_lend }

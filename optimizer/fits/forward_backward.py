@@ -18,10 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 _BLOCK = 256
 _RUN_UP = 512  # gaps before the first that are run through for a first idea of the closing law
@@ -49,7 +51,7 @@ def expect(gaps: Array, log_gaps: Array, shapes: Array, means: Array, transition
     density, starts = np.empty((n, m)), np.empty(((n - 1) // _BLOCK + 1, m))
     run_up = slice(max(0, n - _RUN_UP), n)
     first = np.full(m, 1 / m)
-    offset = _densities(gaps, log_gaps, shapes - 1.0, rates, shapes * np.log(rates) - gammaln(shapes), density)
+    offset = _densities(gaps, log_gaps, shapes - 1.0, rates, shapes * np.log(rates) - special.gammaln(shapes), density)
     _forward(density[run_up], transitions, first, starts)
     for _ in range(_TURNS):
         before = first.copy()

@@ -1,7 +1,7 @@
 """Expectation-maximization for a hidden Markov model with gamma gaps, sped up by SQUAREM (docs/model.md, section 1.3).
 
 E step: ``forward_backward``. M step, from its expected statistics: ``means[i] = sum_i / weight_i``, ``transitions[i, j] = n_ij /
-sum_j n_ij``; shapes stay, or, where they are left free, solve ``log k - digamma(k) = log means[i] - log_sum_i / weight_i``.
+sum_j n_ij``; shapes stay, or, where they are left free, solve ``log k - special.digamma(k) = log means[i] - log_sum_i / weight_i``.
 
 Plain EM crawls where states overlap. SQUAREM takes two EM steps ``r = F(x) - x``, ``v = F(F(x)) - F(x) - r`` and leaps to ``x -
 2 a r + a^2 v``, ``a = -|r| / |v|``; the leap is kept only where the likelihood is no less than after the first of the two EM
@@ -18,11 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import digamma, polygamma
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.fits.forward_backward import expect
 from sluice.optimizer.fits.gaps import shortest_stage
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 LARGEST_SHAPE = 64.0
 RAREST = 1e-12  # transition probability that is kept, so that no gap is impossible
@@ -128,5 +130,5 @@ def _gamma_shapes(spread: Array) -> Array:
     spread = np.maximum(spread, 1e-6)
     shapes = (3 - spread + np.sqrt((spread - 3) ** 2 + 24 * spread)) / (12 * spread)
     for _ in range(2):
-        shapes = shapes - (np.log(shapes) - digamma(shapes) - spread) / (1 / shapes - polygamma(1, shapes))
+        shapes = shapes - (np.log(shapes) - special.digamma(shapes) - spread) / (1 / shapes - special.polygamma(1, shapes))
     return np.asarray(shapes)

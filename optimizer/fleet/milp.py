@@ -26,17 +26,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import block_array, coo_array, eye_array, vstack
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Counts
 from sluice.optimizer.fleet.pareto import worth_hosting
 from sluice.optimizer.fleet.problem import FleetProblem, FleetSolution, keep_running, solution_of
+from sluice.optimizer.when_asked import module_when_asked
+
+optimize, sparse = module_when_asked("scipy.optimize"), module_when_asked("scipy.sparse")
 
 TIME_LIMIT = 10.0  # s
 GAP = 0.01  # percentage points
@@ -115,15 +116,15 @@ def largest_headroom(problem: FleetProblem, most: float, time_limit: float = TIM
     if set(problem.family[hosted]) != set(asked):
         return 0.0
     reach = np.minimum(most, problem.throughput[types, hosted] / problem.demand_of_variant[hosted])
-    hosting = coo_array((np.ones(n), (types, every)), shape=(len(problem.devices), n + 1))
-    reached = coo_array((-reach, (np.searchsorted(asked, problem.family[hosted]), every)), shape=(len(asked), n + 1))
-    factor = coo_array((np.ones(len(asked)), (np.arange(len(asked)), np.full(len(asked), n))), shape=reached.shape)
+    hosting = sparse.coo_array((np.ones(n), (types, every)), shape=(len(problem.devices), n + 1))
+    reached = sparse.coo_array((-reach, (np.searchsorted(asked, problem.family[hosted]), every)), shape=(len(asked), n + 1))
+    factor = sparse.coo_array((np.ones(len(asked)), (np.arange(len(asked)), np.full(len(asked), n))), shape=reached.shape)
     upper = np.append(problem.devices, np.zeros(len(asked)))
-    found = milp(
+    found = optimize.milp(
         np.append(np.zeros(n), -1.0),
         integrality=np.append(np.ones(n), 0),
-        bounds=Bounds(0, np.append(problem.devices[types], most)),
-        constraints=LinearConstraint(vstack([hosting, reached + factor]).tocsc(), -np.inf, upper),
+        bounds=optimize.Bounds(0, np.append(problem.devices[types], most)),
+        constraints=optimize.LinearConstraint(sparse.vstack([hosting, reached + factor]).tocsc(), -np.inf, upper),
         options={"time_limit": time_limit, "mip_rel_gap": 1e-3},
     )
     if found.x is None:
@@ -254,11 +255,13 @@ class _Program:
         part = problem.throughput[pairs] / asked[self.hosted]
         self.reach = np.minimum(part, 1.0)
         every = np.arange(n)
-        hosting = coo_array((np.ones(n), (self.types, every)), shape=(n_types, n))
-        reached = coo_array((-self.reach, (np.searchsorted(self.variants, self.hosted), every)), shape=(k, n))
+        hosting = sparse.coo_array((np.ones(n), (self.types, every)), shape=(n_types, n))
+        reached = sparse.coo_array((-self.reach, (np.searchsorted(self.variants, self.hosted), every)), shape=(k, n))
         of_family = (problem.family[self.variants], np.arange(k))
-        families = coo_array((np.ones(k), of_family), shape=(problem.n_families, k))
-        self.rows = block_array([[hosting, eye_array(n_types), None], [reached, None, eye_array(k)], [None, None, families]])
+        families = sparse.coo_array((np.ones(k), of_family), shape=(problem.n_families, k))
+        self.rows = sparse.block_array(
+            [[hosting, sparse.eye_array(n_types), None], [reached, None, sparse.eye_array(k)], [None, None, families]]
+        )
         devices = problem.devices.astype(np.float64)
         self.lower = np.concatenate([devices, np.full(k, -np.inf), np.zeros(problem.n_families) if floor is None else floor])
         self.upper = np.concatenate([devices, np.zeros(k), np.ones(problem.n_families)])
@@ -274,7 +277,9 @@ class _Program:
             return
         all_of_it = (problem.demand > 0).astype(np.float64)
         self.lower[-problem.n_families :] = all_of_it
-        cover = coo_array((self.reach, (problem.family[self.hosted], np.arange(n))), shape=(problem.n_families, len(self.most)))
+        cover = sparse.coo_array(
+            (self.reach, (problem.family[self.hosted], np.arange(n))), shape=(problem.n_families, len(self.most))
+        )
         self._add(cover, all_of_it, np.full(problem.n_families, np.inf))
 
     def earn(self, amount: float) -> None:
@@ -284,11 +289,11 @@ class _Program:
     def _at_least(self, weights: Array, amount: float) -> None:
         k = len(self.variants)
         parts = len(self.most) - k + np.arange(k)
-        row = coo_array((weights, (np.zeros(k, dtype=np.int64), parts)), shape=(1, len(self.most)))
+        row = sparse.coo_array((weights, (np.zeros(k, dtype=np.int64), parts)), shape=(1, len(self.most)))
         self._add(_SCALE * row, np.array([_SCALE * amount]), np.array([np.inf]))
 
-    def _add(self, rows: coo_array, lower: Array, upper: Array) -> None:
-        self.rows = vstack([self.rows, rows])
+    def _add(self, rows: Any, lower: Array, upper: Array) -> None:
+        self.rows = sparse.vstack([self.rows, rows])
         self.lower, self.upper = np.concatenate([self.lower, lower]), np.concatenate([self.upper, upper])
 
     def maximise(self, value: Array, gap: float, seconds: float, otherwise: Counts | None = None) -> _Stage:
@@ -310,14 +315,14 @@ class _Program:
         runs = running[self.types, self.hosted].astype(np.float64)
         some = np.flatnonzero(runs)
         # as many more columns as pairs run: by how much their counts are beyond
-        beyond = coo_array((np.ones(len(some)), (np.arange(len(some)), some)), shape=(len(some), width))
-        self.rows = block_array([[self.rows, None], [beyond, -eye_array(len(some))]])
+        beyond = sparse.coo_array((np.ones(len(some)), (np.arange(len(some)), some)), shape=(len(some), width))
+        self.rows = sparse.block_array([[self.rows, None], [beyond, -sparse.eye_array(len(some))]])
         self.lower = np.concatenate([self.lower, np.full(len(some), -np.inf)])
         self.upper = np.concatenate([self.upper, runs[some]])
         self.most = np.concatenate([self.most, np.full(len(some), np.inf)])
         cost = np.zeros(width + len(some))
         cost[:n], cost[width:] = runs == 0, 1.0
-        self._add(coo_array(cost[None, :]), np.array([-np.inf]), np.array([float(most)]))
+        self._add(sparse.coo_array(cost[None, :]), np.array([-np.inf]), np.array([float(most)]))
         return self._solve(cost, 0.5 / max(1, self.problem.devices.sum()), seconds, otherwise)  # less than one swap is none
 
     def _solve(self, cost: Array, gap: float, seconds: float, otherwise: Counts | None) -> _Stage:
@@ -327,11 +332,11 @@ class _Program:
             return _Stage(counts, 0.0, True)
         whole = np.zeros(len(cost))
         whole[: n + len(self.problem.devices)] = 1
-        found = milp(
+        found = optimize.milp(
             cost,
             integrality=whole,
-            bounds=Bounds(0, self.most),
-            constraints=LinearConstraint(self.rows.tocsc(), self.lower, self.upper),
+            bounds=optimize.Bounds(0, self.most),
+            constraints=optimize.LinearConstraint(self.rows.tocsc(), self.lower, self.upper),
             options={"time_limit": seconds, "mip_rel_gap": gap},
         )
         bound = -found.mip_dual_bound if found.mip_dual_bound is not None else np.inf

@@ -32,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial.chebyshev import chebint
 from numpy.typing import NDArray
-from scipy.special import gammaln, xlogy
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled, inlined
@@ -40,6 +39,9 @@ from sluice.optimizer.function.class_latency import exact_latency, longest_wait
 from sluice.optimizer.function.latency import LatencyPrediction
 from sluice.optimizer.function.wait_pieces import WaitPiece, WaitPieces, series_through
 from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 _DEGREE = 16  # of a series over a panel
 _NOTHING = -45.0  # the logarithm of what is no longer felt
@@ -130,8 +132,8 @@ class PoissonClasses:
         window, start, end, mean, rate = (np.concatenate(column) for column in zip(*(panels for panels, _ in parts), strict=True))
         half = (end - start)[:, None] / 2
         after = half * (1 - np.cos(np.pi * np.arange(_DEGREE + 1) / _DEGREE))  # s from the start of a panel
-        logarithm = xlogy(size[:, None] - 1, mean[:, None] + rate[:, None] * after)
-        density = np.exp(logarithm - total * (start[:, None] + after) - gammaln(size)[:, None]) @ series_through(_DEGREE).T
+        logarithm = special.xlogy(size[:, None] - 1, mean[:, None] + rate[:, None] * after)
+        density = np.exp(logarithm - total * (start[:, None] + after) - special.gammaln(size)[:, None]) @ series_through(_DEGREE).T
         passed = total * half * chebint(density, lbnd=-1, axis=1)
         sums, left = passed.sum(axis=1), np.empty(len(size))  # a series at its end is the sum of its terms
         made = np.empty(len(parts))

@@ -21,12 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.arrays import Array, Counts, Indices
 from sluice.optimizer.arrivals.map import ArrivalProcess
 from sluice.optimizer.compiled import compiled, inlined
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 CONFIDENCE = 0.95
 SEED = 0
@@ -212,7 +214,7 @@ def _ratio(sums: Array, parts: int) -> tuple[Array, Array]:
     n = np.maximum(n, 1)
     value = x / n
     spread = np.clip(xx - 2 * value * xn + value**2 * nn, 0.0, None) * parts / (parts - 1)
-    half = float(stdtrit(parts - 1, (1 + CONFIDENCE) / 2)) * np.sqrt(spread) / n
+    half = float(special.stdtrit(parts - 1, (1 + CONFIDENCE) / 2)) * np.sqrt(spread) / n
     return np.asarray(value), np.where(none, 1.0, np.maximum(half, log(2 / (1 - CONFIDENCE)) / n))
 
 

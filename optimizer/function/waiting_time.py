@@ -30,13 +30,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct
 
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.counting import LARGEST, CountingProcess
 from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
 from sluice.optimizer.compiled import compiled, inlined
+from sluice.optimizer.when_asked import module_when_asked
+
+fft = module_when_asked("scipy.fft")
 
 # Moments in time that agree to this part of the timeout are one: an atom must not be missed by rounding.
 _SAME = 1e-9
@@ -449,7 +451,7 @@ def _integrals_to(waits: Array, n: int, members: _Members, into: Array) -> None:
 def _chebyshev_series(values: Array) -> Array:
     """Coefficients of the polynomial through values at the points -cos(pi j / last), along axis 0."""
     last = len(values) - 1
-    coefficients = dct(values[::-1], type=1, axis=0) / last
+    coefficients = fft.dct(values[::-1], type=1, axis=0) / last
     coefficients[0] /= 2
     coefficients[-1] /= 2
     return np.asarray(coefficients)

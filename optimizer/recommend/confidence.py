@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
 
 from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput
@@ -28,6 +27,9 @@ from sluice.optimizer.arrays import Array
 from sluice.optimizer.recommend.function_setting import FunctionSetting, FunctionSettings
 from sluice.optimizer.recommend.last_moment import seconds_left
 from sluice.optimizer.recommend.search import ROUNDING
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 ROUNDS = 4  # of search; the last keeps only what needs no fit
 
@@ -59,7 +61,7 @@ def jackknife_doubt(shares: Array, confidence: float) -> Array:
     """(3.3) of the shares in time without each block, (n_blocks, n_slos): (n_slos,)."""
     k = len(shares)
     error = np.sqrt(2 * (k - 1) / k * ((shares - shares.mean(axis=0)) ** 2).sum(axis=0))
-    return np.asarray(student_t.ppf(confidence, k - 1) * error)
+    return np.asarray(special.stdtrit(k - 1, confidence) * error)
 
 
 class Confidence:

@@ -27,12 +27,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.fft import irfft, next_fast_len, rfft
 
 from sluice.batching.errors import InvalidInput, NotConverged, require
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.service.law import ServiceLaw
+from sluice.optimizer.when_asked import module_when_asked
+
+fft = module_when_asked("scipy.fft")
 
 _NO_WEIGHT = 1e-18
 _NEGLIGIBLE = 1e-16  # of all decisions: the tail ends where no number waiting is met more often
@@ -147,8 +149,8 @@ def decision_epochs(arrival_rate: float, service: ServiceLaw, actions: Sequence[
 
     inside = _stationary(to)
     sent = inside @ beyond
-    length = next_fast_len(len(forward) + n_counts, real=True)
-    outside = irfft(rfft(_causal(sent, inverse), length) * rfft(forward, length), length)[: len(forward)]
+    length = fft.next_fast_len(len(forward) + n_counts, real=True)
+    outside = fft.irfft(fft.rfft(_causal(sent, inverse), length) * fft.rfft(forward, length), length)[: len(forward)]
     rates = np.clip(np.concatenate([inside, outside]), 0.0, None)
     # The tail ends where no number waiting is met any more for a whole batch of them.
     met = np.concatenate([np.arange(rows), rows + np.flatnonzero(rates[rows:] > _NEGLIGIBLE * rates.sum())])
@@ -162,8 +164,8 @@ def decision_epochs(arrival_rate: float, service: ServiceLaw, actions: Sequence[
 
 def _causal(sent: Array, inverse: Array) -> Array:
     """``[v / b]_+``: sums over all later k, weighted by the coefficients of 1/b, which are the sums of ``inverse``."""
-    length = next_fast_len(len(sent) + len(inverse), real=True)
-    smoothed = irfft(rfft(sent[::-1], length) * rfft(inverse, length), length)[: len(sent)]
+    length = fft.next_fast_len(len(sent) + len(inverse), real=True)
+    smoothed = fft.irfft(fft.rfft(sent[::-1], length) * fft.rfft(inverse, length), length)[: len(sent)]
     return np.asarray(np.cumsum(smoothed)[::-1])
 
 
@@ -229,7 +231,7 @@ def _factors(counts: Array, last: int) -> tuple[Array, Array, Array]:
     length, half = len(series), len(series) // 2
     ahead = np.zeros(length)
     ahead[1:half] = series[1:half] * np.exp(-log_radius * np.arange(1, half))
-    forward = irfft(np.exp(-rfft(ahead)), length)[:half]
+    forward = fft.irfft(np.exp(-fft.rfft(ahead)), length)[:half]
     behind = np.zeros(max(last, 1))
     behind[1:] = series[:-last:-1] * np.exp(log_radius * np.arange(1, last))
     smooth = np.exp(series[0]) * _exponential(behind)  # b over 1 - 1/z
@@ -249,11 +251,11 @@ def _logarithm(down: Array, up: Array, log_radius: float, longest: int) -> Array
         quotient[0] = down[0]
         quotient[: -len(down) : -1] = down[1:]
         quotient[1 : len(up) + 1] = up
-        values = rfft(quotient)
+        values = fft.rfft(quotient)
         angle = np.unwrap(np.angle(values))
         if abs(angle[-1]) > 1:  # it winds: a zero lies between the unit circle and this one
             return None
-        series = irfft(np.log(np.abs(values)) + 1j * angle, length)
+        series = fft.irfft(np.log(np.abs(values)) + 1j * angle, length)
         half = length // 2
         if np.abs(series[half - half // 8 : half + half // 8]).max() < 1e-17 * length**0.5:
             return np.asarray(series)

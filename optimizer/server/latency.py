@@ -25,10 +25,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from sluice.batching.documents import quantile_of
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.roots import find_root
 from sluice.optimizer.server.epochs import decision_epochs
 from sluice.optimizer.server.fixed import FixedServiceLatency
 from sluice.optimizer.server.fixed_outcomes import BeyondTheExactLaw
@@ -87,7 +87,7 @@ class ServerLatency:
             high = 2 * max(self.mean, low)
             while self.probability_within(high) < level:
                 low, high = high, 2 * high
-        return float(brentq(lambda t: self.probability_within(t) - level, low, high, xtol=_SAME * high, rtol=4e-15))
+        return find_root(lambda t: self.probability_within(t) - level, low, high, absolute=_SAME * high, relative=4e-15)
 
     def probability_within(self, latency: float) -> float:
         """Fraction of the requests answered within ``latency`` seconds."""

@@ -24,15 +24,17 @@ from math import exp, log1p
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import betainc
 
 from sluice.batching.errors import NotConverged
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled, inlined
+from sluice.optimizer.roots import find_root
 from sluice.optimizer.server.epochs import DecisionEpochs
 from sluice.optimizer.server.low_rank import low_rank, product
 from sluice.optimizer.server.uniformized_services import PhaseType, Services, uniformized
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 _LEFT = 1e-13  # of the requests: so many may be unanswered
 _NO_WEIGHT = 1e-17
@@ -160,11 +162,11 @@ def _events_that_matter(rows: int, share: float) -> int:
     if rows < 2:
         return 1
     low, high = 1, 2
-    while high < _MOST_EVENTS and betainc(high, rows - 1, share) > _NO_WEIGHT:
+    while high < _MOST_EVENTS and special.betainc(high, rows - 1, share) > _NO_WEIGHT:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if betainc(middle, rows - 1, share) <= _NO_WEIGHT else (middle, high)
+        low, high = (low, middle) if special.betainc(middle, rows - 1, share) <= _NO_WEIGHT else (middle, high)
     return high
 
 
@@ -207,7 +209,7 @@ def _decay(rate: float, mean: float, shape: PhaseType, size: int) -> float:
             return exp(-size * pole)
     while excess(low) > 0:
         low /= 2
-    root = brentq(excess, low, high, xtol=1e-300, rtol=4e-15)
+    root = find_root(excess, low, high, absolute=1e-300, relative=4e-15)
     return float(np.exp(-size * root))
 
 

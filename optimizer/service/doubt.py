@@ -19,9 +19,11 @@ from collections.abc import Sequence
 from math import inf, log, sqrt
 
 import numpy as np
-from scipy.special import ndtri
 
 from sluice.batching.documents import ServiceProfile, ServiceTime
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 
 def seconds_in_doubt(
@@ -32,7 +34,7 @@ def seconds_in_doubt(
     Of a linear law nothing is known, nor of points that are means alone. What takes longer than ``within`` (s) in the mean is no
     part of it, as a promise of so long cannot have such batches.
     """
-    z = float(ndtri(confidence))
+    z = float(special.ndtri(confidence))
     if z <= 0:
         return 0.0
     by_memory = [0.0]

@@ -20,11 +20,13 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammainc, gammaincinv, gammaln, xlogy
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 LEVELS = 2000  # of the quantile functions that stand for a law where it is simulated
 MOST_PHASES = 100  # of a law that is followed phase by phase
@@ -95,7 +97,7 @@ class Deterministic:
 
     def counts(self, means: Array, n_counts: int) -> Array:
         k = np.arange(n_counts)
-        return np.asarray(np.exp(xlogy(k, means[:, None]) - means[:, None] - gammaln(k + 1)))
+        return np.asarray(np.exp(special.xlogy(k, means[:, None]) - means[:, None] - special.gammaln(k + 1)))
 
     def quantile(self, levels: Array) -> Array:
         return np.ones_like(levels)
@@ -123,12 +125,12 @@ class Gamma:
 
     def counts(self, means: Array, n_counts: int) -> Array:
         k, m = np.arange(n_counts), means[:, None]
-        binomial = gammaln(k + self.shape) - gammaln(self.shape) - gammaln(k + 1)
+        binomial = special.gammaln(k + self.shape) - special.gammaln(self.shape) - special.gammaln(k + 1)
         # Logarithms of 1 - p and p, where p = m / (m + shape), without a difference of nearly equal numbers.
         return np.asarray(np.exp(binomial - self.shape * np.log1p(m / self.shape) - k * np.log1p(self.shape / m)))
 
     def quantile(self, levels: Array) -> Array:
-        return np.asarray(gammaincinv(self.shape, levels) / self.shape)
+        return np.asarray(special.gammaincinv(self.shape, levels) / self.shape)
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ class EmpiricalLaw:
             jumps = rate * seconds
             width = np.diff(jumps)
             narrow = width < 1e-6 * (1 + jumps[1:])  # there the difference below would lose its digits
-            at_least = gammainc(k + 1, jumps[:, None])  # P(Poisson(jumps) > k)
+            at_least = special.gammainc(k + 1, jumps[:, None])  # P(Poisson(jumps) > k)
             within = np.diff(at_least, axis=0)
             with np.errstate(divide="ignore", invalid="ignore"):
                 # integral over the piece of the Poisson probability of k, over its width

@@ -18,12 +18,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from sluice.batching.documents import ProfilePoint, ServiceProfile
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.service.times import ServiceTimes, service_times_up_to
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 PRECISION = 0.03  # of a mean, relative: what `sluice profile` asks of itself
 _EQUAL = 1e-9  # of a mean: moved by no more, it was not moved
@@ -133,5 +135,5 @@ def _error(point: ProfilePoint) -> float:
     levels, seconds = np.array([(0.0, time.quantiles[0][1]), *time.quantiles, (1.0, time.quantiles[-1][1])]).T
     low, high = seconds[:-1] - time.mean, seconds[1:] - time.mean
     variance = float((low**2 + low * high + high**2) / 3 @ np.diff(levels))
-    half_width = float(stdtrit(time.n - 1, 0.975)) * np.sqrt(variance / time.n)
+    half_width = float(special.stdtrit(time.n - 1, 0.975)) * np.sqrt(variance / time.n)
     return max(PRECISION, float(half_width) / time.mean)

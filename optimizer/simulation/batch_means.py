@@ -17,10 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 BLOCKS = 32
 FEWEST = 8
@@ -97,7 +99,7 @@ def most_of_next(happened: NDArray[np.bool_], n_next: float, confidence: float =
     per_mean = blocks * length / len(merged)
     spread = float(merged.std(ddof=1)) * sqrt(per_mean * (1 / (blocks * length) + 1 / n_next))
     room = log(1 / (1 - confidence)) / (blocks * length)
-    return min(1.0, float(shares.mean()) + max(float(stdtrit(len(merged) - 1, confidence)) * spread, room))
+    return min(1.0, float(shares.mean()) + max(float(special.stdtrit(len(merged) - 1, confidence)) * spread, room))
 
 
 def mean_of_next(sums: Array, counts: Array, n_next: float, confidence: float = 0.95) -> Estimate:
@@ -115,7 +117,7 @@ def mean_of_next(sums: Array, counts: Array, n_next: float, confidence: float = 
     total = float(counts.sum())
     merged = _merged(sums / counts)
     spread = float(merged.std(ddof=1)) * sqrt(total / len(merged) * (1 / total + 1 / n_next))
-    value, half = float(sums.sum()) / total, float(stdtrit(len(merged) - 1, (1 + confidence) / 2)) * spread
+    value, half = float(sums.sum()) / total, float(special.stdtrit(len(merged) - 1, (1 + confidence) / 2)) * spread
     return Estimate(value, max(0.0, value - half), value + half)
 
 
@@ -185,7 +187,7 @@ def _margins(up_to: Estimate, below: Estimate) -> tuple[float, float]:
 
 def _half(merged: Array, confidence: float) -> float:
     """Half the width of the interval of the mean of block means that hardly depend on each other."""
-    return float(stdtrit(len(merged) - 1, (1 + confidence) / 2)) * float(merged.std(ddof=1)) / sqrt(len(merged))
+    return float(special.stdtrit(len(merged) - 1, (1 + confidence) / 2)) * float(merged.std(ddof=1)) / sqrt(len(merged))
 
 
 def _at(ordered: Array, quantile: float) -> float:

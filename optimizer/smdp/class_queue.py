@@ -25,15 +25,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.fft import irfft2, next_fast_len, rfft2
-from scipy.sparse.linalg import LinearOperator, gmres
-from scipy.special import gammaln, xlogy
 
 from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.compiled import compiled, inlined
 from sluice.optimizer.smdp.class_problem import ClassProblem
 from sluice.optimizer.smdp.solution import Actions, SecondsLeft, endless
+from sluice.optimizer.when_asked import module_when_asked
+
+fft = module_when_asked("scipy.fft")
+linalg = module_when_asked("scipy.sparse.linalg")
+special = module_when_asked("scipy.special")
 
 _NEGLIGIBLE = 1e-14  # probability of so many arrivals, or more
 _MOST_COUNTS = 2**14
@@ -72,10 +74,10 @@ class ClassQueue:
         self.reach = np.array([[_reach(law, axis) for axis in (1, 0)] for law in self.joint])
         self._urgent, self._patient = np.indices(shape)
         self._size = (
-            next_fast_len(shape[0] + self.joint.shape[1], real=True),
-            next_fast_len(shape[1] + self.joint.shape[2], real=True),
+            fft.next_fast_len(shape[0] + self.joint.shape[1], real=True),
+            fft.next_fast_len(shape[1] + self.joint.shape[2], real=True),
         )
-        self._full = np.conj(rfft2(self.joint[-1], self._size))
+        self._full = np.conj(fft.rfft2(self.joint[-1], self._size))
 
     def evaluate(
         self, actions: Actions, weights: ClassWeights, start: Array | None = None, seconds_left: SecondsLeft = endless
@@ -108,7 +110,7 @@ class ClassQueue:
             return np.asarray(rest - self._averaged(rest, actions) + gain * duration).ravel()
 
         size = actions.size
-        operator = LinearOperator((size, size), matvec=times, dtype=np.float64)
+        operator = linalg.LinearOperator((size, size), matvec=times, dtype=np.float64)
         begin = None
         if start is not None:
             begin = start.copy()
@@ -116,7 +118,7 @@ class ClassQueue:
             begin = begin.ravel()
         missed, rounds = np.inf, 0
         while missed > _ENOUGH and rounds < _ROUNDS:
-            begin, ended = gmres(operator, sides.ravel(), begin, rtol=_ACCURACY, restart=_RESTART, maxiter=_RESTARTS)
+            begin, ended = linalg.gmres(operator, sides.ravel(), begin, rtol=_ACCURACY, restart=_RESTART, maxiter=_RESTARTS)
             missed = float(np.linalg.norm(times(begin) - sides.ravel()) / np.linalg.norm(sides)) if ended else 0.0
             rounds += 1
         if missed > _ENOUGH:
@@ -187,12 +189,12 @@ class ClassQueue:
 
     def _spectrum(self, padded: Array) -> Array:
         """By which a batch of any size averages them."""
-        return np.asarray(rfft2(padded, self._size))
+        return np.asarray(fft.rfft2(padded, self._size))
 
     def _behind(self, spectrum: Array, batch_size: int) -> Array:
         """The mean after a batch that leaves so many of each class behind, on the grid."""
-        law = self._full if batch_size == len(self.mean) else np.conj(rfft2(self.joint[batch_size - 1], self._size))
-        return np.asarray(irfft2(spectrum * law, self._size)[: self.shape[0], : self.shape[1]])
+        law = self._full if batch_size == len(self.mean) else np.conj(fft.rfft2(self.joint[batch_size - 1], self._size))
+        return np.asarray(fft.irfft2(spectrum * law, self._size)[: self.shape[0], : self.shape[1]])
 
     def _padded(self, rest: Array) -> Array:
         """``rest`` with as many rows and columns more as may arrive in a service."""
@@ -227,7 +229,11 @@ def _joint_counts(problem: ClassProblem) -> Array:
     total = k[:, None] + k
     shares = np.array(problem.shares)
     split = np.exp(
-        gammaln(total + 1) - gammaln(k + 1)[:, None] - gammaln(k + 1) + xlogy(k, shares[0])[:, None] + xlogy(k, shares[1])
+        special.gammaln(total + 1)
+        - special.gammaln(k + 1)[:, None]
+        - special.gammaln(k + 1)
+        + special.xlogy(k, shares[0])[:, None]
+        + special.xlogy(k, shares[1])
     )
     split[total >= n] = 0.0
     joint = counts[:, np.minimum(total, n - 1)] * split

@@ -15,15 +15,19 @@ Reference: Puterman, Markov Decision Processes, sections 8.8 and 11.4.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csc_array, vstack
 
 from sluice.batching.errors import InvalidInput, NotConverged, require
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import Performance, SmdpSolution
+from sluice.optimizer.when_asked import module_when_asked
+
+optimize = module_when_asked("scipy.optimize")
+sparse = module_when_asked("scipy.sparse")
 
 METHOD = "linear-program"
 
@@ -74,10 +78,10 @@ def solve_by_linear_program(problem: SmdpProblem, max_state: int) -> SmdpSolutio
     each = problem.energy / np.arange(1, largest + 1)
     price = problem.latency_weight * max_state / (problem.throughput[-1] - rate) + rate * problem.power_weight * each.max()
     cost = problem.latency_weight * latency + problem.power_weight * energy + price * turned_away
-    stays = csc_array((np.ones(len(states)), (states, np.arange(len(states)))), shape=(max_state + 1, len(states)))
-    balance = vstack([stays - moves, csc_array(sojourn[None, :])])
+    stays = sparse.csc_array((np.ones(len(states)), (states, np.arange(len(states)))), shape=(max_state + 1, len(states)))
+    balance = sparse.vstack([stays - moves, sparse.csc_array(sojourn[None, :])])
     scale = float(cost @ sojourn / (sojourn @ sojourn))
-    result = linprog(cost / scale, A_eq=balance, b_eq=np.eye(max_state + 2)[-1], method="highs-ds", options=_OPTIONS)
+    result = optimize.linprog(cost / scale, A_eq=balance, b_eq=np.eye(max_state + 2)[-1], method="highs-ds", options=_OPTIONS)
     if result.status != 0:
         raise NotConverged(f"the linear program: {result.message}", None, float("nan"))
 
@@ -111,7 +115,7 @@ def _pairs(problem: SmdpProblem, max_state: int) -> tuple[States, States]:
     return states, actions
 
 
-def _moves(problem: SmdpProblem, max_state: int, states: States, actions: States) -> tuple[csc_array, Array]:
+def _moves(problem: SmdpProblem, max_state: int, states: States, actions: States) -> tuple[Any, Array]:
     """Probability of each next state, (max_state + 1, n_pairs), and the mean number turned away, (n_pairs,)."""
     laws = [_likely(p) for p in problem.service.counts(problem.arrival_rate, _MOST_ARRIVALS)]
     moves = np.zeros((max_state + 1, len(states)))
@@ -121,7 +125,7 @@ def _moves(problem: SmdpProblem, max_state: int, states: States, actions: States
         after = s - a + arrivals
         np.add.at(moves[:, i], np.minimum(after, max_state), probabilities)
         turned_away[i] = probabilities @ np.maximum(after - max_state, 0)
-    return csc_array(moves), turned_away
+    return sparse.csc_array(moves), turned_away
 
 
 def _likely(counts: Array) -> tuple[States, Array]:

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lu_factor, lu_solve
 
 from sluice.batching.errors import InvalidInput
 from sluice.optimizer.arrays import Array
@@ -38,6 +37,9 @@ from sluice.optimizer.smdp.modulated_ladder import first_descents
 from sluice.optimizer.smdp.modulated_services import NEGLIGIBLE, counts_of_services
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import Actions, Performance
+from sluice.optimizer.when_asked import module_when_asked
+
+linalg = module_when_asked("scipy.linalg")
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +282,7 @@ class _Equations:
         self._fold_in_moves_above(matrix, np.ascontiguousarray(actions))
         matrix[:, 0] = self._times_gain()
         # The transpose has LAPACK's order and is factored in place.
-        self._factors = lu_factor(matrix.T, overwrite_a=True, check_finite=False)
+        self._factors = linalg.lu_factor(matrix.T, overwrite_a=True, check_finite=False)
 
     def _moves_inside(self, actions: Actions) -> tuple[Array, Array]:
         """e(s) less Sum_k C_k e(s - a + k) of (4.10) as a matrix, up to the last row; and the probability of moves beyond it."""
@@ -318,7 +320,7 @@ class _Equations:
 
     def solve(self, sides: Array) -> tuple[Array, Array]:
         """Gains (n,) and e(0) ... e(S), (n_states, n_phases, n)."""
-        solved = lu_solve(self._factors, sides, trans=1, check_finite=False)
+        solved = linalg.lu_solve(self._factors, sides, trans=1, check_finite=False)
         gains = solved[0].copy()
         solved[0] = 0.0
         return gains, solved.reshape(*self._shape, -1)
@@ -327,4 +329,4 @@ class _Equations:
         """What a unit of each right side adds to the gain: decisions per second in a state and phase, (n_states * n_phases,)."""
         unit = np.zeros(len(self._actions))
         unit[0] = 1.0
-        return np.asarray(lu_solve(self._factors, unit, check_finite=False))
+        return np.asarray(linalg.lu_solve(self._factors, unit, check_finite=False))

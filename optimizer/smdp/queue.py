@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg.lapack import dgbtrf, dgbtrs
 
 from sluice.batching.errors import InvalidInput, NotConverged
 from sluice.optimizer.arrays import Array
@@ -29,6 +28,9 @@ from sluice.optimizer.compiled import compiled
 from sluice.optimizer.smdp.ladder import first_descents
 from sluice.optimizer.smdp.problem import SmdpProblem
 from sluice.optimizer.smdp.solution import Actions, Performance
+from sluice.optimizer.when_asked import module_when_asked
+
+lapack = module_when_asked("scipy.linalg.lapack")
 
 _MOST_COUNTS = 2**17
 _NEGLIGIBLE = 1e-18  # probability of so many arrivals, or more
@@ -239,7 +241,7 @@ class _Equations:
                 _subtract(band, diagonal, hangs, rows.start, n_states - tail.batch_size)
         band[diagonal] += back
         _unit_column(band, self._lower, self._upper, self._origin)
-        self._factors, self._pivots, _ = dgbtrf(band, self._lower, self._upper, overwrite_ab=True)
+        self._factors, self._pivots, _ = lapack.dgbtrf(band, self._lower, self._upper, overwrite_ab=True)
 
     def _often_seen(self) -> int:
         """The state most often seen on the way from the last row where as many arrive as are expected."""
@@ -274,7 +276,7 @@ class _Equations:
         return np.asarray(visits / (visits @ self._cycle_time))
 
     def _solved(self, sides: Array, transposed: int) -> Array:
-        solved, _ = dgbtrs(self._factors, self._lower, self._upper, sides, self._pivots, trans=transposed)
+        solved, _ = lapack.dgbtrs(self._factors, self._lower, self._upper, sides, self._pivots, trans=transposed)
         return np.asarray(solved)
 
 

@@ -14,10 +14,12 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sluice.batching.errors import InvalidInput
+from sluice.optimizer.when_asked import module_when_asked
+
+pa = module_when_asked("pyarrow")
 
 _PLAIN = rb'[^ "\n]+ '
 _QUOTED = rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*" '

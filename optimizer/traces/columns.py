@@ -15,14 +15,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sluice.batching.errors import InvalidInput
+from sluice.optimizer.when_asked import module_when_asked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = module_when_asked("pyarrow")
+arrow_csv, arrow_parquet = module_when_asked("pyarrow.csv"), module_when_asked("pyarrow.parquet")
 
 Numbers = NDArray[np.float64] | NDArray[np.int64]
 
@@ -113,7 +118,7 @@ def read_csv_names(data: bytes, column: str, source: str) -> list[tuple[str, str
 def read_parquet_names(file: Path | bytes, column: str, source: str) -> list[tuple[str, str]]:
     """(place, text) of every value of a column of a Parquet file, empty where it is missing; raises as ``read_csv_names``."""
     try:
-        parquet = pa.parquet.ParquetFile(pa.BufferReader(file) if isinstance(file, bytes) else file)
+        parquet = arrow_parquet.ParquetFile(pa.BufferReader(file) if isinstance(file, bytes) else file)
         names = parquet.schema_arrow.names
         values = parquet.read(columns=[names[_index(column, names, source)]]).column(0).to_pylist()
     except (pa.ArrowException, OSError) as error:
@@ -130,10 +135,10 @@ def _index(column: str, names: list[str], source: str) -> int:
 def _parsed_by_arrow(data: bytes, index: int, width: int, skip: int) -> tuple[Numbers, bool] | None:
     """Numbers, or nanoseconds since 1970 and true; ``None`` where some line is not plain."""
     try:
-        table = pa.csv.read_csv(
+        table = arrow_csv.read_csv(
             pa.BufferReader(data),
-            read_options=pa.csv.ReadOptions(column_names=[str(i) for i in range(width)], skip_rows=skip),
-            convert_options=pa.csv.ConvertOptions(include_columns=[str(index)], null_values=[]),
+            read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(width)], skip_rows=skip),
+            convert_options=arrow_csv.ConvertOptions(include_columns=[str(index)], null_values=[]),
         )
     except pa.ArrowInvalid:
         return None
@@ -210,7 +215,7 @@ def read_parquet_column(file: Path | bytes, column: str | None, source: str) -> 
         A torn file, no such column, another type, a value that is missing.
     """
     try:
-        parquet = pa.parquet.ParquetFile(pa.BufferReader(file) if isinstance(file, bytes) else file)
+        parquet = arrow_parquet.ParquetFile(pa.BufferReader(file) if isinstance(file, bytes) else file)
         names = parquet.schema_arrow.names
         index = 0 if column is None else _index(column, names, source)
         if not names:

@@ -8,9 +8,10 @@ gap shows in the long windows alone, where it may be plain.
 
 from __future__ import annotations
 
-from scipy.special import chdtr, chdtrc
-
 from sluice.optimizer.traces.trace import Trace
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 WINDOWS_PER_DECADE = 1
 
@@ -22,5 +23,5 @@ def poisson_p_value(trace: Trace) -> float:
     for window in windows:
         freedom = int(trace.duration / window) - 1
         squares = trace.dispersion(window) * freedom
-        least = min(least, 2 * float(min(chdtr(freedom, squares), chdtrc(freedom, squares))))
+        least = min(least, 2 * float(min(special.chdtr(freedom, squares), special.chdtrc(freedom, squares))))
     return min(1.0, len(windows) * least)

@@ -22,10 +22,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import fdtrc
 
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.traces.trace import Trace
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 N_WINDOWS = 1024
 SLOW = 6  # cycles per trace: what is slower than this is looked at
@@ -94,7 +96,7 @@ def _judge(trace: Trace) -> Stationarity:
     expected = _stationary_spectrum(power)
     slow = power[1 : SLOW + 1]
     ratios = slow / expected
-    level = min(1.0, len(FIRST) * min(float(fdtrc(2 * m, 2 * SUPPORT, ratios[:m].mean())) for m in FIRST))
+    level = min(1.0, len(FIRST) * min(float(special.fdtrc(2 * m, 2 * SUPPORT, ratios[:m].mean())) for m in FIRST))
     level_drift = float(np.sqrt(2 * np.maximum(slow - expected, 0).sum() / N_WINDOWS))
     cycle, cycle_p, cycle_drift = _strongest_cycle(power)
     if cycle_p < SIGNIFICANCE and cycle_drift >= LEAST_DRIFT and cycle_drift >= level_drift:
@@ -132,7 +134,7 @@ def _strongest_cycle(power: Array) -> tuple[int, float, float]:
         typical = float(beside.mean())
         if power[j] <= typical:
             continue
-        p_value = min(1.0, float(fdtrc(2, 2 * len(beside), power[j] / typical)) * (FASTEST_CYCLE - SLOW))
+        p_value = min(1.0, float(special.fdtrc(2, 2 * len(beside), power[j] / typical)) * (FASTEST_CYCLE - SLOW))
         if p_value < strongest[1]:
             strongest = (j, p_value, float(np.sqrt(2 * (power[j] - typical) / N_WINDOWS)))
     return strongest

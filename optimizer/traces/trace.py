@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.fft import irfft, next_fast_len, rfft
 
 from sluice.batching.errors import NOT_GIVEN, InvalidInput, require
 from sluice.optimizer.arrays import Array
@@ -33,6 +32,9 @@ from sluice.optimizer.traces.columns import (
 )
 from sluice.optimizer.traces.counts import spread_counts
 from sluice.optimizer.traces.kind import KIND_NAMES, KINDS, Kind, assumed_kind, named_unit
+from sluice.optimizer.when_asked import module_when_asked
+
+fft = module_when_asked("scipy.fft")
 
 MIN_ARRIVALS = 100
 LATEST = 1e11  # s; clocks count seconds since 1970, and later than the year 5000 means another unit
@@ -149,10 +151,10 @@ class Trace:
         if power == 0:
             return np.zeros(len(np.atleast_1d(lags)))
         wanted = np.atleast_1d(lags)
-        size = next_fast_len(
+        size = fft.next_fast_len(
             len(centred) + int(wanted.max()), real=True
         )  # as much more than there are: nothing meets its other end
-        products = irfft(np.abs(rfft(centred, size)) ** 2, size)[wanted]
+        products = fft.irfft(np.abs(fft.rfft(centred, size)) ** 2, size)[wanted]
         return np.asarray(products / power)
 
     def dispersion(self, window: float) -> float:

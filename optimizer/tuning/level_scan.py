@@ -19,12 +19,14 @@ from math import inf, log
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array, Indices
 from sluice.optimizer.compiled import compiled
 from sluice.optimizer.tuning.dispersion import FAMILIES, FEWEST, SCALES, WINSOR, Dispersion, at_level, differ, estimate
+from sluice.optimizer.when_asked import module_when_asked
+
+special = module_when_asked("scipy.special")
 
 PARTS = 16  # of which the longest window of a doubling is made
 FEWEST_PARTS = 8  # of which the shortest is: a stall, or what comes after it, is no level
@@ -114,7 +116,7 @@ def thresholds_for(run_length: float, tests: int = TESTS) -> Array:
     degrees = np.arange(MOST_DEGREES + 1)
     thresholds = np.full(len(degrees), np.inf)
     enough = degrees >= FEWEST
-    thresholds[enough] = stdtrit(degrees[enough], 1 / (2 * tests * run_length)) ** 2 / 2
+    thresholds[enough] = special.stdtrit(degrees[enough], 1 / (2 * tests * run_length)) ** 2 / 2
     return thresholds
 
 

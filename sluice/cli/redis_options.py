@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.redis_servers import check_url
 from sluice.buffer_service.settings import NAMESPACE, PREFIX, Settings, without_password
 
 namespace_option = click.option(
@@ -26,6 +25,8 @@ redis_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 def require_redis_url(option: str, url: str) -> None:
     """Better now than at every request; raises ``InvalidInput``."""
+    from sluice.buffer_service.redis_servers import check_url  # with Redis's client, which no help needs
+
     try:
         check_url(url)
     except (ValueError, TypeError, OSError) as error:

@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from sluice.batching.errors import InvalidInput
-from sluice.buffer_service.app import main
 from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.cli.redis_options import require_redis_url
 
@@ -34,6 +33,8 @@ def command(**options: Any) -> None:
 
     Every setting is an environment variable SLUICE_*; an option given here wins over its variable. SIGTERM drains.
     """
+    from sluice.buffer_service.app import main  # with the clients of AWS and of Redis, which the help does not need
+
     settings = _settings({name: value for name, value in options.items() if value is not None})
     _require_port(settings)
     if not settings.redis_url.startswith("memory://"):

@@ -556,6 +556,8 @@ class Account:
             return
         if status in (503, FunctionSuspended.__name__) and self._suspended(request):
             return
+        if status == 503 and self._may_lack_a_body(request):
+            return
         if status == StoreUnavailable.__name__ and any(hit >= request.came for hit in process.hits):
             return
         if status == Draining.__name__ and process.leaving:
@@ -567,6 +569,14 @@ class Account:
         if status == DeadlinePassed.__name__ and self._at_his_deadline(process, request):
             return
         self.blame(f"{request.id} of {process.name} ended with {status}")
+
+    def _may_lack_a_body(self, request: Request) -> bool:
+        """Whether who had a request in a batch may have asked for its body in vain: one stood still, or mail was lost or slow."""
+        if self.limits.carried:
+            return False
+        since = request.came - 2 * self.limits.lease
+        hit = any(at >= since for process in self.processes.values() for at in process.hits)
+        return hit or any(call.by == 0 for call in self.calls)
 
     def _fills_its_servers(self, route: Route, process: Process) -> bool:
         """Whether a queue has a batch for every server of the table that the process follows, with who came since it was heard of.

@@ -16,14 +16,15 @@ from tests.batching.strategies import row_in_words
 
 
 def slack(member: bytes) -> float:
-    """Of a member of version 3, the number behind it; of all others 0."""
-    return float(struct.unpack(">d", member[18:26])[0]) if member[16:18] == b"\x03\xcb" else 0.0
+    """Of a member of version 3 or 4, the number behind it; of all others 0."""
+    return float(struct.unpack(">d", member[18:26])[0]) if member[16:18] in (b"\x03\xcb", b"\x04\xcb") else 0.0
 
 
 def class_name(member: bytes) -> str:
-    """The fourth entry of the array behind the numbers of a member, where it has one."""
-    rest = msgspec.msgpack.decode(member[{2: 26, 3: 35}.get(member[16], 16) :])
-    return str(rest[3]) if len(rest) > 3 else ""
+    """The fourth entry of the array behind the numbers of a member, of a ticket the second, where it has one."""
+    rest = msgspec.msgpack.decode(member[{2: 26, 3: 35, 4: 35}.get(member[16], 16) :])
+    place = 1 if member[16] == 4 else 3
+    return str(rest[place]) if len(rest) > place else ""
 
 
 @dataclass(slots=True)
@@ -65,6 +66,8 @@ class QueueInWords:
         self.taken_back, self.left = [], dict(events.at_most)
         dead = self._sweep(process, events, limits, now) if events.serving is not None else []
         expect("put aside", outcome.dead, dead)
+        all_lend = not any(name[0] in "0123456789abcdef" for name in self.heard)
+        expect("all lend", outcome.all_lend, None if events.serving is None else all_lend)
         for gone in events.gone:
             entry = next((entry for entry in self.waiting if entry[1] == gone), None)
             if entry is not None:

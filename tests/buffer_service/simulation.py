@@ -29,8 +29,8 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, RequestClass, RequestSize, Route
 from sluice.batching.errors import Draining, FunctionFailed, SluiceError, StoreUnavailable
 from sluice.buffer_service.callers import Callers
-from sluice.buffer_service.dispatcher import deliver
 from sluice.buffer_service.invokers import BatchTooLarge, FunctionBusy, FunctionCrashed, FunctionUnavailable, UnknownFunction
+from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.route_instructions import Invocation
 from sluice.buffer_service.served_model import ServedModel
@@ -77,6 +77,7 @@ COLUMNS = "tables have columns"  # most of them, in a run whose plans have class
 CLASS_ROUTES = "classes choose routes"
 SLACKS = {"eager": -0.02, "own": 0.0, "calm": 0.1, "patient": 0.7}
 BESIDE = "functions stand beside others"  # and in some of these runs only one kind of them is ever away, throttled or broken
+TICKETS = "bodies stay with the processes of their callers"
 CLOCK = "the store's clock is set"  # forward or back; or a replica takes over whose clock is another
 
 
@@ -108,11 +109,13 @@ class World(Account):
         drawn += (CLASS_ROUTES,) * (CLASSES in drawn and self.rng_of_class_routes.random() < 0.7)
         self.rng_of_beside = random.Random(f"beside in {seed}")
         drawn += (BESIDE,) * (self.rng_of_beside.random() < 0.4)
+        drawn += (TICKETS,) * (random.Random(f"bodies in {seed}").random() < 0.5)
         self.faults = frozenset(drawn if faults is None else faults)
         self.struck = self.rng_of_beside.choice(("f", "g", "fg")) if BESIDE in self.faults else "f"  # how their names begin
         longest = rng.choice((2, 5)) if "queues are short" in self.faults else 10_000
         patience = IMPATIENCE if "callers are impatient" in self.faults else PATIENCE
         super().__init__(loop, Limits(longest, rng.choice((0.6, 0.9)), rng.choice((1, 2, 3))), patience)
+        self.limits = replace(self.limits, carried=0 if TICKETS in self.faults else self.limits.carried)
         self.lease = self.limits.lease
         self.server = copy_context()
         self.backend = MemoryBackend()
@@ -330,8 +333,7 @@ class World(Account):
     async def _receive(self, process: Process, store: SimulatedStore) -> None:
         while True:
             try:
-                for message in await store.receive():
-                    deliver(message, process.callers, lambda *_: None)
+                await hand_out(await store.receive(), store.send, process.callers, lambda *_: None)
             except StoreUnavailable:
                 await asyncio.sleep(0.2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import uuid
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from tests.buffer_service.simulation import STRANGERS, simulate
 ONE_SERVER = constructors.greedy(1, servers=1)
 PATIENCE = 30.0  # s, less than a request may wait
 GARBAGE = (b"", b"garbage", b"\xff" * 40, b"0123456789abcdef", b"0123456789abcdef\x93\xa1a\x80", b"0123456789abcdef\xc1rest")
-FROM_LATER = b"\x04whatever a later version writes"
+FROM_LATER = b"\x05whatever a later version writes"
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ async def test_a_request_of_a_later_version_is_answered_at_once_where_its_caller
             [message] = await later.receive()
         [answer] = msgspec.msgpack.decode(message, type=list[Answer])
         assert (answer.id, answer.status) == (f"{later.process}00000007", 502)
-        assert b"version 4" in answer.body
+        assert b"version 5" in answer.body
     await later.close()
 
 
@@ -147,7 +148,7 @@ class Released:
     """A process of the version that was released first, as far as it goes: its wire format, by hand."""
 
     def __init__(self, url, model):
-        self.store = RedisStore(url, new_process_name())
+        self.store = RedisStore(url, secrets.token_hex(4))  # as those versions name themselves
         self.queue = self.store.queue(model, Limits())
 
     async def ask(self, serial, body):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+from msgspec import structs
 
 from sluice.batching import Policy
 from sluice.batching.batcher import Batcher
@@ -26,6 +27,7 @@ from sluice.buffer_service.arrival_record import Arrivals
 from sluice.buffer_service.arrival_stream import read_requests
 from sluice.buffer_service.batch_state import BatchState, Cause, Failure
 from sluice.buffer_service.batch_stream import batch_stream_key, unpack_batches
+from sluice.buffer_service.bodies import Bodies
 from sluice.buffer_service.callers import Callers
 from sluice.buffer_service.dispatcher import Dispatcher
 from sluice.buffer_service.function_state import FunctionState
@@ -34,7 +36,7 @@ from sluice.buffer_service.members import decode_member, encode_member
 from sluice.buffer_service.queue_state import QueueState
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.route_functions import RouteFunctions
-from sluice.buffer_service.route_instructions import NEVER
+from sluice.buffer_service.route_instructions import NEVER, Fetch
 from sluice.buffer_service.route_life import RETIRED
 from sluice.buffer_service.route_state import RouteState
 from sluice.buffer_service.routing import ClassRoutes, SizeClasses
@@ -53,6 +55,7 @@ from tests.buffer_service.simulation import (
     OF_WORKERS,
     SIZES,
     STRANGER,
+    TICKETS,
     World,
     simulate,
 )
@@ -98,7 +101,7 @@ def _seen(world: World) -> set[Any]:
 
 @pytest.mark.full
 def test_every_fault_strikes_and_every_end_is_seen():
-    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, SIZES, CLASSES, CLASS_ROUTES, COLUMNS, 200, 413, 429, 500, 502, 504}
+    wanted = {*FAULTS, *OF_WORKERS, BESIDE, CLOCK, TICKETS, SIZES, CLASSES, CLASS_ROUTES, COLUMNS, 200, 413, 429, 500, 502, 504}
     wanted |= {"QueueFull", "StoreUnavailable", "left", "Draining"}
     wanted |= {503, "FunctionSuspended"}
     wanted |= {"given up", "put aside", "moved", "left waiting", "a batch of several processes"}
@@ -264,7 +267,19 @@ def _sweeps_no_more(leave: Any) -> Any:
     return last
 
 
+def _lends_one_body_for_another(find: Any) -> Any:
+    def lent(callers: Callers, request_id: str) -> Any:
+        item, others = find(callers, request_id), list(callers.waiting.values())
+        return None if item is None else structs.replace(others[0].item, id=request_id)
+
+    return lent
+
+
 DEFECTS: dict[str, Plant] = {
+    "lends one body for another": _patched(Callers, "lendable", _lends_one_body_for_another),
+    "says that callers have gone": _patched(Callers, "lendable", lambda _: lambda callers, request_id: None),
+    "asks nobody for bodies": _patched(RouteState, "_to_fetch", lambda _: lambda state, batch: Fetch(batch.batch_id, {}, 0)),
+    "takes no body that comes": _patched(Bodies, "came", lambda _: lambda bodies, lent: None),
     "drops an answer": _patched(RouteState, "_at_hand", _drops_an_answer),
     "forgets a lease": _patched(QueueState, "_sweep", _forgets_a_lease),
     "swaps two answers": _patched(BatchState, "answered", _swaps_two_answers),
@@ -508,6 +523,7 @@ SCRIPT_DEFECTS = {
         "math.min(oldest, tonumber(first[2]) - slack_of(first[1]))",
     ),
     "keeps who has a slack and has gone": ("index = redis.call('ZREM', KEYS[12], ARGV[argument]) == 1", "index = nil"),
+    "has no ticket wait for a slack": ("(version ~= 3 and version ~= 4)", "version ~= 3"),
     "has a free server wait for a slack": ("if hold == 0 or now >=", "if now >="),
     "reads a table of columns as one": ("if columns > 1 then", "if false then"),
     "exchanges the rows and the columns of a table": (

@@ -15,7 +15,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import MAX_SLACK
 from sluice.buffer_service.arrival_stream import read_arrivals, read_requests
-from sluice.buffer_service.members import DOUBLE, MEMBERS, SLACKED, member_slack
+from sluice.buffer_service.members import DOUBLE, MEMBERS, SLACKED, SLACKED_VERSION, member_slack
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RECEIVE_BYTES, RedisStore
 from sluice.buffer_service.store import ID_LENGTH, Events, Limits, QueueLost
@@ -27,7 +27,8 @@ PAIRS = constructors.size_or_timeout(2, 1.0)
 
 
 def member(i, process=A, slack=0.0):
-    told = SLACKED.pack(MEMBERS, DOUBLE, slack, DOUBLE, math.nan)[ID_LENGTH:] if slack else b""
+    version = (SLACKED_VERSION, MEMBERS)[i % 2]  # with its body, and a ticket
+    told = SLACKED.pack(version, DOUBLE, slack, DOUBLE, math.nan)[ID_LENGTH:] if slack else b""
     return f"{process}{i:08x}".encode() + told + b"body %d \x00\xff" % i
 
 
@@ -83,6 +84,18 @@ async def test_batches_mix_the_members_of_several_processes(open_store, model):
     [batch] = (await theirs.advance(Events([member(2, B)]), now=1.1)).batches
     assert batch.members == [member(1, A), member(2, B)]
     assert batch.batch_id.startswith(B)
+
+
+async def test_a_sweep_says_whether_all_who_were_heard_of_lately_lend_bodies(open_store, model):
+    new, later, old = (open_store(name).queue(model, Limits(lease=1.0)) for name in ("p0000001", "p0000002", A))
+    await new.install(PAIRS)
+    assert (await new.advance(Events(serving=[]), now=0.0)).all_lend is True
+    assert (await new.advance(Events(), now=0.1)).all_lend is None
+    assert (await later.advance(Events(serving=[]), now=0.2)).all_lend is True
+    assert (await old.advance(Events(serving=[]), now=0.3)).all_lend is False
+    assert (await new.advance(Events(serving=[]), now=0.4)).all_lend is False
+    assert (await new.advance(Events(serving=[]), now=10.2)).all_lend is False
+    assert (await new.advance(Events(serving=[]), now=10.4)).all_lend is True  # ten leases after he was heard of
 
 
 async def test_a_server_is_free_again_when_its_batch_completes(open_store, model):

@@ -92,3 +92,35 @@ def test_commands_that_compute_use_one_thread_for_linear_algebra_unless_told_oth
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     sluice.get_command(context, "smdp")
     assert os.environ["OPENBLAS_NUM_THREADS"] == "2"
+
+
+HELP = """
+import contextlib, io, sys
+from sluice.cli.main import LazyGroup, sluice
+import click
+for name in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            sluice.main([name, "--help"])
+        except SystemExit as ended:
+            assert ended.code == 0, name
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def imported_for_the_help_of(*names):
+    ran = subprocess.run([sys.executable, "-c", HELP, *names], capture_output=True, text=True, check=True)
+    return set(ran.stdout.splitlines()[-1].split())
+
+
+HEAVY = {"numba", "llvmlite", "scipy", "pyarrow", "pandas", "matplotlib", "jinja2"}
+
+
+def test_light_commands_import_nothing_heavy():
+    light = imported_for_the_help_of("new", "package", "plans", "serve", "worker")
+    assert not light & (HEAVY | {"numpy", "boto3", "botocore", "aiohttp"})
+
+
+def test_commands_that_compute_import_what_they_compute_with_when_they_do():
+    assert not imported_for_the_help_of(*sorted(COMPUTING - {"control"}), "profile", "replay") & HEAVY
+    assert not imported_for_the_help_of("--help") & (HEAVY | {"numpy", "msgspec.json", "asyncio"})

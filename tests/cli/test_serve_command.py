@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sluice.buffer_service import app
 from sluice.buffer_service.settings import Settings
-from sluice.cli import serve
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -18,7 +18,7 @@ Run = Callable[..., tuple[int, str, str]]
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings of every buffer that would have been run."""
     settings: list[Settings] = []
-    monkeypatch.setattr(serve, "main", settings.append)
+    monkeypatch.setattr(app, "main", settings.append)
     return settings
 
 

@@ -22,12 +22,18 @@ def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:
     assert compiled(made["double"])(3) == 6
 
 
+def made_of_it(function: Any) -> Any:
+    """What was called the one time: numba's now, or what it left in an earlier run."""
+    (called,) = function._ready.values()
+    return called
+
+
 def test_what_is_compiled_is_machine_code() -> None:
     def double(x: int) -> int:
         return 2 * x
 
     function: Any = compiled(double)
-    assert function(3) == 6 and function.signatures
+    assert function(3) == 6 and made_of_it(function) not in (None, double)
 
 
 def test_what_is_put_into_its_callers_gives_them_what_it_gives_alone() -> None:
@@ -45,7 +51,7 @@ def test_what_is_put_into_its_callers_gives_them_what_it_gives_alone() -> None:
 
     function: Any = compiled(total)
     line = Line(2.0, np.array([0.5]))
-    assert function(line) == value(line, 2.0) + value(line, 3.0) and function.signatures
+    assert function(line) == value(line, 2.0) + value(line, 3.0) and made_of_it(function) not in (None, total)
 
 
 def test_what_is_interpreted_finds_what_machine_code_finds_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +109,7 @@ def test_of_two_processes_that_need_the_code_one_makes_it_and_the_other_reads_it
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
         "assert loops.total(np.ones(3)) == 3\n"
-        "print(sum(loops.total.stats.cache_misses.values()), sum(loops.total.stats.cache_hits.values()))\n"
+        "print(sum(loops.total.stats.cache_misses.values()))\n"
     )
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
     both = [subprocess.Popen([sys.executable, "-c", script], **pipe) for _ in range(2)]  # type: ignore[call-overload]
@@ -112,4 +118,4 @@ def test_of_two_processes_that_need_the_code_one_makes_it_and_the_other_reads_it
     for process in both:
         process.stdin.write("\n")
         process.stdin.flush()
-    assert sorted(process.communicate()[0].split() for process in both) == [["0", "1"], ["1", "0"]]
+    assert sorted(process.communicate()[0].split() for process in both) == [["0"], ["1"]]

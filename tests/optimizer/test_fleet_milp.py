@@ -261,14 +261,14 @@ def test_a_time_limit_leaves_a_placement_with_a_gap() -> None:
 def test_a_search_that_was_stopped_is_not_called_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_fleet(np.random.default_rng(1), SMALL, 0.5)
     assert solve_fleet(problem).converged
-    whole = milp.milp
+    whole = milp.optimize.milp
 
     def stopped(*arguments: Any, **options: Any) -> Any:
         found = whole(*arguments, **options)
         found.status = 1  # scipy's for a limit reached
         return found
 
-    monkeypatch.setattr(milp, "milp", stopped)
+    monkeypatch.setattr(milp.optimize, "milp", stopped)
     assert not solve_fleet(problem).converged
 
 

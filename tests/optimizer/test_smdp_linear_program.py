@@ -185,6 +185,6 @@ def test_a_program_that_is_not_solved_says_why(monkeypatch: pytest.MonkeyPatch) 
     def unsolved(*arguments: object, **options: object) -> OptimizeResult:
         return OptimizeResult(status=4, message="numerical difficulties")
 
-    monkeypatch.setattr(linear_program, "linprog", unsolved)
+    monkeypatch.setattr(linear_program.optimize, "linprog", unsolved)
     with pytest.raises(NotConverged, match="the linear program: numerical difficulties"):
         solve_by_linear_program(googlenet(0.5, 1.0, 2), 20)

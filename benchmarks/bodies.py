@@ -1,0 +1,122 @@
+"""What a body costs on its way through the queue: CPU of the buffer and of Redis for a request, by the size of its body.
+
+``python -m benchmarks.bodies [SECONDS]`` starts a Redis, then one and two processes of the buffer for each size, without HTTP and
+with a function that takes no time, so that what is measured is the queue: its calls, its mail, and what of a body crosses it. It
+prints the median of three runs of so many seconds each. ``python -m benchmarks.bodies URL MODEL SIZE SECONDS`` is one such process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from typing import Any
+
+from redis import Redis
+
+from benchmarks.smoke import usually
+from sluice.batching import policy as constructors
+from sluice.batching.documents import Plan, PolicyDocument
+from sluice.buffer_service import dispatcher
+from sluice.buffer_service.callers import Callers, new_process_name
+from sluice.buffer_service.mail import hand_out
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.served_model import ServedModel
+from sluice.buffer_service.store import Limits
+from sluice.buffer_service.telemetry import Telemetry
+from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Batch
+from sluice.local.redis_server import RedisServer
+
+SIZES = usually((1_000, 10_000, 30_000, 100_000, 600_000), smoke=(1_000, 100_000))
+AT_ONCE, LARGEST = 32, 8  # requests of a process that wait at once; of a batch
+WARM = 1.5  # s until processes know of each other
+RUNS = usually(3, smoke=1)
+
+
+class _Nothing:
+    """A function that takes no time; what batches are written in and answers read from is another benchmark's."""
+
+    async def ask(self, function: str, batch: Batch, avoid: str) -> bytes:
+        await asyncio.sleep(0)
+        return b""
+
+
+def _answered(payload: bytes, batch: Batch) -> Any:
+    return [Answer(item.id, 200, "", b"1") for item in batch.items], NOTHING_MEASURED
+
+
+async def _receive(store: RedisStore, callers: Callers) -> None:
+    while True:
+        await hand_out(await store.receive(), store.send, callers, print)
+
+
+async def _serve(url: str, model: str, size: int, seconds: float) -> dict[str, float]:
+    """Requests in a closed loop at one process; how many were answered, and what CPU that took."""
+    vars(dispatcher)["decode_measured_answers"] = _answered
+    store = RedisStore(url, new_process_name())
+    callers = Callers(store.process, 60.0, time.monotonic)
+    plan = Plan(model=model, function="f", policy=PolicyDocument.of(constructors.greedy(LARGEST, servers=2)))
+    invoker: Any = _Nothing()
+    served = ServedModel(plan, store, Limits(), callers, invoker, Telemetry().model(plan))
+    mail = asyncio.create_task(_receive(store, callers))
+    answered = refused = 0
+
+    async def ask() -> None:
+        nonlocal answered, refused
+        while True:
+            answer = await served.ask("application/octet-stream", {}, bytes(size)).answered
+            answered, refused = answered + (answer.status == 200), refused + (answer.status != 200)
+
+    client = Redis.from_url(url)
+    asking = [asyncio.create_task(ask()) for _ in range(AT_ONCE)]
+    await asyncio.sleep(WARM)
+    before, used, redis = answered, time.process_time(), _used(client)
+    await asyncio.sleep(seconds)
+    found = {"answered": answered - before, "cpu": time.process_time() - used, "redis": _used(client) - redis, "refused": refused}
+    await asyncio.sleep(0.5)  # the other is measured still
+    for task in (*asking, mail):
+        task.cancel()
+    return found
+
+
+def measure(url: str, processes: int, size: int, seconds: float) -> tuple[float, float, float]:
+    """CPU of the buffer and of Redis for a request (us), and requests/s, while so many processes serve one queue."""
+    model = uuid.uuid4().hex
+    command = [sys.executable, "-m", "benchmarks.bodies", url, model, str(size), str(seconds)]
+    with Redis.from_url(url) as client:
+        client.flushall()
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+        found = [json.loads(each.communicate()[0]) for each in running]
+    answered = sum(each["answered"] for each in found)
+    if any(each["refused"] for each in found):
+        raise SystemExit(f"requests were refused: {found}")
+    cpu, redis = sum(each["cpu"] for each in found), statistics.mean(each["redis"] for each in found)
+    return cpu / answered * 1e6, redis / answered * 1e6, answered / seconds
+
+
+def _used(client: Any) -> float:
+    cpu = client.info("cpu")
+    return float(cpu["used_cpu_sys"] + cpu["used_cpu_user"])
+
+
+def main() -> None:
+    """Measure all sizes; or be one process of the buffer."""
+    if len(sys.argv) == 5:
+        print(json.dumps(asyncio.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))))
+        return
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else usually(3.0, smoke=0.3)
+    print("| bytes | processes | CPU of the buffer, us a request | of Redis | requests/s |\n|---|---|---|---|---|")
+    with RedisServer(port=0) as server:
+        for size in SIZES:
+            for processes in (1, 2):
+                runs = [measure(server.url, processes, size, seconds) for _ in range(RUNS)]
+                buffer, redis, rate = (statistics.median(run[i] for run in runs) for i in range(3))
+                print(f"| {size} | {processes} | {buffer:.0f} | {redis:.0f} | {rate:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Machine code that numba made, called by processes that do not import numba.
+
+numba takes half a second and 100 MB to be ready to call the first function that it kept, as it first learns all that it could
+compile. To run what is compiled takes less: the object code, LLVM's linker, and the small runtime that arrays are allocated by. So
+beside what numba keeps for itself stands a file for each function, with the object code for every kind of arguments it was called
+with. What is kept is numba's own: the same instructions, entered by the same wrapper, which reads the arguments and raises what the
+code raises (to raise, numba is imported).
+
+A kind of arguments says at least as much as numba's types do. A file holds for one version of our functions, of numba, llvmlite and
+Python, and for one processor; of another it is as if it were not there. So it is where anything that the code calls is not found,
+or where the object code is of another form than ELF: numba then does what it did.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import pickle
+import platform
+import struct
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+Kinds = tuple[Any, ...]
+
+_SCALARS = {bool: "bool", float: "float", complex: "complex", type(None): "none"}
+_OWN_DATA = 0x4  # the flag of an array that numba does not look at
+_LARGEST = 2**63  # integers from which on are of another type
+_UNDEFINED, _SYMBOLS = 0, 2  # of ELF: the section of a symbol that is another's; the type of a table of symbols
+
+
+class ObjectCode(NamedTuple):
+    """A function for one kind of arguments.
+
+    ``wrapper`` is the symbol of what Python calls, ``environment`` that of the function's own environment, one of those in which
+    its code, and what it was made of, look for objects of Python (``constants``); ``undefined`` is what others must have.
+    """
+
+    code: bytes
+    wrapper: str
+    environment: str
+    constants: dict[str, list[Any]]
+    undefined: list[str]
+
+
+class KeptCode:
+    """What is kept of one function."""
+
+    def __init__(self, function: FunctionType, stamp: str) -> None:
+        self._function, self._stamp = function, stamp
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}-{function.__code__.co_firstlineno}.code"
+        self._files = [place / name.replace("<", "").replace(">", "") for place in _places(function.__code__.co_filename)]
+
+    def find(self, kinds: Kinds) -> Callable[..., Any] | None:
+        """The function for arguments of these kinds, or ``None`` where it is not kept, or not for this machine."""
+        made = next((kept[kinds] for kept in map(self._read, self._files) if kinds in kept), None)
+        return None if made is None else _linked(self._function, made)
+
+    def keep(self, kinds: Kinds, dispatcher: Any, types: tuple[Any, ...]) -> None:
+        """Keep what numba's ``dispatcher`` has for arguments of these kinds, its ``types``, if it can be called without numba."""
+        try:
+            made = _object_code(dispatcher, types)
+            pickle.dumps(made)
+        except (AttributeError, TypeError, ValueError, pickle.PicklingError, struct.error):
+            return  # of a version that says it otherwise, or of another form
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                _write(file, pickle.dumps((self._stamp, self._read(file) | {kinds: made})))
+                return
+
+    def _read(self, file: Path) -> dict[Kinds, ObjectCode]:
+        """What a file has, by kinds of arguments; nothing where there is none, it is torn, or it is of another version."""
+        try:
+            stamp, kept = pickle.loads(file.read_bytes())
+        except Exception:  # whatever a torn file makes of it
+            return {}
+        return dict(kept) if stamp == self._stamp else {}
+
+
+def kinds_of(values: Sequence[Any]) -> Kinds | None:
+    """What the compiled code depends on of its arguments; ``None`` where it is not told from the values alone."""
+    kinds = tuple(map(_kind, values))
+    return None if None in kinds else kinds
+
+
+def _kind(value: Any) -> Any:
+    of = type(value)
+    if of is np.ndarray:
+        kind = (value.dtype.str, value.ndim, value.flags.num & ~_OWN_DATA)
+        return kind if value.dtype.kind in "biufc" else None
+    if of is int:
+        return "int" if -_LARGEST <= value < _LARGEST else None
+    if of in _SCALARS:
+        return _SCALARS[of]
+    if isinstance(value, tuple):
+        parts = kinds_of(value)
+        return None if parts is None else (of.__module__, of.__qualname__, *parts)
+    return ("scalar", value.dtype.str) if isinstance(value, np.number | np.bool_) else None
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Whole, or not at all, as others read and write it meanwhile."""
+    with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name, delete=False) as whole:
+        whole.write(content)
+    os.replace(whole.name, file)
+
+
+def _places(source: str) -> Iterator[Path]:
+    """Folders in which code may be kept, in the order of numba's."""
+    own = os.environ.get("NUMBA_CACHE_DIR")
+    inside = hashlib.sha256(str(Path(source).parent).encode()).hexdigest()[:16]
+    if own:
+        yield Path(own) / inside
+    elif Path(source).is_file():
+        yield Path(source).parent / "__pycache__"
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / inside
+
+
+def _object_code(dispatcher: Any, types: tuple[Any, ...]) -> ObjectCode:
+    """What numba kept for arguments of these types; raises ``ValueError`` where it cannot be linked without numba."""
+    cache = dispatcher._cache
+    kept = cache._cache_file.load(cache._index_key(types, dispatcher.targetctx.codegen()))
+    if kept is None:
+        raise ValueError("numba keeps nothing here")
+    (_, form, (code, _)), told, own, _, in_python, lifted, _, reloaded, others = kept
+    if form != "object" or in_python or lifted or reloaded:
+        raise ValueError(form)
+    environments = {of.env_name: list(of.consts) for of in (own, *others)}
+    return ObjectCode(code, told.llvm_cpython_wrapper_name, own.env_name, environments, undefined_symbols(code))
+
+
+def undefined_symbols(code: bytes) -> list[str]:
+    """The names of what an object of ELF with 64 bits, least byte first, takes from others."""
+    if code[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("object code of another form than ELF")
+    (start,) = struct.unpack_from("<Q", code, 0x28)
+    size, count = struct.unpack_from("<HH", code, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, start + number * size) for number in range(count)]
+    found = []
+    for _, kind, _, _, at, length, link, *_ in sections:
+        if kind == _SYMBOLS:
+            names = sections[link][4]
+            for entry in range(at, at + length, 24):
+                name, _, _, section = struct.unpack_from("<IBBH", code, entry)
+                if section == _UNDEFINED and name:
+                    found.append(code[names + name : code.index(b"\0", names + name)].decode())
+    return found
+
+
+def _linked(function: FunctionType, made: ObjectCode) -> Callable[..., Any] | None:
+    """The function, if all that it takes from others is there: LLVM ends the process where something is not."""
+    import llvmlite.binding as llvm
+
+    runtime = _runtime()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)  # one each, as names within one must differ
+    if any(llvm.address_of_symbol(symbol) is None for symbol in made.undefined):
+        return None
+    engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
+    engine.finalize_object()
+    environments, module = {}, sys.modules[function.__module__]
+    for symbol, constants in made.constants.items():
+        environment = runtime.Environment(module.__dict__)
+        environment.consts[:] = constants
+        environments[symbol] = environment
+        if address := engine.get_global_value_address(symbol):
+            ctypes.c_void_p.from_address(address).value = id(environment)
+    entry = engine.get_function_address(made.wrapper)
+    held = (engine, *environments.values())
+    own = environments[made.environment]
+    called: Callable[..., Any] = runtime.make_function(module, function.__name__, function.__doc__ or "", entry, own, held)
+    return called
+
+
+@cache
+def _runtime() -> Any:
+    """numba's extensions that its code calls, loaded without numba itself, and known to the linker; that which makes functions."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    functions, helpers, arrays = map(_extension, ("_dynfunc", "_helperlib", "core.runtime._nrt_python"))
+    for prefix, extension in (("numba_", helpers), ("numba_", functions), ("NRT_", arrays)):
+        for name, address in extension.c_helpers.items():
+            llvm.add_symbol(name if prefix == "NRT_" and name.startswith("_") else prefix + name, address)
+    for named in vars(builtins).values():
+        if isinstance(named, type) and issubclass(named, BaseException):
+            llvm.add_symbol(f"PyExc_{named.__name__}", id(named))
+    llvm.add_symbol("_Py_NoneStruct", id(None))
+    llvm.add_symbol("numba_unpickle", cast(int, ctypes.cast(_UNPICKLE, ctypes.c_void_p).value))  # in the place of numba's
+    return functions
+
+
+@cache
+def _unpickled(data: bytes) -> Any:
+    return pickle.loads(data)
+
+
+def _object_at(data: int, length: int, hashed: int) -> Any:
+    """The object that code asks for: the class of an array or a record that it returns. numba's own function asks numba."""
+    return _unpickled(ctypes.string_at(data, length))
+
+
+_UNPICKLE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(_object_at)
+
+
+def _extension(name: str) -> Any:
+    """One of numba's, by its file: to import it by its name is to import numba. It is left for numba to import as well."""
+    folder, _, stem = name.replace(".", "/").rpartition("/")
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        path = _numba() / folder / (stem + suffix)
+        if path.exists():
+            loader = importlib.machinery.ExtensionFileLoader(f"numba.{name}", str(path))
+            spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
+            assert spec is not None
+            module = importlib.util.module_from_spec(spec)
+            loader.exec_module(module)
+            return module
+    raise ImportError(name)
+
+
+def _numba() -> Path:
+    """The folder of numba."""
+    spec = importlib.util.find_spec("numba")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("numba", name="numba")
+    return Path(spec.origin).parent
+
+
+@cache
+def machine_stamp() -> str:
+    """Another one for another numba, llvmlite, Python or processor."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    parts = (
+        (_numba() / "_version.py").read_bytes(),
+        llvmlite.__version__,
+        platform.python_version(),
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -1,0 +1,148 @@
+"""Machine code that processes run without numba."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pytest
+
+from sluice.optimizer.kept_code import KeptCode, ObjectCode, kinds_of, undefined_symbols
+
+LOOPS = '''
+from typing import NamedTuple
+import numpy as np
+from sluice.optimizer.compiled import compiled, inlined
+
+class Line(NamedTuple):
+    slope: float
+    at: np.ndarray
+
+@inlined
+def value(line, x):
+    return line.slope * x + line.at[0]
+
+@compiled
+def line_at(line, n):
+    """A record in; an array and a record out."""
+    y = np.zeros(n)
+    for k in range(n):
+        y[k] = value(line, float(k))
+    return y, Line(2 * line.slope, line.at), n > 2, np.exp(line.slope)
+
+@compiled
+def root(x):
+    if x < 0:
+        raise ValueError("below 0")
+    return x**0.5
+'''
+
+ASKED = """
+import sys
+import numpy as np
+import loops
+print(loops.line_at(loops.Line(0.5, np.array([1.0])), 4), loops.root(2.0), loops.root(4))
+print("numba" in sys.modules)
+try:
+    loops.root(-1.0)
+except ValueError as error:
+    print(repr(error))
+"""
+
+
+def run(folder: Path, **environment: str) -> list[str]:
+    """What the questions print, in a process of its own."""
+    path = f"{folder}{os.pathsep}{Path(__file__).parents[2]}"
+    told = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | environment
+    ran = subprocess.run([sys.executable, "-c", ASKED], env=told, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.full
+def test_what_numba_made_once_other_processes_run_without_it(tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text(LOOPS)
+    first, second = run(tmp_path), run(tmp_path)
+    assert first[1] == "True" and second[1] == "False"
+    assert second[0] == first[0] and "array([1. , 1.5, 2. , 2.5]), Line(slope=1.0, at=array([1.])), True" in first[0]
+    assert second[2] == first[2] == "ValueError('below 0')"
+    files = sorted((tmp_path / "__pycache__").glob("*.code"))
+    assert [file.name.partition("-")[0] for file in files] == ["loops.line_at", "loops.root"]
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-20])  # torn
+    assert run(tmp_path)[0] == first[0] and run(tmp_path)[:2] == second[:2]
+    (tmp_path / "loops.py").write_text(LOOPS.replace("below 0", "negative").replace("x**0.5", "x**0.25"))
+    assert run(tmp_path)[2] == "ValueError('negative')" and run(tmp_path)[0] != first[0]
+
+
+def test_kinds_of_arguments_are_told_apart_as_numba_does() -> None:
+    class Pair(NamedTuple):
+        x: float
+        y: Any
+
+    class Other(NamedTuple):
+        x: float
+        y: Any
+
+    grid = np.zeros((3, 4))
+    locked = np.zeros(3)
+    locked.setflags(write=False)
+    values = [1, 1.0, True, None, 1j, np.float64(1), np.int32(1), (1,), (1.0,), Pair(1.0, 1), Other(1.0, 1), Pair(1.0, 1.0)]
+    values += [np.zeros(3), np.zeros(3, np.int64), np.zeros(3, ">f8"), locked, grid, grid.T, grid[:, ::2], np.zeros(6)[::2]]
+    kinds = [kinds_of((value,)) for value in values]
+    assert None not in kinds and len(set(kinds)) == len(values)
+    assert kinds_of((np.zeros(3), 7)) == kinds_of((np.ones(5)[1:3], -8))
+    assert pickle.loads(pickle.dumps(kinds)) == kinds
+
+
+@pytest.mark.parametrize("value", [2**63, "text", [1.0], {}, np.array(["a"]), np.zeros(2, [("x", "f8")]), (1, "text")])
+def test_what_numba_must_look_at_itself_has_no_kind(value: object) -> None:
+    assert kinds_of((1.0, value)) is None
+
+
+def test_object_code_of_another_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="another form than ELF"):
+        undefined_symbols(b"\xcf\xfa\xed\xfe" + bytes(100))
+
+
+def function_in(folder: Path) -> FunctionType:
+    made: dict[str, Any] = {"__name__": "loops"}
+    source = folder / "loops.py"
+    source.write_text("def f(x):\n    return x\n")
+    exec(compile(source.read_text(), str(source), "exec"), made)
+    return cast(FunctionType, made["f"])
+
+
+def test_what_is_torn_or_of_another_version_is_not_there(tmp_path: Path) -> None:
+    function = function_in(tmp_path)
+    kept = KeptCode(function, "this")
+    (file, *_) = kept._files
+    assert file == tmp_path / "__pycache__" / "loops.f-1.code"
+    file.parent.mkdir()
+    code = ObjectCode(b"", "f", "f", {}, ["a_function_that_is_nowhere"])
+    for content in (b"", b"torn", pickle.dumps(("this", {}))[:-3], pickle.dumps(("another", {("int",): code})), pickle.dumps(5)):
+        file.write_bytes(content)
+        assert kept.find(("int",)) is None
+
+
+def test_code_that_calls_what_is_not_there_is_not_linked(tmp_path: Path) -> None:
+    kept = KeptCode(function_in(tmp_path), "this")
+    (tmp_path / "__pycache__").mkdir()
+    code = ObjectCode(b"", "f", "f", {}, ["a_function_that_is_nowhere"])
+    kept._files[0].write_bytes(pickle.dumps(("this", {("int",): code})))
+    assert kept.find(("int",)) is None
+
+
+def test_what_cannot_be_kept_beside_its_module_is_kept_in_the_user_s_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    beside, user = KeptCode(function_in(tmp_path), "")._files
+    assert beside.parent == tmp_path / "__pycache__" and user.is_relative_to(tmp_path / "cache/sluice")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "own"))
+    assert [file.parent.parent for file in KeptCode(function_in(tmp_path), "")._files] == [tmp_path / "own"]
