@@ -23,18 +23,19 @@ from sluice.cli.compile import _ask, _write_documents
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     _write_documents(folder)
-    print(sum(_ask(question, str(folder)) for question in sys.stdin.read().splitlines()))
+    print(_ask(sys.stdin.read().splitlines(), str(folder)))
 """
 
 
 def test_every_command_that_computes_is_asked_something_that_it_takes() -> None:
     above = click.Context(sluice, **sluice.context_settings)
-    for question in QUESTIONS:
-        name, *arguments = question.split()
+    lines = [line for question in QUESTIONS for line in question]
+    for line in lines:
+        name, *arguments = line.split()
         command = LazyGroup().get_command(above, name)
         assert command is not None
         command.make_context(name, arguments, above)
-    assert {question.split()[0] for question in QUESTIONS} == COMPUTING - INTERPRETED - {"compile"}
+    assert {line.split()[0] for line in lines} == COMPUTING - INTERPRETED - {"compile"}
 
 
 def test_where_numba_compiles_nothing_it_says_so(
