@@ -33,6 +33,7 @@ IN_TURN = (
 """What `make bench` runs."""
 
 BY_NAME = (
+    "bodies",
     "change_tests",
     "classes_live",
     "control_live",

@@ -18,6 +18,7 @@ from typing import Any
 
 from redis import Redis
 
+from benchmarks.smoke import usually
 from sluice.batching import policy as constructors
 from sluice.batching.documents import Plan, PolicyDocument
 from sluice.buffer_service import dispatcher
@@ -30,10 +31,10 @@ from sluice.buffer_service.telemetry import Telemetry
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Batch
 from sluice.local.redis_server import RedisServer
 
-SIZES = (1_000, 10_000, 30_000, 100_000, 600_000)
+SIZES = usually((1_000, 10_000, 30_000, 100_000, 600_000), smoke=(1_000, 100_000))
 AT_ONCE, LARGEST = 32, 8  # requests of a process that wait at once; of a batch
 WARM = 1.5  # s until processes know of each other
-RUNS = 3
+RUNS = usually(3, smoke=1)
 
 
 class _Nothing:
@@ -107,7 +108,7 @@ def main() -> None:
     if len(sys.argv) == 5:
         print(json.dumps(asyncio.run(_serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))))
         return
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else usually(3.0, smoke=0.3)
     print("| bytes | processes | CPU of the buffer, us a request | of Redis | requests/s |\n|---|---|---|---|---|")
     with RedisServer(port=0) as server:
         for size in SIZES:

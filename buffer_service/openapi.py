@@ -28,8 +28,8 @@ INFERENCE = (400, 401, 403, 404, 413, 415, 429, 500, 502, 503, 504)
 KEYED = (401, 403, 404)
 
 
-def describe_interface(version: str) -> dict[str, Any]:
-    """The document, of this version of Sluice."""
+def describe_interface(version: str, patience: float) -> dict[str, Any]:
+    """The document, of this version of Sluice, where nobody waits for longer than ``patience`` (s)."""
     model = _path_parameter("model", "The name of a model that a plan serves.")
     model_version = _path_parameter("version", "Not read: the plan in force says what serves the model.")
     paths: dict[str, Any] = {
@@ -62,6 +62,10 @@ def describe_interface(version: str) -> dict[str, Any]:
             "parameters": parameters,
             "post": _inference("inferTensors" + suffix, told, bodies),
         }
+    deadline = {"type": "number", "exclusiveMinimum": 0, "maximum": patience}
+    told = "Seconds within which the answer is wanted; 400 where the plan has no SLO."
+    for operation in (path["post"] for path in paths.values() if "post" in path):
+        operation["parameters"] = [*SENT, _header("sluice-deadline", told, deadline)]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -88,8 +92,6 @@ def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) ->
 
 
 _NAME, _TEXT, _FLAG = {"type": "string", "minLength": 1}, {"type": "string"}, {"type": "boolean"}
-_DEADLINE = {"type": "number", "exclusiveMinimum": 0}
-_TENSORS = {"type": "array", "items": {"type": "object"}}
 SCHEMAS: dict[str, Any] = {
     "Problem": {
         **_object({"type": _TEXT, "title": _TEXT, "status": {"type": "integer"}, "detail": _TEXT, "error": _TEXT}),
@@ -97,7 +99,7 @@ SCHEMAS: dict[str, Any] = {
     },
     "InferenceRequest": {
         "description": "Only checked to be JSON: what it must hold, the function says.",
-        **_object({"inputs": _TENSORS}, {"id": _TEXT, "parameters": {"type": "object"}, "outputs": _TENSORS}),
+        "examples": [{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}],
     },
     "Models": _object({"models": {"type": "array", "items": _NAME}}),
     "Server": _object({"name": _NAME, "version": _NAME, "extensions": {"type": "array", "items": _NAME}}),
@@ -122,7 +124,6 @@ SENT = [
     _header("traceparent", "The trace that the request belongs to (W3C Trace Context), passed on to the function.", _TEXT),
     _header("tracestate", "As `traceparent`.", _TEXT),
     _header("sluice-class", "The class of the request; read where the plan has classes.", _TEXT),
-    _header("sluice-deadline", "Seconds within which the answer is wanted; 400 where the plan has no SLO.", _DEADLINE),
     _header("inference-header-content-length", "Where the JSON ends in a body with binary tensors.", _TEXT),
 ]
 
@@ -153,7 +154,6 @@ def _inference(operation: str, description: str, bodies: dict[str, Any]) -> dict
     return {
         "operationId": operation,
         "description": description,
-        "parameters": SENT,
         "requestBody": {"required": True, "content": bodies},
         "responses": {
             "200": answered,

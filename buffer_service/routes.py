@@ -164,7 +164,7 @@ class Routes:
         self._service = service
         self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
         self._under_way: set[asyncio.Task[None]] = set()
-        self._interface = msgspec.json.encode(describe_interface(version))
+        self._interface = msgspec.json.encode(describe_interface(version, service.settings.request_timeout))
         # As openapi.py has them, which a test holds beside it.
         self.paths: dict[str, tuple[str, Callable[[Head, Client, Place], Request | None]]] = {
             "/v2": ("GET", self._tell_server),

@@ -190,7 +190,7 @@ class QueueRun:
             parked[name] = np.sort(np.concatenate([idle, ends[places == place]])) if name not in run._names else idle
         found = [parked.pop(name, np.empty(0)) for name in run._names]
         back = [since[since > at] for since in found]  # what was under way at a function when it went
-        idle_of = [since[since <= at] for since in found]
+        idle_of = [since[(since <= at) & told] for since, told in zip(found, run._environments.told, strict=True)]
         kept = [ends[places == self._names.index(name)] if name in self._names else np.empty(0) for name in run._names]
         in_flight = [np.sort(np.concatenate(both)) for both in zip(kept, back, strict=True)]
         all_ends = np.concatenate(in_flight)

@@ -2,9 +2,10 @@
 
 A process is fitted to the latest arrivals and the searches of ``recommend`` are asked: no batching at every memory size, the
 cheapest size-or-timeout for the promise and for half of the error budget (where the mean is just in time the next window may not
-be), the tables that wait to the last moment, the plan for every load, workers. Of fixed servers the tables are proposed that
-are optimal at the rate, for all of the error budget, a half and a quarter. What each does is found by rehearsal, with cold starts,
-so that the fit may be quick, two phases, and the searches leave cold starts out, which take most of their time.
+be), the tables that wait to the last moment, the plan for every load, workers, alone and with the function beside them. Of fixed
+servers the tables are proposed that are optimal at the rate, for all of the error budget, a half and a quarter. What each does is
+found by rehearsal, with cold starts, so that the fit may be quick, two phases, and the searches leave cold starts out, which take
+most of their time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sluice.optimizer.recommend.every_load import choose_every_load
 from sluice.optimizer.recommend.function_choice import cheapest_setting
 from sluice.optimizer.recommend.function_setting import FunctionSettings
 from sluice.optimizer.recommend.last_moment import cheapest_last_moments, last_moment
+from sluice.optimizer.recommend.overflow_choice import choose_overflow
 from sluice.optimizer.recommend.question import Goal, Limits, Question
 from sluice.optimizer.recommend.worker_number import choose_workers
 from sluice.optimizer.service.times import ServiceTimes
@@ -40,6 +42,7 @@ BUDGETS = (1.0, 0.5)
 """Of what the promise allows to be late, for which a setting that rests on the fit is asked for."""
 LOADS = (0.1, 10.0)
 MOST_LAST_MOMENTS = 3
+OVERFLOW_SIMULATED = 1 << 22  # requests, about a second
 
 
 def unbatched(setup: TuningSetup) -> list[Proposal]:
@@ -66,18 +69,39 @@ def propose(setup: TuningSetup, profile: ServiceProfile, arrivals: ArrivalProces
     """Settings of the function and workers for this process, the function having these service times."""
     question = _question(setup, profile, arrivals, setup.slos)
     settings = FunctionSettings(question)
+    least = np.inf
     for table in cheapest_last_moments(settings.search, question.promised)[0][:MOST_LAST_MOMENTS]:
-        yield _of(settings.held(table.service, table.policy), setup, "last moment")
+        held = settings.held(table.service, table.policy)
+        least = min(least, held.cost.in_all(arrivals.arrival_rate))
+        yield _of(held, setup, "last moment")
     for part in BUDGETS:
         slos = [Slo(slo.latency, 100 - part * (100 - slo.percentile)) for slo in setup.slos]
         found = cheapest_setting(FunctionSettings(_question(setup, profile, arrivals, slos, "size-or-timeout")))
         if found is not None and found.batch_size > 1:
             yield _of(found, setup, "size or timeout")
+    yield from _with_workers(setup, question, least)
+
+
+def _with_workers(setup: TuningSetup, question: Question, least: float) -> Iterator[Proposal]:
+    """Workers of each offer alone, and the cheapest with the function beside them.
+
+    The latter if they cost less than ``least``, what the function alone costs in all (USD per request).
+    """
+    alone: dict[str, int] = {}
     for offer in setup.offers:
         try:
-            yield _of(choose_workers(arrivals, offer, setup.slos, billing=setup.billing), setup, "workers")
+            found = choose_workers(question.arrivals, offer, setup.slos, billing=setup.billing)
         except Infeasible:
             continue
+        alone[offer.name] = found.workers
+        yield _of(found, setup, "workers")
+    if not setup.offers:
+        return
+    offered = replace(question, offers=setup.offers)
+    try:
+        yield _of(choose_overflow(offered, alone, cheaper_than=least, most=OVERFLOW_SIMULATED), setup, "overflow")
+    except Infeasible:
+        return
 
 
 def tables(setup: TuningSetup, service: ServiceTimes, optimal: RateTables | None, arrival_rate: float) -> Iterator[Proposal]:

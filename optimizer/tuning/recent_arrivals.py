@@ -49,6 +49,12 @@ class RecentArrivals:
     def __len__(self) -> int:
         return len(self.times())
 
+    @property
+    def span(self) -> float:
+        """Seconds from the first to the last of them."""
+        times = self.times()
+        return float(times[-1] - times[0]) if len(times) else 0.0
+
     def forget(self) -> None:
         """The arrivals one by one: between them and what follows there is a hole. The counts stay."""
         self._pieces.clear()

@@ -30,8 +30,8 @@ class Rehearsed:
     Parameters
     ----------
     usd, requests, joules, seconds : array, shape (blocks,)
-        USD, requests, energy and latencies together of each block of the run but the first, in which every environment is new; the
-        weight of each block in ``weights``. ``nan`` where no energy is known.
+        USD, requests, energy and latencies together of each block of the run but its beginning, in which every environment is new;
+        the weight of each block in ``weights``. ``nan`` where no energy is known.
     late : tuple of Estimate
         Share of the requests beyond each SLO.
     next_late : tuple of float
@@ -117,12 +117,12 @@ def rehearse(
     bias : float
         Seconds that live latencies were found to exceed those of such a run by.
     """
+    times, since, length = _with_beginning(deployment, times)
+    first = len(times) - BLOCKS * length
     run = simulate_deployment(deployment, times, np.random.default_rng(seed))
     latency = run.latency + bias
     late = [~(latency <= slo.latency) for slo in slos]
     cold = run.cold
-    n, length = len(times), len(times) // (BLOCKS + 1)
-    first = n - BLOCKS * length
     at_start = cold & (run.first_of_batch < first)
     settled = [_but_for(run, happened, at_start) for happened in late]
     bill = Bill.of(deployment)
@@ -142,14 +142,27 @@ def rehearse(
         np.bincount(block, weights=energy, minlength=BLOCKS + 1)[1:].astype(np.float64),
         np.where(np.isfinite(answered), answered, times[-1] - times[0]).sum(axis=1),
         0.5 ** ((times[-1] - ends) / half_life),
-        tuple(estimate_share(happened) for happened in settled),
-        tuple(most_of_next(happened, max(1.0, n_next), confidence) for happened in settled),
-        estimate_quantile(latency, slos[0].quantile),
+        tuple(estimate_share(happened[since:]) for happened in settled),
+        tuple(most_of_next(happened[since:], max(1.0, n_next), confidence) for happened in settled),
+        estimate_quantile(latency[since:], slos[0].quantile),
         run.mean_batch_size,
         {name: int(which.sum()) for name, which in new.items()},
         {name: float(which.sum()) * cold_usd[name] for name, which in new.items()},
         {name: int(run.batch_sizes[which].sum()) for name, which in new.items()},
     )
+
+
+def _with_beginning(deployment: Deployment, times: Array) -> tuple[Array, int, int]:
+    """The arrivals with those before them in which environments start, how many these are, and the length of a block.
+
+    Of arrivals in a shorter time than environments are kept it is the same arrivals once more, for what one burst has started is
+    still there at the next; of others the first of ``BLOCKS`` + 1 equal parts, which counts but for those that wait for that.
+    """
+    kept = max((side.environments.keep_alive for side in deployment.serving if side.environments is not None), default=0.0)
+    n, span = len(times), float(times[-1] - times[0])
+    if span >= kept or n < 2 * (BLOCKS + 1):
+        return times, 0, n // (BLOCKS + 1)
+    return np.concatenate([times - span * n / (n - 1), times]), n, n // BLOCKS
 
 
 def _but_for(run: SimulationResult, late: NDArray[np.bool_], batches: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -116,8 +116,10 @@ class TuningSettings:
         Seconds and requests of the past that are rehearsed, at most.
     half_life : float
         Seconds after which what was rehearsed weighs half in the cost.
-    fewest : int
-        Requests below which no plan is changed.
+    fewest, shortest : int, float
+        Requests below which no plan is changed, and seconds below which none is changed for its cost: what starts cold hides it
+        until then, and bursts that last longer are not known. From there on plans are compared whenever twice as long was seen,
+        until that is a period.
     confidence : float
         One-sided, with which the promise is to be kept in the next window; two-sided, of the intervals of costs.
     horizon : float
@@ -138,6 +140,7 @@ class TuningSettings:
     max_requests: int = 1 << 15
     half_life: float = 600.0
     fewest: int = 200
+    shortest: float = 60.0
     confidence: float = 0.95
     horizon: float = 3600.0
     premium: float = 0.01
@@ -148,7 +151,8 @@ class TuningSettings:
     def __post_init__(self) -> None:
         for name in ("period", "pause", "window", "memory", "half_life", "horizon"):
             require(0 < getattr(self, name) < INF, name, getattr(self, name), "a number of seconds > 0")
-        require(0 <= self.least_between < INF, "least_between", self.least_between, "a number of seconds >= 0")
+        for name in ("shortest", "least_between"):
+            require(0 <= getattr(self, name) < INF, name, getattr(self, name), "a number of seconds >= 0")
         require(self.fewest >= FEWEST, "fewest", self.fewest, f"an integer >= {FEWEST}, as intervals need")
         require(self.max_requests >= self.fewest, "max_requests", self.max_requests, f"an integer >= fewest, {self.fewest}")
         require(0.5 < self.confidence < 1, "confidence", self.confidence, "a probability, 0.5 < confidence < 1")

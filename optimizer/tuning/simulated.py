@@ -50,8 +50,8 @@ class ControlledRun:
         s, in order of arrival.
     usd, joules : array, shape (n_requests,)
         What each request cost, and took of energy: its part of its batch; ``nan`` where no energy is known.
-    machines_usd : float
-        What the workers cost that were there.
+    machines_usd, cold_usd : float
+        What the workers cost that were there, and what of ``usd`` new environments cost.
     batches, cold : int
     decisions : tuple of Decision
     profiles : tuple of (ServiceProfile or None)
@@ -65,6 +65,7 @@ class ControlledRun:
     usd: Array
     joules: Array
     machines_usd: float
+    cold_usd: float
     batches: int
     cold: int
     decisions: tuple[Decision, ...]
@@ -212,7 +213,7 @@ class _Queue:
         self._pending: list[MeasuredBatch] = []
         self._found: list[tuple[Array, Array, Array, Array]] = []  # arrival times, latencies, USD, J
         self._batches = self._cold = 0
-        self._machines = 0.0
+        self._machines = self._cold_usd = 0.0
 
     def follow(self, plan: Plan, now: float) -> None:
         """From now on this plan is in force."""
@@ -265,6 +266,7 @@ class _Queue:
         self._found.append((came, latency, usd[batch] / batches.sizes[batch], joules[batch] / batches.sizes[batch]))
         self._batches += len(ends)
         self._cold += int(cold.sum())
+        self._cold_usd += float((usd - route.bill.usd(batches.sizes, tables.astype(np.int64), np.zeros_like(cold, np.int64))).sum())
         if self._watched:
             self._measure(route, progress, ends, latency)
 
@@ -308,7 +310,7 @@ class _Queue:
         latency, usd, joules = (values[order] for values in others)
         found = came[order], latency, usd, joules
         told, profiles = tuple(decision for decision, _ in decisions), tuple(profile for _, profile in decisions)
-        return ControlledRun(*found, self._machines, self._batches, self._cold, told, profiles, plans)
+        return ControlledRun(*found, self._machines, self._cold_usd, self._batches, self._cold, told, profiles, plans)
 
 
 class _Route:

@@ -76,8 +76,9 @@ class Tuner:
         self._latencies: deque[tuple[float, float]] = deque(maxlen=LATENCIES_KEPT)  # when answered, seconds
         self._plan: Plan | None = None
         self._since = self._decided = self._changed = -inf
-        self._compared = False  # plans, ever
+        self._compared, self._compared_over = False, 0.0  # plans, ever; and seconds of arrivals, the last time
         self._proposals: dict[str, Proposal] = {}
+        self._given: Proposal | None = None  # what somebody else put in force, and can always be gone back to
         self._proposed_for: tuple[float, ServiceProfile, float] | None = None  # rate, times, and the way in them
         self._packed_tables = b""  # of fixed servers, and their profile: who watches has no use for what solves them
         self._every_load: tuple[Proposal | None, ServiceProfile, float] | None = None
@@ -129,6 +130,8 @@ class Tuner:
                 require(known, "plan.function", name, f"a function of {self.setup.function}, or workers that are offered")
         if self._plan is not None and plan.digest == self._plan.digest:
             return
+        if not plan.routes and plan.digest not in self._proposals:
+            self._given = Proposal("as it was given", plan)
         self._plan, self._since = plan, since
         self._way.follow(plan)
         self._back_off.restart()
@@ -179,10 +182,12 @@ class Tuner:
             if test.alarm is not None and self._back_off.heeds(rate, now - self._decided):
                 return Trigger(kind, test.alarm.at, test.alarm.words)
         if not self._compared:
-            enough = len(self._recent) >= self.settings.fewest and self.live.known_or_measured
+            enough = len(self._recent) >= self.settings.fewest and self._recent.span >= self.settings.shortest
+            enough = enough and self.live.known_or_measured
             return Trigger("start", now, "enough was seen to compare plans") if enough else None
-        if now >= self._decided + self.settings.period:
-            return Trigger("periodic", now, f"{self.settings.period:g} s have passed")
+        period = min(self.settings.period, max(self._compared_over, self.settings.shortest))
+        if now >= self._decided + period:
+            return Trigger("periodic", now, f"{period:.4g} s have passed")
         return None
 
     def decide(self, now: float, trigger: Trigger) -> Decision:
@@ -199,7 +204,7 @@ class Tuner:
         if len(times) < self.settings.fewest or times[-1] <= times[0]:
             known = f"{len(times)} requests are remembered"
             return self._stays(now, trigger, f"{known}, and it takes {self.settings.fewest} to compare plans")
-        self._compared = True
+        self._compared, self._compared_over = True, self._recent.span
         if self._services is None:
             self._services = ServiceWatch(function)
         rehearsal = _Rehearsal(self, profile, self._at_this_rate(times), now)
@@ -337,10 +342,11 @@ class Tuner:
         serving = None
         if self._plan is not None:
             route = single_route(self._plan)
-            made = self._proposals.get(self._base.digest) or Proposal("in force", self._base)
-            serving = of.tried(replace(made, name=f"in force: {made.name}" if made.name != "in force" else made.name))
+            made = self._proposals.get(self._base.digest)
+            serving = of.tried(replace(made, name=f"in force: {made.name}") if made else Proposal("in force", self._base))
             of.warm = set(route.functions)
-        tried = [found for p in self._proposals.values() if (found := of.tried(p)) is not None]
+        known = {proposal.plan.digest: proposal for proposal in (self._given, *self._proposals.values()) if proposal is not None}
+        tried = [found for proposal in known.values() if (found := of.tried(proposal)) is not None]
         if serving is not None:
             tried = [one for one in tried if one.proposal.plan.digest != serving.proposal.plan.digest]
             tried.append(serving)

@@ -21,9 +21,12 @@ from sluice.optimizer.baselines.names import FIXED, STATIC
 from sluice.optimizer.fits.choice import fit_arrivals
 from sluice.optimizer.fits.windows import WindowFit
 from sluice.optimizer.recommend import Answer, FunctionSetting, WorkerOffer
+from sluice.optimizer.recommend.candidate import plan_of
 from sluice.optimizer.service import service_times
 from sluice.optimizer.simulation import Deployment, Environments, Function, TraceArrivals, simulate_deployments
 from sluice.optimizer.traces.trace import Trace, read_trace
+from sluice.optimizer.tuning.setup import TuningSetup
+from sluice.optimizer.tuning.simulated import simulate_control
 
 from .results import PERCENTILE, Row
 
@@ -33,9 +36,10 @@ MEMORY_SIZES = (885, CORE)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 INIT = 0.5  # s
 KEEP_ALIVE, SCALING_RATE, BURST = 300.0, 100.0, 1000
-MACHINE, CORES = "c5.xlarge", 4
+MACHINE, CORES, WORKERS = "c5.xlarge", 4, "http://workers:8500"
 WINDOWS = 5  # of half a trace, that reoptimised goes by
 CHOSEN = "rehearsed"  # the cheapest of all that surely kept the SLO in the first half
+CONTROL = "control"  # tuned while requests come
 
 
 class Kind(NamedTuple):
@@ -79,7 +83,7 @@ def profile_of(network: str) -> ServiceProfile:
     for memory_mb, size in product(MEMORY_SIZES, BATCH_SIZES):
         seconds = (intercept + slope * size) * CORE / memory_mb
         points.append(ProfilePoint(memory_mb, size, ServiceTime(seconds), seconds))
-    return ServiceProfile(function=network, points=points, init={m: ServiceTime(INIT) for m in MEMORY_SIZES})
+    return ServiceProfile(function=network + "-{memory_mb}", points=points, init={m: ServiceTime(INIT) for m in MEMORY_SIZES})
 
 
 class Halves(NamedTuple):
@@ -108,7 +112,9 @@ class Cell:
     def __init__(self, halves: Halves, network: str, latency: float) -> None:
         self.halves, profile = halves, profile_of(network)
         function = Function(profile, CORE, environments=Environments(INIT, KEEP_ALIVE, None, SCALING_RATE, BURST))
-        worker = WorkerOffer("worker", service_times(profile, CORE), function.billing.prices.machine(MACHINE) / CORES)
+        worker = WorkerOffer(
+            "worker", service_times(profile, CORE), function.billing.prices.machine(MACHINE) / CORES, function=WORKERS
+        )
         workload = Workload(halves.process, halves.past, TraceArrivals(halves.run))
         self.situation = Situation(workload, function, (Slo(latency, PERCENTILE),), worker=worker)
 
@@ -163,6 +169,31 @@ class Cell:
                 run.by_function,
                 past[of].violation_ratio(),
             )
+        yield self._controlled(trace, network)
+
+    def _controlled(self, trace: str, network: str) -> Row:
+        """What becomes of the recommended plan where it is tuned while the second half comes."""
+        function, worker, slos = self.situation.any_function, self.situation.worker, self.situation.slos
+        profile, environments = function.profile, function.environments
+        assert worker is not None and environments is not None
+        setup = TuningSetup(network, slos, profile, billing=function.billing, environments=environments, offers=(worker,))
+        first = plan_of(self._answer.winner, slos, setup.model)
+        run = simulate_control(setup, self.halves.run, first=first)
+        late, hours = float((run.latency > slos[0].latency).mean()), np.ptp(run.arrival_times) / 3600
+        return Row(
+            trace,
+            network,
+            slos[0].latency,
+            CONTROL,
+            1e6 * run.cost_per_request,
+            1e6 * run.cold_usd / len(run.usd),
+            float(np.quantile(run.latency, slos[0].quantile, method="inverted_cdf")),
+            late,
+            len(run.usd) / run.batches,
+            run.machines_usd / (hours * worker.price_per_hour),
+            np.nan,
+            np.nan,
+        )
 
     def _over(self, times: Array, memory_mb: int | None = None) -> Situation:
         """The situation in which these arrivals come, for the function with so much memory."""

@@ -13,7 +13,7 @@ from sluice.optimizer.recommend.question import PREMIUM
 
 from ..markdown import bullets, page_of, table
 from .claims import NEAR, Findings, Outcomes, verdict, winner
-from .computation import CHOSEN, CORE, INIT, KEEP_ALIVE, LATENCIES, MACHINE, MEMORY_SIZES, NETWORKS, TRACES, WINDOWS
+from .computation import CHOSEN, CONTROL, CORE, INIT, KEEP_ALIVE, LATENCIES, MACHINE, MEMORY_SIZES, NETWORKS, TRACES, WINDOWS
 from .results import PERCENTILE, Row, milliseconds
 
 
@@ -60,7 +60,8 @@ def what_is_compared() -> list[str]:
         last moment, workers, and workers with the function beside them compete with that, and gives a table, which keeps the SLO
         whatever comes, the preference up to {100 * PREMIUM:g} % of the cost; *without premium* it does not. *Rehearsed* is no
         policy of its own but the one that was cheapest in the first half among those that surely kept the SLO there (the upper
-        end of the confidence interval).""",
+        end of the confidence interval). *Control* begins with the recommended plan and is
+        [tuned while requests come](control.md).""",
     ]
 
 
@@ -100,12 +101,16 @@ def why_not_recommended(found: Findings) -> list[str]:
 
 def what_else(found: Findings) -> list[str]:
     """Of single policies."""
+    tuned = found.beyond_winner(CONTROL)
     return [
         "## What else can be seen",
         bullets(
             f"""Nobody is late *at the last moment* but for cold starts, and it needs no fit. Using up the 5 % that a promise
             of 95 % leaves, as BATCH does, is worth {100 * found.most_saved():.1f} % of the cost at most where both keep the SLO;
             and BATCH keeps it in {found.kept("BATCH")} cells only.""",
+            f"""Control keeps it in {found.kept(CONTROL)} cells, and costs {100 * float(np.median(tuned)):.1f} % more than the
+            winner in the median, {100 * max(tuned):.0f} % at most. Half a trace is short for it: where nothing drifts it can but
+            leave the recommended plan alone, and mend it where that does not keep the promise.""",
             f"""Choosing again window by window keeps it in {found.kept("BATCH again")} cells: a short window says
             less about bursts than a long one, and every choice uses up the promise.""",
             f"""Workers by the hour are part of the winner in {len(found.by_workers)} cells
@@ -138,8 +143,8 @@ def reasons(found: Findings) -> dict[str, str]:
     """Why the recommended policy is not the cheapest, by verdict."""
     count = {said: len(some) for said, some in found.by_verdict.items()}
     return {
-        "cold": f"""*Cold* ({count["cold"]}): more than half of what it costs beyond the winner are cold starts, which `recommend`
-            did not count when this was computed; in a smaller function each costs less.""",
+        "cold": f"""*Cold* ({count["cold"]}): more than half of what it costs beyond the winner are cold starts; in a
+            smaller function each costs less.""",
         "family": f"""*Family* ({count["family"]}): what is cheaper is not among the tables and workers that are searched.
             *Overflow* (MArk) chooses its workers anew every minute; *early drop* needs fewer, as it gives up whom it would answer
             late.{dearest(found)}""",

@@ -9,7 +9,7 @@ from sluice.buffer_service.openapi import INFERENCE, REFUSALS, describe_interfac
 from sluice.buffer_service.routes import PASSED_ON, STATUS_CODES, TOLD_BY, Routes
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
-DOCUMENT = describe_interface("1")
+DOCUMENT = describe_interface("1", 60.0)
 
 
 def responses(path, method):

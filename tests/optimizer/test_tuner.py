@@ -16,7 +16,7 @@ from sluice.batching.policy import no_batching
 from sluice.optimizer.arrays import Array
 from sluice.optimizer.arrivals.mmpp import mmpp2
 from sluice.optimizer.simulation import Beside as BesideOf
-from sluice.optimizer.simulation import Function, TraceArrivals, simulate_deployment, simulate_deployments
+from sluice.optimizer.simulation import Deployment, Function, TraceArrivals, simulate_deployment, simulate_deployments
 from sluice.optimizer.simulation.batch_means import Estimate, most_of_next
 from sluice.optimizer.simulation.deployment import LAMBDA
 from sluice.optimizer.simulation.queue_run import QueueRun
@@ -105,6 +105,20 @@ def test_environments_of_a_function_that_comes_back_are_still_warm() -> None:
     assert (again.batches.marks % 2).tolist() == [0, 0]
 
 
+def test_workers_that_come_back_have_ended_what_they_were_given() -> None:
+    service = Function(profile_of(1769), 1769).service
+    workers = Deployment(PolicyDocument(hold=[None, 0.0], take=[0, 1], servers=2).policy(), service, function="http://workers")
+    elastic, parked = Deployment(no_batching(), service, function="f"), dict[str, Array]()
+    run = QueueRun(workers, np.random.default_rng(0))
+    assert run.feed(np.array([0.0, 0.0001, 0.0002]), False).n_left == 2  # whose moment is not over waits
+    away = run.taken_over(0.0002, elastic, parked)
+    away.feed(np.array([2.0]), False)
+    back = away.taken_over(3.0, workers, parked).feed(np.array([4.0, 4.0, 4.0]), True)
+    dispatched = back.batches.dispatched
+    assert "http://workers" not in parked
+    assert dispatched[1:].tolist() == pytest.approx([4.0, 4.0, 4.0 + float(service.mean_response[0])])
+
+
 def test_plans_that_nobody_tunes_are_followed_as_the_simulator_follows_them() -> None:
     times = poisson_times(40, 1000)
     whole = simulate_deployment(
@@ -180,11 +194,30 @@ def test_plans_are_compared_as_soon_as_enough_was_seen_and_not_a_period_later() 
     times = poisson_times(50, 4000)
     tuner.arrived(times[:100])
     assert tuner.due(times[99] + 1) is None
-    tuner.arrived(times[100:300])
-    trigger = tuner.due(times[299] + 1)
+    tuner.arrived(times[100:2500])
+    assert times[2499] - times[0] < tuner.settings.shortest and tuner.due(times[2499] + 1) is None
+    tuner.arrived(times[2500:3200])
+    now = float(times[3199])
+    trigger = tuner.due(now)
     assert trigger is not None and trigger.words == "enough was seen to compare plans"
-    assert tuner.decide(times[299] + 1, trigger).considered
-    assert tuner.due(times[299] + 30) is None
+    assert tuner.decide(now, trigger).considered
+    assert tuner.due(now + 30) is None
+
+
+def test_plans_are_compared_again_when_twice_as_long_was_seen_until_that_is_a_period() -> None:
+    tuner = Tuner(SETUP)
+    tuner.in_force(plan_without_batching(), 1.7e9)
+    times = poisson_times(10, 12_000)
+    seen, compared = 0, []
+    for now in np.arange(times[0], times[-1], 5.0):
+        upto = int(np.searchsorted(times, now))
+        tuner.arrived(times[seen:upto])
+        seen = upto
+        if (trigger := tuner.due(float(now))) is not None and trigger.kind in ("start", "periodic"):
+            tuner.decide(float(now), trigger)
+            compared.append(float(now - times[0]))
+    assert compared[:5] == pytest.approx([65, 130, 260, 520, 820], abs=15)
+    assert np.diff(compared[3:]) == pytest.approx(tuner.settings.period, abs=5)
 
 
 def test_the_cheapest_that_surely_keeps_the_promise_takes_the_place_of_no_batching() -> None:
@@ -229,8 +262,8 @@ def test_a_hole_in_the_record_is_no_pause_of_the_arrivals() -> None:
     tuner.in_force(plan_without_batching(), 1.7e9)
     tuner.arrived(poisson_times(50, 4000))
     tuner.missed(1.7e9 + 300)
-    tuner.arrived(poisson_times(50, 1000) + 300)
-    decision = tuner.decide(1.7e9 + 321, tuner.due(1.7e9 + 321))  # type: ignore[arg-type]
+    tuner.arrived(poisson_times(50, 4000) + 300)
+    decision = tuner.decide(1.7e9 + 381, tuner.due(1.7e9 + 381))  # type: ignore[arg-type]
     assert decision.arrival_rate == pytest.approx(50, rel=0.1)
 
 

@@ -36,7 +36,7 @@ def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
 
 def test_every_policy_is_in_every_cell(found: Findings) -> None:
     assert len(found.cells) == len(TRACES) * len(NETWORKS) * len(LATENCIES)
-    assert all(list(cell) == list(found.cells[0]) and len(cell) == 17 for cell in found.cells)
+    assert all(list(cell) == list(found.cells[0]) and len(cell) == 18 for cell in found.cells)
 
 
 def test_the_rehearsed_choice_is_one_of_the_policies(found: Findings) -> None:
