@@ -52,6 +52,7 @@ class ModelControl:
         self._follows = False
         self._last = -np.inf  # arrival that the tuner was told of (s)
         self._behind = True
+        self._decided = -np.inf  # s
         self._again = -np.inf  # s; nothing is decided before
 
     def plan(self, plan: Plan, since: float) -> str:
@@ -86,14 +87,14 @@ class ModelControl:
         if self._behind or not self._follows or now < self._again:
             return None
         trigger = self.tuner.due(now)
-        if trigger is not None or not early:
+        if trigger is not None or not early or now < self._decided + early:  # periods that are shorter are not halved
             return trigger
         trigger = self.tuner.due(now + early)
         return trigger if trigger is not None and trigger.kind == "periodic" else None
 
-    def decided(self, tuner: ModelTuner) -> None:
-        """This is the tuner after a decision."""
-        self.tuner = tuner
+    def decided(self, tuner: ModelTuner, at: float) -> None:
+        """This is the tuner after a decision at that time (s)."""
+        self.tuner, self._decided = tuner, at
 
     def lost(self, now: float) -> None:
         """What was to be decided was not."""

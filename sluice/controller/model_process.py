@@ -180,7 +180,7 @@ class ModelProcess:
                 watched.control.lost(watched.reader.now)
                 await self._tell(model, f"{trigger.words}: the plan stays, as nothing was decided: {error}")
             else:
-                watched.control.decided(tuner)
+                watched.control.decided(tuner, decision.at)
                 if self._watched.get(model) is watched:
                     await self._follow(model, decision, time.monotonic() - begun)
             finally:

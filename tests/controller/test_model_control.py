@@ -317,8 +317,11 @@ def test_what_is_periodic_is_decided_early_where_it_costs_little_and_nothing_els
     control.see(came(1.0), NOTHING)
     assert control.due(6.0) is None and control.due(6.0, 3.0) is None
     assert control.due(6.0, 4.0) is not None
-    tuner.kind = "start"
+    control.decided(tuner, 3.0)  # whose own period is short by now: it would be due at every look
     assert control.due(6.0, 4.0) is None
+    assert control.due(7.0, 4.0) is not None
+    tuner.kind = "start"
+    assert control.due(7.0, 4.0) is None
     control.lost(10.0)
     assert control.due(69.0) is None
     assert control.due(70.0) is not None
