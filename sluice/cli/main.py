@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -44,6 +45,14 @@ COMPUTING = frozenset({"fit", "predict", "recommend", "smdp", "fleet", "simulate
 """Those that solve linear systems of middling size, whose threads wait longer for each other on busy cores than they work."""
 
 
+def _missing(name: str, error: ModuleNotFoundError) -> Exception:
+    """What to say where a command has not found a module: what to install, but for one of ours, which is a defect."""
+    if str(error.name).partition(".")[0] == __package__.partition(".")[0] or name not in COMMANDS:
+        return error
+    wanted = f'pip install "{DISTRIBUTION}[{COMMANDS[name][1]}]"'
+    return click.UsageError(f"{name} needs a library that is not installed, {error.name}: {wanted}")
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own, each as ``command``."""
 
@@ -53,17 +62,21 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, extra, _ = COMMANDS[cmd_name]
+        module, _, _ = COMMANDS[cmd_name]
         if cmd_name in COMPUTING:
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
         try:
             command: click.Command = importlib.import_module(module).command
         except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] == __package__.partition(".")[0]:  # a defect of ours
-                raise
-            wanted = f'pip install "{DISTRIBUTION}[{extra}]"'
-            raise click.UsageError(f"{cmd_name} needs a library that is not installed, {error.name}: {wanted}") from None
+            raise _missing(cmd_name, error) from None
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; some import what their help does not need."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise _missing(str(ctx.invoked_subcommand), error) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:

@@ -21,7 +21,7 @@ from msgspec import structs
 from sluice.batching import Policy
 from sluice.batching.batcher import Batcher
 from sluice.batching.errors import StoreUnavailable
-from sluice.buffer_service import redis_store
+from sluice.buffer_service import redis_store, route_state
 from sluice.buffer_service.admission import Admission
 from sluice.buffer_service.arrival_record import Arrivals
 from sluice.buffer_service.arrival_stream import read_requests
@@ -322,7 +322,7 @@ DEFECTS: dict[str, Plant] = {
         RouteState, "_move_on", lambda _: lambda s, batch, part: batch.moving.extend(map(encode_member, part.items))
     ),
     "forgets the slack of who comes": _patched(
-        RouteState, "came", lambda f: lambda s, now, item, told: f(s, now, item, told._replace(slack=0.0))
+        route_state, "_member", lambda _: lambda caller: encode_member(caller.item, caller.told._replace(slack=0.0))
     ),
     "puts who has a slack behind all others": _patched(Batcher, "_next", _puts_who_has_a_slack_behind_all_others),
     "reads a table of columns as one": _patched(

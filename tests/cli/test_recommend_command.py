@@ -281,7 +281,7 @@ def test_workers_that_cost_less_win_and_the_plan_names_them(
     assert cheap["latency"]["p95"]["low"] <= cheap["latency"]["p95"]["value"] <= cheap["latency"]["p95"]["high"] <= 0.1
     shown = " ".join(shown_by(*asked).split())
     assert "Serve with 1 worker (gpu:0.0001); a free one takes" in shown and "│ function " in shown and "workers 1" in shown
-    assert "with 95 % confidence" in shown and "With their buffer the workers cost" in shown
+    assert "Deploy: the workers with a buffer" in shown and "USD per month at 100 requests/s" in shown
     html = report.read_text()
     assert "Serve with 1 worker (gpu:0.0001)" in html and "which is not recommended here" in html
     assert f'value="{cheap["latency"]["p95"]["value"]}"' in html and f'value="{cheap["cost"]["per_request"]}"' in html

@@ -126,7 +126,7 @@ def test_what_was_written_is_simulated_as_was_predicted(tmp_path: Path, profile:
     document_of(*asked, "--out", str(plan), "--model", "mlp", "--function", "http://127.0.0.1:8500")
     assert read(Plan, plan.read_bytes()).policy == PolicyDocument(**answer["one_table"]["policy"])
     files = ("--policy", str(tables), "--policy", str(plan))
-    runs = document_of("simulate", *arrivals, *measured, *files, "--servers", "1")
+    runs = document_of("simulate", *arrivals, *measured, *files, "--servers", "1", "--buffer-overhead", "0")
     for path, name in ((tables, "filtered"), (plan, "one_table")):
         run = runs["policies"][str(path)]
         low, high = run["mean_latency"]["low"], run["mean_latency"]["high"]
