@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise, product
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +29,13 @@ from sluice.optimizer.tuning.simulated import ControlledRun, ServiceChange, simu
 
 from ..publishing import EXCERPT
 from ..rows import read_rows
-from .results import BATCH, CONTROL, EVERY_LOAD, LOADS, RECOMMENDED, Counted, Row
+from .results import BATCH, CONTROL, EVERY_LOAD, LOADS, RECOMMENDED, REHEARSED, Counted, Row
 
-SLO = Slo(0.1, 95)
+PERCENTILE = 95.0
 WINDOW = 300.0  # s
-SEEN = 12  # windows that the static plans are made from
+SEEN, QUARTERS = 12, 4  # windows that the static plans are made from, and of how many parts of a load they are one at most
+AGAIN = 6  # windows after which is rehearsed again
+N_RUNS = 4  # of those that are run: two plans that stay, BATCH and control
 CORE = 1769  # MB of memory that have one core
 MEMORY_SIZES = (885, CORE)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
@@ -47,20 +50,31 @@ TRIED_SIZES, TRIED_TIMEOUTS = (2, 4, 8), (0.03, 0.06, 0.085)
 
 
 class Case(NamedTuple):
-    """A load at a rate, requests/s in the mean, and whether the function takes longer from the middle on."""
+    """What is run: counts of a day at a rate (requests/s in the mean), or a trace of a file, so many times as fast.
+
+    ``latency`` is what is promised, s; with ``drifts`` the function takes longer from the middle on.
+    """
 
     name: str
     load: str
-    rate: float
+    rate: float = 1.0
+    latency: float = 0.1
     drifts: bool = False
+    file: str = ""
+    speed: float = 1.0
 
 
 CASES = (
-    Case("load balancer", "load balancer", 1.0),
-    Case("tweets", "tweets", 1.0),
-    Case("tweets, service times × 1.5 from the middle on", "tweets", 1.0, True),
+    Case("load balancer", "load balancer"),
+    Case("tweets", "tweets"),
+    Case("tweets, service times × 1.5 from the middle on", "tweets", drifts=True),
     Case("load balancer, 10 requests/s", "load balancer", 10.0),
     Case("tweets, 10 requests/s", "tweets", 10.0),
+    Case("load balancer, 500 ms", "load balancer", latency=0.5),
+    Case("tweets, 0.1 requests/s", "tweets", 0.1),
+    Case("LLM, 1 h", "LLM", file="azure_llm_code.csv.gz"),
+    Case("Ethernet × 1/10", "Ethernet", file="bc_aug89_first200k.csv.gz", speed=0.1),
+    Case("maps", "maps", file="livemaps_1030.csv.gz"),
 )
 
 
@@ -74,20 +88,24 @@ def profile() -> ServiceProfile:
     return ServiceProfile(function="perceptron-{memory_mb}", points=points, init=init)
 
 
-def compute() -> list[Row]:
-    """Everything."""
-    return [row for case in CASES for row in of_load(case)]
+def remade(rows: Sequence[Row], case: Case, folder: Path | None) -> list[Row]:
+    """The rows, with those of one case made anew."""
+    found = {each.name: [row for row in rows if row.load == each.name] for each in CASES}
+    return [row for rows in (found | {case.name: list(of_load(case, folder))}).values() for row in rows]
 
 
-def arrivals_of(load: str, rate: float) -> Array:
-    """The counts laid out at a rate (requests/s) in the mean, s.
+def arrivals_of(case: Case, folder: Path | None = None) -> Array:
+    """When requests come, s: those of the trace in the folder, or the counts laid out.
 
     Of the load balancer with the gaps of the Azure excerpt, of the tweets as Poisson arrivals.
     """
-    counts = np.array([counted.requests for counted in read_rows(LOADS, Counted) if counted.load == load], dtype=np.float64)
+    if case.file:
+        assert folder is not None
+        return read_trace(str(folder / case.file)).times / case.speed
+    counts = np.array([counted.requests for counted in read_rows(LOADS, Counted) if counted.load == case.load], dtype=np.float64)
     rng = np.random.default_rng(1)
-    drawn = rng.poisson(counts * rate * WINDOW / counts.mean())
-    if load == "tweets":
+    drawn = rng.poisson(counts * case.rate * WINDOW / counts.mean())
+    if case.load == "tweets":
         return np.concatenate([WINDOW * k + np.sort(rng.uniform(0, WINDOW, n)) for k, n in enumerate(drawn)])
     gaps = read_trace(str(EXCERPT)).interarrivals
     found, at = [], 0
@@ -98,16 +116,17 @@ def arrivals_of(load: str, rate: float) -> Array:
     return np.concatenate(found)
 
 
-def laid_out(load: str, rate: float) -> tuple[TuningSetup, Array, Array]:
+def laid_out(case: Case, folder: Path | None = None) -> tuple[TuningSetup, Array, Array]:
     """What is tuned, the arrivals that were seen beforehand, and those of the run (s)."""
-    times = arrivals_of(load, rate)
-    cut = int(np.searchsorted(times, SEEN * WINDOW))
-    return TuningSetup("perceptron", (SLO,), profile(), max_batch_size=LARGEST), times[:cut], times[cut:]
+    times = arrivals_of(case, folder)
+    cut = int(np.searchsorted(times, float(times[0]) + min(SEEN * WINDOW, np.ptp(times) / QUARTERS)))
+    slos = (Slo(case.latency, PERCENTILE),)
+    return TuningSetup("perceptron", slos, profile(), max_batch_size=LARGEST), times[:cut], times[cut:]
 
 
-def of_load(case: Case) -> Iterator[Row]:
+def of_load(case: Case, folder: Path | None = None) -> Iterator[Row]:
     """A row for each policy."""
-    setup, seen, times = laid_out(case.load, case.rate)
+    setup, seen, times = laid_out(case, folder)
     all_times = np.concatenate([seen, times])
     middle = float((times[0] + times[-1]) / 2)
     changes = [ServiceChange(middle, FACTOR)] if case.drifts else []
@@ -118,32 +137,54 @@ def of_load(case: Case) -> Iterator[Row]:
         CONTROL: simulate_control(setup, times, changes=changes, step=STEP, first=static[EVERY_LOAD][0][1]),
     }
     others = (simulate_plans(setup, times, [(times[0], plan)], changes=changes) for plan in tried(setup, all_times, case))
-    window = runs[CONTROL].windows(WINDOW)
-    n, usd, late = by_window(chain(runs.values(), others), window)
-    keeps = late <= SLO.error_budget * n
+    window, budget = runs[CONTROL].windows(WINDOW), setup.slos[0].error_budget
+    n, usd, late = by_window(chain(runs.values(), others), window, setup.slos[0].latency)
+    keeps = late <= budget * n
     feasible = keeps.any(axis=0)
     least = np.where(keeps, usd, np.inf).min(axis=0)
     best = float(np.where(feasible, least, usd.min(axis=0)).sum()) / len(times)
+
+    def row(name: str, which: Indices, plans: int, near: Sequence[float | None] = (None,) * 7) -> Row:
+        """Of the run that serves each window."""
+        each = which, np.arange(len(n))
+        shares = float(usd[each].sum()) / len(times), best, float(late[each].sum()) / len(times), plans
+        return Row(case.name, name, len(times), len(n), int(feasible.sum()), int((keeps[each] & feasible).sum()), *shares, *near)
+
     for k, (name, run) in enumerate(runs.items()):
+        if name == CONTROL:
+            choice = rehearsed(n, usd, late, budget)
+            yield row(REHEARSED, choice, 1 + int((np.diff(choice) != 0).sum()))
         near = nearness(setup, run, window) if name == CONTROL else (None,) * 7
-        kept = int((keeps[k] & feasible).sum())
-        shares = len(times), len(n), int(feasible.sum()), kept, float(run.cost_per_request), best, float(late[k].sum()) / len(times)
-        yield Row(case.name, name, *shares, max(1, len(run.plans)), *near)
+        yield row(name, np.full(len(n), k), max(1, len(run.plans)), near)
+
+
+def rehearsed(n: Array, usd: Array, late: Array, budget: float) -> Indices:
+    """Which run serves each window, (n_windows,): each half hour the one that was cheapest in the last hour of those that kept the
+    promise there, or was late least; in the first half hour the first. Not those that change themselves.
+    """
+    choice = np.zeros(len(n), dtype=np.int64)
+    stay = np.r_[0, 1, np.arange(N_RUNS, len(usd))]
+    for begin in range(AGAIN, len(n), AGAIN):
+        past = slice(max(0, begin - SEEN), begin)
+        share, cost = late[stay, past].sum(axis=1) / n[past].sum(), usd[stay, past].sum(axis=1)
+        choice[begin:] = stay[np.lexsort((cost, np.maximum(share - budget, 0)))[0]]
+    return choice
 
 
 def static_plans(setup: TuningSetup, seen: Array) -> dict[str, Plan]:
     """What is recommended for the first windows once and for all, and the plan for every load."""
-    best = recommend(Question(fitted(seen), profile(), (SLO,), environments=LAMBDA)).winner
-    rate = (len(seen) - 1) / float(seen[-1] - seen[0])
+    best = recommend(Question(fitted(seen), profile(), setup.slos, environments=LAMBDA)).winner
+    rate = (len(seen) - 1) / float(np.ptp(seen))
     plan = every_load(setup, profile(), rate)
     assert plan is not None
-    return {RECOMMENDED: plan_of(best, [SLO], setup.model), EVERY_LOAD: plan.plan}
+    return {RECOMMENDED: plan_of(best, setup.slos, setup.model), EVERY_LOAD: plan.plan}
 
 
 def batch_plans(setup: TuningSetup, times: Array, start: float) -> list[tuple[float, Plan]]:
     """BATCH: size-or-timeout for the last hour, each half hour, at the memory size of one core."""
     function = Function(profile(), setup.memory_sizes[-1], setup.billing, setup.environments, LARGEST)
-    schedule = reoptimised(function, [SLO], past_windows(times, SEEN * WINDOW, start=start)).schedule
+    hour = min(SEEN * WINDOW, start - float(times[0]))
+    schedule = reoptimised(function, setup.slos, past_windows(times, hour, start=start)).schedule
     tables = [PolicyDocument.of(schedule.tables[i]) for i in (schedule.first, *schedule.swap_to)]
     plan = unbatched(setup)[0].plan
     return [
@@ -154,28 +195,29 @@ def batch_plans(setup: TuningSetup, times: Array, start: float) -> list[tuple[fl
 
 def tried(setup: TuningSetup, times: Array, case: Case) -> list[Plan]:
     """What the clairvoyant has besides: settings and tables of every memory size, and proposals for each four hours."""
-    found = []
+    found, rate = [], len(times) / float(np.ptp(times))
     for factor in (1.0, FACTOR) if case.drifts else (1.0,):
         truth = stretched(profile(), factor)
-        proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, case.rate)])]
-        edges = np.searchsorted(times, np.arange(0, times[-1], 48 * WINDOW))
+        proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, rate)])]
+        width = min(48 * WINDOW, np.ptp(times) / QUARTERS)
+        edges = np.searchsorted(times, np.arange(times[0], times[-1], width))
         for first, last in pairwise(edges.tolist()):
             proposals += propose(setup, truth, fitted(times[first:last]))
         found += [proposal.plan for proposal in proposals if proposal is not None]
         for memory_mb in setup.memory_sizes:
             alone = replace(found[0], function=setup.function_at(memory_mb), memory_mb=memory_mb, digest="")
-            table = last_moment(service_times(truth, memory_mb), [SLO])
+            table = last_moment(service_times(truth, memory_mb), setup.slos)
             tables = [] if table is None else [table]
             tables += [policies.size_or_timeout(size, timeout) for size in TRIED_SIZES for timeout in TRIED_TIMEOUTS]
             found += [replace(alone, policy=PolicyDocument.of(of), digest="") for of in tables]
     return list({plan.digest: plan for plan in found}.values())
 
 
-def by_window(runs: Iterable[ControlledRun], window: Indices) -> tuple[Array, Array, Array]:
-    """Requests by window, (n_windows,), and by run and window USD and requests that were late."""
+def by_window(runs: Iterable[ControlledRun], window: Indices, latency: float) -> tuple[Array, Array, Array]:
+    """Requests by window, (n_windows,), and by run and window USD and requests that took longer than ``latency`` (s)."""
     _, places = np.unique(window, return_inverse=True)
     found = [
-        (np.bincount(places, weights=run.usd), np.bincount(places, weights=~(run.latency <= SLO.latency))) for run in runs
+        (np.bincount(places, weights=run.usd), np.bincount(places, weights=~(run.latency <= latency))) for run in runs
     ]  # a run at a time, as each holds all its requests
     usd, late = (np.array(values) for values in zip(*found, strict=True))
     return np.bincount(places).astype(np.float64), usd, late
@@ -194,7 +236,7 @@ def nearness(setup: TuningSetup, run: ControlledRun, window: Indices) -> tuple[f
             first, last = np.searchsorted(window, [k, k + 1]).tolist()
             decision, profile = before[-1]
             assert profile is not None
-            percentile = float(np.quantile(run.latency[first:last], SLO.quantile, method="inverted_cdf"))
+            percentile = float(np.quantile(run.latency[first:last], setup.slos[0].quantile, method="inverted_cdf"))
             cost = float(run.usd[first:last].mean())
             at_rate = decision.cost.at((last - first) / WINDOW)
             system = cost_of_run(setup, profile, plan, run.arrival_times[max(0, first - LED_IN) : last], last - first)

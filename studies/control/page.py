@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..markdown import bullets, page_of, table
 from .claims import controlled, loads, of, over_static
-from .computation import CASES, COST_NEAR, FACTOR, PERCENTILE_NEAR, SLO, STEP, WINDOW
+from .computation import CASES, COST_NEAR, FACTOR, PERCENTILE, PERCENTILE_NEAR, STEP, WINDOW
 from .results import Row
 
 COST_GOAL = 0.95  # of the windows
@@ -28,8 +28,8 @@ def page(rows: Sequence[Row]) -> str:
         [
             "# A plan that is tuned while requests come",
             """
-            Made by `python -m studies.control --compute`, which takes six minutes of one core, from the data that it leaves in
-            [control.csv](../studies/data/control.csv).""",
+            Made by `python -m studies.control --compute [TRACES_FOLDER]`, which takes half an hour of one core, from the data that
+            it leaves in [control.csv](../studies/data/control.csv).""",
             "## What it does",
             """
             The tuner (`sluice.optimizer.tuning`) follows one model. It is told when requests come and what batches took, and says
@@ -37,15 +37,16 @@ def page(rows: Sequence[Row]) -> str:
             bullets(
                 """**It proposes by analysis.** A process of two phases is fitted to the latest arrivals, and the searches of
                 `sluice recommend` are asked for the cheapest size-or-timeout (for the promise, and for half of what it allows to
-                be late), tables that wait to the last moment, the plan for every load, and workers where some are offered. They
-                are asked anew when the rate has moved by a fifth, or a service time by 3 %.""",
+                be late), tables that wait to the last moment, the plan for every load, and where workers are offered these, alone
+                and with the function beside them. The plan that it found in force stays among them. They are asked anew when the
+                rate has moved by a fifth, or a service time by 3 %.""",
                 """**It chooses by rehearsal.** Each proposal, and the plan in force, is run by the simulator over the arrivals
-                of the
-                last half hour, 32 768 at most, with cold starts and with the service times that live batches measured. A plan is
-                fit to serve if the next five minutes surely keep the promise: a prediction interval on the means of blocks, with 95
-                % confidence, to which those are added whom new environments would make late. If yesterday the rate then rose
-                or fell by a quarter, the arrivals are run at that rate as well. Of the plans that are fit the cheapest is taken,
-                recent arrivals weighing more; one that rests on a fit must be 1 % cheaper.""",
+                of the last half hour, 32 768 at most, with cold starts and with the service times that live batches measured;
+                while less was seen than environments are kept for, behind a first run over the same arrivals, in which they
+                start. A plan is fit to serve if the next five minutes surely keep the promise: a prediction interval on the
+                means of blocks, with 95 % confidence, to which those are added whom new environments would make late. If
+                yesterday the rate then rose or fell by a quarter, the arrivals are run at that rate as well. Of the plans that
+                are fit the cheapest is taken, recent arrivals weighing more; one that rests on a fit must be 1 % cheaper.""",
                 """**It changes little.** Another plan comes where what it saves in an hour, at the lower end of its interval on
                 the same arrivals, is more than its cold environments cost, and no more than once a minute. A memory size of
                 which no
@@ -57,7 +58,8 @@ def page(rows: Sequence[Row]) -> str:
                 again at the next decision.""",
                 """**Without a profile** it begins with no batching at the largest memory size, and doubles the largest batch
                 whenever the last was measured, taking one twice as large to take at most twice as long. Other memory sizes are not
-                tried then. **With too few arrivals**, below 200, the plan stays. **Where nothing keeps the promise** the plan with
+                tried then. **With too few arrivals**, below 200 or in less than a minute, the plan stays; then plans are compared
+                whenever twice as long was seen, until that is each five minutes. **Where nothing keeps the promise** the plan with
                 the fewest late serves, and an alarm says which percentile can be reached at best.""",
             ),
             "`sluice simulate --policy control` runs it in virtual time, and prints what it decided:",
@@ -79,7 +81,10 @@ def page(rows: Sequence[Row]) -> str:
             (settings and tables of every memory size, and proposals for each four hours), without what changes cost. *Kept*: of the
             windows in
             which one of these did. BATCH is made anew each half hour from the last hour, at one memory size. The static plans are
-            made from the first hour, and the run begins after it. Control begins with the plan for every load.""",
+            made from the first hour (of a trace that is shorter than four, its first quarter), and the run begins after it.
+            *Rehearsed* is each half hour the one of all these plans that was cheapest in the last hour among those that kept the
+            promise there; it begins with the recommended one, knows what is proposed for later hours, and changes for nothing.
+            Control begins with the plan for every load.""",
             "## Predicted beside measured",
             """
             What a window costs per request depends on how many come in it. So a decision does not tell one figure but a curve
@@ -87,7 +92,7 @@ def page(rows: Sequence[Row]) -> str:
             of then up to eight times it, each window of them brought to that rate, with the interval in which 95 % of windows are
             expected. Of the windows under control:""",
             table(
-                ["", f"p{SLO.percentile:g} within {100 * PERCENTILE_NEAR:g} %", *COST_HEADERS],
+                ["", f"p{PERCENTILE:g} within {100 * PERCENTILE_NEAR:g} %", *COST_HEADERS],
                 [[row.load, *(percent(value) for value in shares_of(row))] for row in mine],
             ),
             f"""
@@ -100,14 +105,14 @@ def page(rows: Sequence[Row]) -> str:
             that how the demand changed counts as well. {missed(rows)}""",
             "## What was run",
             f"""
-            The function is the perceptron of [every load](every-load.md), under p{SLO.percentile:g} within {
-                1e3 * SLO.latency:g} ms,
-            with cold starts as the platform has them. The loads are counts of requests in five minutes, over a day, scaled to
-            {CASES[0].rate:g} and {
-                CASES[-1].rate:g} requests/s in the mean: of an AWS load balancer, laid out within each window with the gaps of the
+            The function is the perceptron of [every load](every-load.md), under p{PERCENTILE:g} within {
+                1e3 * CASES[0].latency:g} ms where nothing else is said, with cold starts as the platform has them. The loads are
+            counts of requests in five minutes, over a day, scaled to {CASES[0].rate:g} request/s in the mean where
+            nothing else is said: of an AWS load balancer, laid out within each window with the gaps of the
             [Azure excerpt](../examples/traces/README.md), stretched to the window; and of tweets that name a company, around their
             largest spike, as Poisson arrivals. In the third case the tweets' function takes {FACTOR:g} times as long from the
-            middle on.
+            middle on. The others are traces of the [policy zoo](policy-zoo.md#what-is-compared): the hour of the LLM as fast as it
+            was, the packets of the Ethernet a tenth as fast, and the map service.
             The tuner looked every {STEP:g} s; windows are of {WINDOW:g} s.""",
             """
             Counts: Numenta Anomaly Benchmark (<https://github.com/numenta/NAB>), `realAWSCloudwatch/elb_request_count_8c0756` and

@@ -11,7 +11,8 @@ from ..rows import read_rows, write_rows
 FILE = DATA / "control.csv"
 LOADS = DATA / "control-loads.csv"
 CONTROL, EVERY_LOAD, RECOMMENDED, BATCH = "control", "every load, static", "recommended, static", "BATCH, each half hour"
-POLICIES = (RECOMMENDED, EVERY_LOAD, BATCH, CONTROL)
+REHEARSED = "rehearsed, each half hour"
+POLICIES = (RECOMMENDED, EVERY_LOAD, BATCH, REHEARSED, CONTROL)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from sluice.optimizer.tuning.simulated import simulate_plans
 from studies.control.claims import controlled, loads, of
-from studies.control.computation import CASES, SLO, laid_out, static_plans
+from studies.control.computation import CASES, laid_out, static_plans
 from studies.control.drawings import draw
 from studies.control.page import missed, page
 from studies.control.results import CONTROL, POLICIES, Row, read
@@ -29,13 +29,13 @@ def test_the_page_is_made_of_the_data(rows: list[Row]) -> None:
 def test_what_is_kept_of_plans_that_stay_is_found_again(rows: list[Row]) -> None:
     """Those of control take as long as the whole suite may: `--compute` finds them again."""
     case = CASES[0]
-    setup, seen, times = laid_out(case.load, case.rate)
+    setup, seen, times = laid_out(case)
     for name, plan in static_plans(setup, seen).items():
         (kept,) = (row for row in of(rows, case.name) if row.policy == name)
         found = simulate_plans(setup, times, [(float(times[0]), plan)])
         assert kept.requests == len(times)
         assert kept.cost == pytest.approx(found.cost_per_request, rel=0.01)
-        assert kept.late == pytest.approx(float((found.latency > SLO.latency).mean()), abs=0.001)
+        assert kept.late == pytest.approx(float((found.latency > case.latency).mean()), abs=0.001)
 
 
 def test_every_load_has_every_policy(rows: list[Row]) -> None:
