@@ -28,7 +28,8 @@ from sluice.optimizer.when_asked import module_when_asked
 special = module_when_asked("scipy.special")
 
 PRECISION = 0.03  # of a mean, relative: what `sluice profile` asks of itself
-_EQUAL = 1e-9  # of a mean: moved by no more, it was not moved
+_SAID = 1e-9  # of a mean: moved by no more, it is not worth a word
+_ROUNDING = 1e-14  # of a mean: moved by no more, it was in order
 _SHOWN = 3  # moved means that a sentence names
 
 
@@ -56,8 +57,8 @@ class Smoothed:
 
     @property
     def note(self) -> str:
-        """What was moved and why it may be, in a sentence; empty where nothing was."""
-        moved = np.flatnonzero(np.abs(self.taken / self.measured - 1) > _EQUAL)
+        """What was moved and why it may be, in a sentence; empty where nothing was, but for rounding."""
+        moved = np.flatnonzero(np.abs(self.taken / self.measured - 1) > _SAID)
         if not len(moved):
             return ""
         named = [
@@ -111,7 +112,7 @@ def smooth(service: ServiceTimes, sizes: NDArray[np.intp] | None = None, error: 
             "is not quicker and serves no fewer. Profile again (sluice profile --precision, --max-seconds), or leave out larger "
             "batches (--batch-max)",
         )
-    if (np.abs(taken / measured - 1) <= _EQUAL).all():
+    if (np.abs(taken / measured - 1) <= _ROUNDING).all():
         return Smoothed(service, sizes, measured, measured, error)
     stretch = np.interp(np.arange(1, service.max_batch_size + 1), sizes, taken) / service.mean_response
     stretched = replace(service, seconds=service.seconds * stretch[:, None], overhead=service.overhead * stretch)
