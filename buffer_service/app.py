@@ -164,6 +164,10 @@ class BufferService:
             error = Draining(f"this process is being shut down and had no answer within {self.settings.drain_timeout:g} s")
             loop.call_later(LAST_CALL * self.settings.drain_timeout, self._callers.fail_all, error)
 
+    async def look(self) -> None:
+        """Follow the plans that are there now, without waiting for the next look."""
+        await self._follower.look()
+
     @property
     def models(self) -> Mapping[str, ServedModel]:
         """Those that are served, by name."""
