@@ -2,8 +2,9 @@
 
 No clock and no I/O; ``status.py`` reads and shows. Of what was recorded the newest ``window`` seconds say whether a promise is
 kept, and all of it what it cost. A request counts as late where it was answered later than promised, or with another status than
-2xx; one that was refused before it was in a batch is in no record. Costs are those of functions: GB-seconds that were billed, and
-the fee of an invocation for each batch; of workers, and of invocations whose time nobody told, they are not known.
+2xx; one that was refused before it was in a batch is in no record. Costs are those of functions: the GB-seconds that were billed,
+or where nobody told these those of the function's own time, to which INIT of a cold start comes, and the fee of an invocation for
+each batch; of workers, and where no time was told, they are not known.
 """
 
 from __future__ import annotations
@@ -164,15 +165,23 @@ def _spent(plan: Plan, batches: Sequence[MeasuredBatch], since: float, now: floa
     usd, requests, untold = 0.0, 0, 0
     for batch in batches:
         memory_mb = memory_of(batch.function, plan)
-        if memory_mb is None or math.isnan(batch.billed):
+        seconds = _billed(batch, billing.step)
+        if memory_mb is None or math.isnan(seconds):
             untold += 1
             continue
-        usd += batch.billed * memory_mb / 1024 * gb_second + fee
+        usd += seconds * memory_mb / 1024 * gb_second + fee
         requests += batch.size
     if not requests:
         return Spent(since if batches else None, 0, untold, None, None, None)
     month = usd / (now - since) * 3600 * HOURS_OF_A_MONTH if now > since else None
     return Spent(since, requests, untold, usd, 1e6 * usd / requests, month)
+
+
+def _billed(batch: MeasuredBatch, step: float) -> float:
+    """Seconds, ``nan`` where no time was told."""
+    if not math.isnan(batch.billed) or math.isnan(batch.service):
+        return batch.billed
+    return math.ceil(batch.service / step) * step if step else batch.service
 
 
 def memory_of(function: str, plan: Plan) -> int | None:

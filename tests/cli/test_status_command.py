@@ -27,11 +27,16 @@ NAN = float("nan")
 
 
 def batch(
-    ago: float, latencies: tuple[float, ...], function: str = "mlp-885:live", billed: float = 0.1, failed: int = 0
+    ago: float,
+    latencies: tuple[float, ...],
+    function: str = "mlp-885:live",
+    billed: float = 0.1,
+    failed: int = 0,
+    service: float = 0.1,
 ) -> MeasuredBatch:
     """One that ended so long before the call that brought it (s)."""
     size = len(latencies) + failed
-    return MeasuredBatch(-ago, "", 0, function, "d", size, 0.1, 0.1, billed, False, failed, latencies)
+    return MeasuredBatch(-ago, "", 0, function, "d", size, 0.1, service, billed, False, failed, latencies)
 
 
 class Deployment:
@@ -88,17 +93,18 @@ def test_a_model_that_keeps_its_promise_and_one_that_does_not(exit_of: Exit, dep
 
 def test_what_functions_cost_so_far_is_reckoned_by_the_price_list(exit_of: Exit, deployment: Deployment) -> None:
     deployment.put(planned())
-    deployment.record("mlp", *(batch(1000, (0.1, 0.1), billed=0.25) for _ in range(10)), batch(1, (0.1,), billed=NAN))
+    deployment.record("mlp", *(batch(1000, (0.1, 0.1), billed=0.25) for _ in range(10)), batch(1, (0.1,), billed=NAN, service=NAN))
     deployment.record("mlp", batch(0.5, (0.1,), "mlp-1769:live", billed=0.5), batch(0.4, (0.1,), "http://worker:1"))
+    deployment.record("mlp", batch(0.3, (0.1,), billed=NAN, service=0.0421))  # billed by the millisecond
     _, said, _ = exit_of("status", "mlp", "--json", "--architecture", "arm64", *deployment.where)
     (told,) = json.loads(said)["models"]
     prices = default_prices()
-    usd = (10 * 0.25 * 885 + 0.5 * 1769) / 1024 * prices.gb_second("arm64") + 11 * prices.function.request
+    usd = (10 * 0.25 * 885 + 0.5 * 1769 + 0.043 * 885) / 1024 * prices.gb_second("arm64") + 12 * prices.function.request
     spent = told["spent"]
-    assert (spent["usd"], spent["requests"], spent["untold"]) == (pytest.approx(usd), 21, 2)
-    assert spent["usd_per_million"] == pytest.approx(1e6 * usd / 21)
+    assert (spent["usd"], spent["requests"], spent["untold"]) == (pytest.approx(usd), 22, 2)
+    assert spent["usd_per_million"] == pytest.approx(1e6 * usd / 22)
     assert spent["usd_per_month"] == pytest.approx(usd / 1000 * 730 * 3600, rel=0.01)
-    assert told["requests"] == 3 and told["kept"] is None  # what is older than the window says nothing of the promise
+    assert told["requests"] == 4 and told["kept"] is None  # what is older than the window says nothing of the promise
 
 
 def test_a_table_says_it_in_words(exit_of: Exit, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
