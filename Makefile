@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE =
 # On every core, and one more as some tests wait for others; a worker takes over what another has left.
 PYTEST = $(BIN)/pytest --numprocesses $$(($$(nproc) + 1)) --dist worksteal --durations 20
 
-.PHONY: demo test check static every-test deploy-test bench studies deploy-tools lock clean
+.PHONY: demo test check static every-test deploy-test bench studies deploy-tools release audit lock clean
 
 demo: $(VENV)/local
 	$(BIN)/sluice demo
@@ -47,8 +47,20 @@ bench: $(VENV)/dev
 studies: $(VENV)/dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m studies
 
-# The AWS SAM command line and a loopback AWS, each in an environment of its own: their pins disagree with ours and with each other.
-deploy-tools: .venv-sam/installed .venv-ministack/installed
+# The AWS SAM command line, a loopback AWS and what makes a release, each in an environment of its own: their pins disagree with ours and with each other.
+deploy-tools: .venv-sam/installed .venv-ministack/installed .venv-release/installed
+
+# The source, the wheel that is built of it, and what the image of the buffer installs, as CycloneDX; these two are the same again of a commit.
+RELEASE = .venv-release/bin
+release: .venv-release/installed
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(RELEASE)/python -m build --no-isolation --outdir dist
+	$(RELEASE)/cyclonedx-py requirements requirements/buffer.txt --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --output-format JSON --output-file dist/buffer.cdx.json
+
+# What is known against the libraries that are installed anywhere; asks PyPI.
+audit: .venv-release/installed
+	for lock in requirements/*.txt; do $(RELEASE)/pip-audit --require-hashes --disable-pip --requirement $$lock || exit 1; done
 
 # Two locks of one tree: what runs the system here, and what also tests it.
 # The complete lock names no order, so that two halves of it are installed at once: each beside the environment, as pip at its end
@@ -86,6 +98,7 @@ lock: $(VENV)/dev
 	$(COMPILE) --extra serve -c requirements/dev.txt -o requirements/buffer.txt pyproject.toml requirements/buffer.in
 	$(COMPILE) -o requirements/sam.txt requirements/sam.in
 	$(COMPILE) -o requirements/ministack.txt requirements/ministack.in
+	$(COMPILE) -o requirements/release.txt requirements/release.in
 
 clean:
-	rm -rf $(VENV) .venv-sam .venv-ministack .aws-sam .networks
+	rm -rf $(VENV) .venv-sam .venv-ministack .venv-release .aws-sam .networks dist

@@ -165,6 +165,10 @@ class BufferService:
             error = Draining(f"this process is being shut down and had no answer within {self.settings.drain_timeout:g} s")
             loop.call_later(LAST_CALL * self.settings.drain_timeout, self._callers.fail_all, error)
 
+    async def look(self) -> None:
+        """Follow the plans that are there now, without waiting for the next look."""
+        await self._follower.look()
+
     @property
     def models(self) -> Mapping[str, ServedModel]:
         """Those that are served, by name."""
@@ -428,7 +432,7 @@ def main(settings: Settings) -> None:
     keep_freed_memory()
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, settings.log_level)
-    telemetry = Telemetry(out)
+    telemetry = Telemetry(out, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.

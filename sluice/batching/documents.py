@@ -47,7 +47,7 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
-            raise InvalidInput("version", self.version, str(VERSION))
+            raise InvalidInput("version", self.version, f"{VERSION}; what a later Sluice wrote takes a later Sluice to read")
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

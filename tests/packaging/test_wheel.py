@@ -29,7 +29,6 @@ IMPORTED_AS = {
     "prometheus-client": "prometheus_client",
     "async-timeout": "",
     "setuptools": "",
-    "moto": "",
     "nvidia-ml-py": "pynvml",
 }
 
@@ -174,6 +173,7 @@ BROUGHT = {"botocore", "hiredis", "llvmlite", "markupsafe", "PIL"}
         ("sluice/cli", ["serve", "optimizer"]),
         ("lambda_fn", ["worker", "energy", "optimizer", "local"]),
         ("sluice/local", ["serve", "optimizer", "local"]),
+        ("sluice/testing", ["serve", "local", "testing"]),
     ],
 )
 def test_a_room_imports_what_its_extra_declares(folder, extras):
