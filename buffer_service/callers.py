@@ -1,4 +1,4 @@
-"""Who waits at this process for an answer: request ids, what is done when they are answered, their deadlines, by the one clock of the process.
+"""Who waits at this process for an answer: request ids, what is done at their end, their deadlines, by one clock of the process.
 
 An id is the process's name and a serial number, 16 characters; an answer for another process's id belongs into that process's list.
 """
