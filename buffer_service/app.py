@@ -453,7 +453,7 @@ def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, settings.log_level)
-    telemetry = Telemetry(out)
+    telemetry = Telemetry(out, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.

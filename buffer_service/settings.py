@@ -49,7 +49,8 @@ class Settings:
         ``redis://``, ``rediss://`` (TLS) or ``unix://``: of a server, a name that follows the primary, or any node of a cluster;
         ``memory://`` keeps the queues in this process alone.
     namespace
-        What the keys in Redis begin with: deployments that share a Redis have one each, all processes of a deployment the same.
+        What the keys in Redis begin with, and ``Deployment`` of the metrics in CloudWatch: deployments that share a Redis, or an
+        account, have one each, all processes of a deployment the same.
     spread_routes
         ``yes`` has each route of a model in a slot of its own, so that they lie on different servers of a cluster: for a model with
         more requests than one server takes. ``no`` keeps them together. All processes of a deployment the same.

@@ -26,6 +26,7 @@ from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
+from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.tallies import Amounts, Count, Counters, Distribution, Gauges, Histograms, Registry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.http.room import Connections, Room
@@ -42,9 +43,10 @@ _log = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """The metrics of one process."""
+    """The metrics of one process, of the ``deployment`` that its lines name: an account may have several."""
 
-    def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time, deployment: str = NAMESPACE) -> None:
+        self.deployment = deployment
         self.registry = Registry()
         self._scraping: asyncio.Task[bytes] | None = None
         self._stream = stream if stream is not None else sys.stdout
@@ -475,8 +477,9 @@ class ModelTelemetry:
         line = {
             "_aws": {
                 "Timestamp": int(self._telemetry._clock() * 1000),
-                "CloudWatchMetrics": [{"Namespace": "Sluice", "Dimensions": [["Model"]], "Metrics": metrics}],
+                "CloudWatchMetrics": [{"Namespace": "Sluice", "Dimensions": [["Deployment", "Model"]], "Metrics": metrics}],
             },
+            "Deployment": self._telemetry.deployment,
             "Model": self.name,
             **{name: value for name, (_, value) in values.items()},
         }
