@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import logging
 import resource
 import signal
@@ -32,6 +33,7 @@ from sluice.buffer_service.invokers import (
     UnknownFunction,
     named_functions,
 )
+from sluice.buffer_service.kept_requests import MARGIN, Keeper
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
@@ -39,6 +41,7 @@ from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
@@ -107,6 +110,9 @@ class BufferService:
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
         watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
+        patience = settings.request_timeout + MARGIN
+        bounds = Bounds(settings.results_kept, settings.results_bytes, settings.results_life, patience)
+        self.keeper = Keeper(bounds, self._opened)
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -138,6 +144,7 @@ class BufferService:
         try:
             async with asyncio.timeout_at(self._drain_until):
                 await asyncio.gather(*(model.close() for model in self._models.values()))
+                await self.keeper.close()
         except TimeoutError:
             _log.warning("batches under way did not end in time; their leases will expire")
         for task in self._tasks:
@@ -207,6 +214,22 @@ class BufferService:
             self.telemetry.key_refused(error.reason)
             raise
         return key.of_class
+
+    def asker(self, headers: Fields) -> str:
+        """A digest of who asks, by his API key or token; ``""`` where nobody needs one. Raises ``KeyRefused``."""
+        if self._keyring is None and self._tokens is None:
+            return ""
+        if self._tokens is not None and (token := bearer_token(headers)):
+            name = f"token {self._tokens.known(self._epoch(), token).subject}"
+        elif self._keyring is None:
+            raise UnknownKey(False)
+        else:
+            name = f"key {self._keyring.known(headers).name}"
+        return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+    def _opened(self) -> Store:
+        assert self._store is not None
+        return self._store
 
     def opened(self, headers: Fields) -> list[str]:
         """The models that are served, by name: where keys or tokens are needed, those that it opens. Raises ``KeyRefused``."""

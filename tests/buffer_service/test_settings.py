@@ -35,6 +35,9 @@ SET = {
     "max_attempts": ("9", 9),
     "arrivals_kept": ("0", 0),
     "batches_kept": ("0", 0),
+    "results_kept": ("0", 0),
+    "results_bytes": ("1024", 1024),
+    "results_life": ("60.5", 60.5),
     "drain_timeout": ("6.5", 6.5),
     "leave_delay": ("0", 0.0),
     "page": ("off", "off"),
@@ -44,7 +47,7 @@ SET = {
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float) and field.name not in PRICES]
 POSITIVE = [name for name in SECONDS if name != "leave_delay"]
-COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts")
+COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts", "results_bytes")
 
 
 def test_an_empty_environment_gives_the_defaults():
