@@ -49,6 +49,7 @@ from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.http.connection import Fields, Patience
+from sluice.http.heap import keep_freed_memory
 from sluice.http.room import Connections, Room
 from sluice.http.server import HttpServer
 
@@ -469,6 +470,7 @@ async def run(service: BufferService) -> None:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
+    keep_freed_memory()
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, settings.log_level)
     telemetry = Telemetry(out, deployment=settings.namespace)

@@ -525,22 +525,22 @@ class _Inference:
         except Exception as error:
             self._fail(error)
         else:
-            self._waiting.answered.add_done_callback(self._tell)
+            self._waiting.then(self._tell)
 
     def gone(self) -> None:
         self._gone = True
         self._held.resize(0)
         if self._waiting is not None:
-            self._waiting.answered.cancel()
+            self._waiting.end()
 
-    def _tell(self, answered: asyncio.Future[Answer]) -> None:
+    def _tell(self, waiting: Waiting) -> None:
         self._held.resize(0)
-        if answered.cancelled():
-            return  # there is nobody to be told
+        if (answer := waiting.answer) is None:
+            if waiting.error is not None:  # else there is nobody to be told
+                self._fail(waiting.error)
+            return
         try:
-            assert self._waiting is not None
-            answer = answered.result()
-            fields = _fields(answer, self._waiting)
+            fields = _fields(answer, waiting)
             if self._gzip_from and self._said.takes_gzip and len(answer.body) >= self._gzip_from and _may_zip(answer):
                 self._reply_zipped(answer, fields)
                 return
