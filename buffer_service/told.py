@@ -2,12 +2,12 @@
 
     sluice-class       a header: the name of a class of the plan; of the Open Inference Protocol also the parameter ``sluice_class``
     sluice-deadline    a header: seconds within which the answer is wanted, from the arrival; the parameter ``sluice_deadline``
-    priority           a parameter, as clients of Triton have it: 1 for the most urgent class of the plan, 2 for the next; 0 says none
+    priority           a parameter, as Triton's clients have it: 1 for the most urgent class of the plan, 2 for the next; 0 is none
     timeout            another: microseconds in the place of ``sluice_deadline``; 0 says none
 
 What stands first counts where several are there. A request that tells no class is of the plan's first. The deadline of a request
-takes the place of its class's: its slack is what it has beyond the promise that the tables of its queue are made for. Parameters are
-read where a plan has classes, for looking for them costs a look at the whole body.
+takes the place of its class's: its slack is what it has beyond the promise that the tables of its queue are made for. Parameters
+are read where a plan has classes, for looking for them costs a look at the whole body.
 """
 
 from __future__ import annotations
