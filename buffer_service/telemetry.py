@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import random
 import sys
 import time
@@ -371,24 +372,27 @@ class ModelTelemetry:
         if route in self._routes:
             self._routes.pop(route).remove()
 
-    def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
-        """A request was answered ``latency`` seconds after it came, by ``route`` if by any."""
+    def answered(
+        self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD, waited: float | None = None
+    ) -> None:
+        """A request was answered ``latency`` seconds after it came, by ``route`` if by any.
+
+        It had ``waited`` so long before it left in a batch, where that is known.
+        """
         counter = self._by_status.get(status)
         if counter is None:
             counter = self._by_status[status] = self._telemetry._requests.labels(self.name, str(status))
         counter.value += 1
         self._latency.observe(latency)
-        self._counted(told, latency if status < 500 else float("inf"))
+        if waited is not None:
+            self._waits.observe(waited)
+        self._counted(told, latency if status < 500 else math.inf)
         if told.name in self._classes:
             self._classes[told.name].latency.observe(latency)
         self._answers += 1
         _keep(self._latencies, latency, self._answers)
         if route is not None and route in self._routes:
             self._routes[route].counted(status, latency)
-
-    def waited(self, seconds: float) -> None:
-        """A request that was answered had waited so long before it left in a batch."""
-        self._waits.observe(seconds)
 
     def sized(self, size: float) -> None:
         """A request came whose size was told."""
@@ -564,13 +568,11 @@ class RouteTelemetry:
         counter.value += 1
         self._latency.observe(latency)
 
-    def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
+    def answered(
+        self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD, waited: float | None = None
+    ) -> None:
         """As of the model, which knows all routes: a request may have been moved to another."""
-        self._model.answered(status, latency, route, told)
-
-    def waited(self, seconds: float) -> None:
-        """As of the model."""
-        self._model.waited(seconds)
+        self._model.answered(status, latency, route, told, waited)
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """As of the model."""

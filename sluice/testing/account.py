@@ -24,11 +24,12 @@ import boto3
 import pytest
 
 from sluice.batching.documents import Plan, write
+from sluice.batching.errors import require
 from sluice.local.functions import MB_PER_VCPU, Function
 from sluice.local.stack import AWS_ENVIRONMENT, LambdaProcess, lambda_process
 
 STACK = "sluice"
-_PLAN = re.compile(r'^  Plan:\n    Type: AWS::SSM::Parameter\n(?:    .*\n)*?      Name: !Sub "([^"]+)"', re.MULTILINE)
+_PLANS = re.compile(r'SLUICE_PLANS, Value: !Sub "([^"]+)"')
 _FUNCTION = re.compile(r'FunctionName: !Sub "([^"]+)"')
 _DEFAULT = re.compile(r'^  (\w+): \{Type: [^,]+, Default: "?([^",}]*)', re.MULTILINE)
 _HANDLER = "def handler(event, context): return event"
@@ -71,7 +72,7 @@ def local_lambda(
 
 
 class Account:
-    """An account at ``url`` in which a stack of one model was deployed.
+    """An account at ``url`` in which a stack of one model was deployed, with these parameters of the template.
 
     Attributes
     ----------
@@ -83,15 +84,19 @@ class Account:
         The names of the model's functions; their alias is ``live``.
     """
 
-    def __init__(self, url: str, model: str, stack: str) -> None:
+    def __init__(self, url: str, model: str, stack: str, parameters: Mapping[str, str] | None = None) -> None:
         template = files("sluice.packaging").joinpath("template.yaml").read_text()
-        values = {**dict(_DEFAULT.findall(template)), "ModelName": model, "AWS::StackName": stack}
-        named = _PLAN.search(template)
-        assert named is not None, "the template has a parameter for the plan"
+        defaults = dict(_DEFAULT.findall(template))
+        for name in parameters or {}:
+            require(name in defaults, "parameter", name, "one of the template's that has a default")
+        values = {**defaults, **(parameters or {}), "ModelName": model, "AWS::StackName": stack}
+        read_at = _PLANS.search(template)
+        assert read_at is not None, "the template says where the buffer reads its plans"
         self.url = url
-        self.plan_parameter = _filled_in(named[1], values)
-        self.plans = f"ssm:{self.plan_parameter.rpartition('/')[0]}/"
-        self.functions = tuple(sorted({_filled_in(name, values) for name in _FUNCTION.findall(template)}))
+        self.plans = _filled_in(read_at[1], values)
+        self.plan_parameter = self.plans.removeprefix("ssm:") + model
+        functions = {_filled_in(name, values) for name in _FUNCTION.findall(template)}
+        self.functions = tuple(sorted(name for name in functions if not name.endswith("-none")))
 
     def put_plan(self, plan: Plan) -> None:
         """Write a plan where the stack's buffer reads it, as `aws ssm put-parameter --overwrite` does."""
@@ -101,10 +106,11 @@ class Account:
 
 
 @contextlib.contextmanager
-def aws_account(model: str, plan: Plan | None = None, stack: str = STACK) -> Iterator[Account]:
+def aws_account(model: str, plan: Plan | None = None, stack: str = STACK, **parameters: str) -> Iterator[Account]:
     """An account of moto, until the block ends, with what the template's stack of this model has in it.
 
-    A ``plan`` is put where the buffer reads it. Functions answer where ``local_lambda`` runs them.
+    A ``plan`` is put where the buffer reads it; ``parameters`` are those of the template, such as ``MemorySize1="885"``. Functions
+    answer where ``local_lambda`` runs them. Raises ``InvalidInput`` for a parameter that there is not.
     """
     from moto.server import ThreadedMotoServer  # slow to import
 
@@ -115,7 +121,7 @@ def aws_account(model: str, plan: Plan | None = None, stack: str = STACK) -> Ite
             url = "http://{}:{}".format(*server.get_host_and_port())
             _enter(patch, url)
             urlopen(Request(f"{url}/moto-api/reset", method="POST")).close()  # its state is that of the process
-            account = Account(url, model, stack)
+            account = Account(url, model, stack, parameters)
             _make(account.functions, url)
             if plan is not None:
                 account.put_plan(plan)

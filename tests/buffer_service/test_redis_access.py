@@ -86,6 +86,11 @@ async def serves(url, function, model="m", namespace="sluice"):
         answers = await asyncio.gather(*(buffers[i % 2].post(f"/models/{model}", body) for i, body in enumerate(bodies)))
         assert [(status, body) for status, _, body in answers] == [(200, body) for body in bodies]
         assert (await buffers[0].get("/v2/health/ready"))[0] == 200
+        _, headers, _ = await buffers[0].post(f"/models/{model}", b"1", prefer="respond-async")
+        while (await buffers[1].get(headers["location"]))[0] == 202:
+            await asyncio.sleep(0.001)
+        async with buffers[1].http.delete(buffers[1].url + headers["location"]) as response:
+            assert response.status == 204
     store = RedisStore(url, A, namespace)
     queue = store.queue(f"{model}2", Limits(max_attempts=2))
     await queue.install(constructors.Policy((float("inf"), 0.0), (0, 1), 1, drop_after=5.0))
@@ -99,7 +104,7 @@ async def serves(url, function, model="m", namespace="sluice"):
     spread = RedisStore(url, A, namespace, spread_routes=True)
     await spread.queue(model, Limits(), "a").install(POLICY)
     await spread.close()
-    assert len(read_arrivals(url, model, namespace)) == 32
+    assert len(read_arrivals(url, model, namespace)) == 33
 
 
 async def test_the_documented_user_may_do_all_that_the_buffer_does_and_touch_nothing_else(function):

@@ -143,11 +143,20 @@ def test_everybody_who_waits_for_nothing_is_told():
     loop.close()
 
 
-def test_an_account_has_the_names_of_the_template():
-    account, template = Account("http://x", "net", "stack"), Template({"ModelName": "net", "AWS::StackName": "stack"})
+@pytest.mark.parametrize("parameters", [{}, {"MemorySize1": "885", "MemorySize3": "none"}])
+def test_an_account_has_the_names_of_the_template(parameters):
+    account = Account("http://x", "net", "net-prod", parameters)
+    template = Template({"ModelName": "net", "AWS::StackName": "net-prod", **parameters})
     assert account.plan_parameter == template.resource("Plan")["Name"]
     made = template.of_type("AWS::Serverless::Function").values()
-    assert set(account.functions) >= {function["FunctionName"] for function in made if "FunctionName" in function}
+    assert set(account.functions) == {function["FunctionName"] for function in made if "FunctionName" in function}
     (task,) = template.of_type("AWS::ECS::TaskDefinition").values()
     environment = {each["Name"]: each["Value"] for each in task["ContainerDefinitions"][0]["Environment"]}
     assert account.plans == environment["SLUICE_PLANS"]
+
+
+def test_a_parameter_that_the_template_has_not_is_refused():
+    with pytest.raises(
+        InvalidInput, match="^parameter: 'Memory' is not allowed; allowed: one of the template's that has a default"
+    ):
+        Account("http://x", "net", "net-prod", {"Memory": "885"})
