@@ -133,7 +133,7 @@ async def test_the_documented_user_may_also_control_and_look_at_what_was_recorde
         readers = {"m": RecordReader(url, "m", "blue"), "n": RecordReader(url, "n", "blue")}
         readers["m"].look_for_routes()
         arrivals, batches = readers["m"].look()
-        assert len(arrivals.arrivals.times) == 32 and batches.batches
+        assert len(arrivals.arrivals.times) == 33 and batches.batches
         news = News(url)
         assert news.of(readers) == set()
         plans = RedisPlans(url, "blue")
