@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.markup import escape
-from rich.table import Table
 
 from sluice.batching.documents import percentile_name
 from sluice.batching.errors import InvalidInput, StoreUnavailable, require
@@ -119,55 +117,50 @@ def _told(url: str) -> tuple[str, list[ModelStatus]]:
 
 
 def _show(statuses: list[ModelStatus], leader: str) -> None:
-    table = Table("model", "plan", "put into force", "promise", "kept", "requests/s", "mean batch", "USD so far", "USD a month")
     for status in statuses:
-        table.add_row(
-            escape(status.model),
-            status.digest,
-            escape(_put(status)),
-            "\n".join(f"{percentile_name(each.percentile)} ≤ {1000 * each.latency:g} ms" for each in status.promises) or "none",
-            "\n".join(_verdict(each) for each in status.promises),
-            _number(status.arrival_rate),
-            _number(status.mean_batch_size),
-            _spent(status),
-            _number(status.spent.usd_per_month),
-        )
-    output.stdout.print(table)
+        click.echo(f"{status.model}: plan {status.digest}{_put(status)}")
+        for promise in status.promises:
+            click.echo(f"  {percentile_name(promise.percentile)} within {1000 * promise.latency:g} ms: {_verdict(promise)}")
+        click.echo(f"  {_came(status)}")
+        click.echo(f"  {_spent(status)}")
     if not statuses:
-        output.stdout.print("no model has a plan here")
-    output.stdout.print(f"control: {escape(leader)} leads" if leader else "control: nobody plans by himself")
+        click.echo("no model has a plan here")
+    click.echo(f"control: {leader} leads" if leader else "control: nobody plans by himself")
 
 
 def _put(status: ModelStatus) -> str:
     if status.put is None:
-        return status.made_at or ""
-    return f"{_date(status.put['at'])} by {status.put['by']}"
+        return f", made at {status.made_at}" if status.made_at else ""
+    why = f": {status.put['why']}" if status.put["why"] else ""
+    return f", put into force {_date(status.put['at'])} UTC by {status.put['by']}{why}"
 
 
 def _verdict(promise: Promise) -> str:
     if promise.kept is None and promise.late_percent is None:
         return "no requests"
-    late = "" if promise.late_percent is None else f" ({promise.late_percent:.3g} % late)"
-    return {True: "yes", False: "no", None: "too few requests"}[promise.kept] + late
+    late = (
+        "" if promise.late_percent is None else f", {promise.late_percent:.3g} % late of the {100 - promise.percentile:.3g} allowed"
+    )
+    return {True: "kept", False: "not kept", None: "too few requests to tell"}[promise.kept] + late
+
+
+def _came(status: ModelStatus) -> str:
+    if status.arrival_rate is None or status.mean_batch_size is None:
+        return f"{status.requests} requests in {status.seconds:.0f} s"
+    rate, size = f"{status.arrival_rate:.4g}/s", f"{status.mean_batch_size:.3g}"
+    return f"{status.requests} requests in {status.seconds:.0f} s, {rate}, in batches of {size}"
 
 
 def _spent(status: ModelStatus) -> str:
     spent = status.spent
     if spent.usd_per_million is None:
-        return "not known"
-    a_million = f"{spent.usd_per_million:.4g} a million"
+        return "what it costs is not known"
+    since = f"{spent.usd:.4g} USD since {_date(spent.since)} UTC, " if spent.usd is not None and spent.since is not None else ""
     predicted = status.predicted_usd_per_million
-    beside = f", predicted {predicted:.4g}" if predicted is not None else ""
-    return (
-        f"{a_million}{beside}"
-        if spent.usd is None or spent.since is None
-        else (f"{spent.usd:.4g} since {_date(spent.since)}\n{a_million}{beside}")
-    )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    beside = f" (predicted {predicted:.4g})" if predicted is not None else ""
+    month = f", {spent.usd_per_month:.4g} a month" if spent.usd_per_month is not None else ""
+    return f"{since}{spent.usd_per_million:.4g} USD per million requests{beside}{month}"
 
 
 def _date(at: Any) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")

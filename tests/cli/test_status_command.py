@@ -107,15 +107,24 @@ def test_what_functions_cost_so_far_is_reckoned_by_the_price_list(exit_of: Exit,
     assert told["requests"] == 4 and told["kept"] is None  # what is older than the window says nothing of the promise
 
 
-def test_a_table_says_it_in_words(exit_of: Exit, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.cli.output.stdout.width", 240)
+def test_it_is_said_in_words(exit_of: Exit, deployment: Deployment) -> None:
     deployment.put(planned(), planned("quiet", "quiet-885:live"))
     deployment.record("mlp", *(batch(10, (0.1, 0.3)) for _ in range(50)))
     code, said, _ = exit_of("status", *deployment.where)
-    mlp, quiet = (next(line for line in said.splitlines() if name in line) for name in ("mlp", "quiet"))
-    assert code == 0 and "p95 ≤ 200 ms" in mlp and "no (50 % late)" in mlp and "by ana" in mlp and planned().digest in mlp
-    assert "no requests" in quiet and "not known" in quiet
-    assert "control: nobody plans by himself" in said
+    mlp, promise, came, cost, quiet, *others = said.splitlines()
+    assert (
+        code == 0
+        and mlp.startswith(f"mlp: plan {planned().digest}, put into force 20")
+        and mlp.endswith(" UTC by ana: half the hold")
+    )
+    assert promise == "  p95 within 200 ms: not kept, 50 % late of the 5 allowed"
+    assert came.startswith("  100 requests in 10 s, ") and came.endswith("/s, in batches of 2")
+    assert " USD since 20" in cost and " USD per million requests, " in cost and cost.endswith(" a month")
+    assert quiet.startswith("quiet: plan ")
+    assert others == [
+        *("  p95 within 200 ms: no requests", "  0 requests in 0 s", "  what it costs is not known"),
+        "control: nobody plans by himself",
+    ]
 
 
 def test_of_few_requests_nothing_is_claimed(exit_of: Exit, deployment: Deployment) -> None:
