@@ -30,6 +30,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from sluice.buffer_service.invokers import Invoker
 from sluice.buffer_service.invokers.port import asking
+from sluice.buffer_service.kept_requests import REPLAYED
 from sluice.http.connection import Fields
 from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import Batch, Item
@@ -130,8 +131,11 @@ class TracedRequest:
             span.set_attribute("http.response.status_code", int(status))
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 span.set_status(StatusCode.ERROR)
+            replayed = (REPLAYED, b"true") in fields
+            if replayed:
+                span.set_attribute("sluice.replayed", True)
             for name, value in fields:
-                if name == b"sluice-waited":
+                if name == b"sluice-waited" and not replayed:  # else it is another request that waited
                     self._queued(float(value))
                 elif name == b"sluice-batch-size":
                     span.set_attribute("sluice.batch.size", int(value))

@@ -170,6 +170,14 @@ def test_one_that_is_fetched_later_ends_with_202_and_its_batch_links_to_it(trace
     assert [link.context.span_id for link in batch.links] == [request.context.span_id]
 
 
+def test_a_replayed_answer_has_no_wait_of_its_own(traced):
+    buffer, spans = traced(echo, size_or_timeout(2, 0.02))
+    for _ in range(2):
+        assert buffer.ask(21, headers={"idempotency-key": "k"}).waited == 0.02
+    assert ["sluice.replayed" in request.attributes for request in spans.requests] == [False, True]
+    assert len(spans.named("queue")) == len(spans.named("batch")) == 1
+
+
 def test_what_is_not_sampled_is_not_exported_and_its_function_told_so(traced):
     buffer, spans = traced(echo, no_batching(), Spans(sampler=ParentBased(ALWAYS_OFF)))
     assert buffer.ask(21).status == 200
