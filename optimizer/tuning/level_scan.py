@@ -11,12 +11,13 @@ a value on average at most, in memory that does not grow. The window that tells 
 change is large, and soon noticed. When the new level began is therefore taken from the likelihood: of the windows up to twice as
 long, also those too short to tell a change, it is the one whose two levels make what was seen most likely.
 
-References: Hinkley, Biometrika 57 (1970) 1, for the time of a change; Lai, IEEE Trans. Inf. Theory 44 (1998) 2917, for windows of limited length; McCullagh and Nelder, Generalized Linear
-Models (1989), chapter 9, for likelihoods over a measured dispersion.
+References: Hinkley, Biometrika 57 (1970) 1, for the time of a change; Lai, IEEE Trans. Inf. Theory 44 (1998) 2917, for windows of
+limited length; McCullagh and Nelder, Generalized Linear Models (1989), chapter 9, for likelihoods over a measured dispersion.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf, log
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ class LevelScan:
         require(1 <= run_length < inf, "run_length", run_length, "a number of values >= 1")
         self._power, self._least = FAMILIES[family], least
         self._windows, self.dispersion = _Windows.empty(), Dispersion.empty(horizon)
-        self._thresholds = thresholds_for(run_length)
+        self._run_length = run_length
         self._found = np.zeros(3)
 
     @property
@@ -104,7 +105,8 @@ class LevelScan:
 
     def see(self, values: Array) -> Found | None:
         """Take in values up to the first change, after which the level is the new one and ``values[consumed:]`` are to be seen."""
-        consumed = _scan(values, self._power, self._least, self._thresholds, self._windows, self.dispersion, self._found)
+        known = thresholds_for(self._run_length), self._windows, self.dispersion, self._found
+        consumed = _scan(values, self._power, self._least, *known)
         if consumed < 0:
             return None
         before, after, length = self._found.tolist()
@@ -112,9 +114,10 @@ class LevelScan:
         return Found(consumed, before, after, int(length))
 
 
+@lru_cache(64)
 def thresholds_for(run_length: float, tests: int = TESTS) -> Array:
     """Half the square of Student's quantile by degrees of freedom, (MOST_DEGREES + 1,), for so many tests of both sides a value;
-    infinite below ``FEWEST``.
+    infinite below ``FEWEST``. All who ask for the same have the same array, which no copy of a test carries along.
     """
     degrees = np.arange(MOST_DEGREES + 1)
     thresholds = np.full(len(degrees), np.inf)

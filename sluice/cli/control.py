@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -119,6 +120,7 @@ def command(
 
     else:
         interpret()  # what watches; what is decided is decided in another process
+        gc.freeze()  # what was imported stays
         settings = TuningSettings() if period is None else TuningSettings(period=period)
         profiles = by_model((path, behind_buffer(read_profile(path))) for path in _files(profile_paths))
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings, servers)
