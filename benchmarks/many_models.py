@@ -43,7 +43,9 @@ from sluice.local.redis_server import RedisServer
 
 MODELS = usually(1000, smoke=20)
 SECONDS = usually(20.0, smoke=1.0)
-SCRAPES = 5
+SCRAPES = usually(5, smoke=1)
+LOOKED = usually(6.0, smoke=0.5)  # seconds for which the idle loop is watched: the page takes a sample in 5
+ASKED = usually(100, smoke=10)  # requests meanwhile, at least
 SETTLES = usually(5.0, smoke=1.0)  # seconds after the start, in which every queue is announced
 STARTS = 120.0  # seconds
 ASKED_EVERY = 0.02  # seconds between two requests to one model
@@ -101,7 +103,7 @@ def measure(models: int, seconds: float) -> dict[str, float]:
             found["CPU, % of a core"] = 100 * (found["CPU, % of a core"] + cpu(process.pid)) / seconds
             found["Redis commands/s"] = (found["Redis commands/s"] + commands(admin)) / seconds
             found["Redis connections"] = info(admin, "clients")["connected_clients"] - 1
-            found["longest stretch, idle, ms"] = longest(process, lambda: time.sleep(6.0))  # the page takes a sample in it
+            found["longest stretch, idle, ms"] = longest(process, lambda: time.sleep(LOOKED))
             took = -cpu(process.pid)
             sizes = [len(ask(port, "GET", "/metrics")[1]) for _ in range(SCRAPES)]
             found["CPU of a scrape, ms"] = 1000 * (took + cpu(process.pid)) / SCRAPES
@@ -151,7 +153,7 @@ def asked_while_scraped(port: int) -> list[tuple[int, float]]:
     scrapes = threading.Thread(target=lambda: [ask(port, "GET", "/metrics") for _ in range(SCRAPES)])
     answers: list[tuple[int, float]] = []
     scrapes.start()
-    while scrapes.is_alive() or len(answers) < 100:
+    while scrapes.is_alive() or len(answers) < ASKED:
         began = time.perf_counter()
         status, _ = ask(port, "POST", f"/models/{PLACE % 0}", b"[1]")
         answers.append((status, time.perf_counter() - began))

@@ -49,8 +49,8 @@ ARRIVALS = mmpp2(60, 6, 0.2, 0.1)
 MOST_WORKERS = 4
 PRICE = 0.0425  # USD an hour of a worker, a quarter of a c5.xlarge
 HEADROOM = 0.1
-ALONE, GAP, SETTLING = 80, 0.15, 20  # requests that measure the way, s between them, those that do not count
-WARM = 14  # environments that are started before
+ALONE, GAP, SETTLING = usually((80, 0.15, 20), smoke=(8, 0.05, 2))  # that measure the way: requests, s between, not counted
+WARM = usually(14, smoke=2)  # environments that are started before
 BESIDE = "1"  # as the answer's header names the function beside
 
 

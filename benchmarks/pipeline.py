@@ -23,6 +23,7 @@ from benchmarks.smoke import usually
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-mpservice"
 ROUNDS = usually(5, smoke=1)
+SECONDS = usually(3.0, smoke=0.3)  # of a run
 LOAD = 0.3
 LINES = (
     ("items/s", "full", "items_per_second", 0),
@@ -97,7 +98,7 @@ def environment() -> tuple[str, list[str]]:
 
 def run(python: str, kind: str, *options: str) -> dict[str, float]:
     """One run in a process of its own."""
-    command = [python, "-m", "benchmarks.pipeline_run", kind, *options]
+    command = [python, "-m", "benchmarks.pipeline_run", kind, "--seconds", str(SECONDS), *options]
     variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=variables).stdout)
     return result

@@ -50,15 +50,15 @@ TRACE = Path(__file__).parents[1] / "examples" / "traces" / "azure_llm_code_toke
 SHRUNK = 60
 MODEL, MEMORY = "padded-encoder", 1769
 FUNCTION = f"{MODEL}-{MEMORY}"
-SIZES, BATCHES = (8, 32, 64, 128), (1, 2, 4, 8)
+SIZES, BATCHES = usually(((8, 32, 64, 128), (1, 2, 4, 8)), smoke=((8, 128), (1, 4)))
 ENCODER = {"SLUICE_MODEL": "sluice.local.padded_encoder:PaddedEncoder"}
 LAW = {"INTERCEPT": 0.003, "SLOPE": 0.0005, "SIZE_SLOPE": 0.00036}  # s, s a request, s a request and token of the largest
 SLEEPER = {f"SLUICE_SLEEPER_{name}": str(seconds) for name, seconds in LAW.items()}
 SIZE = RequestSize("header")
-PROFILE_SECONDS, RUNS = 20.0, (5, 20)
-ALONE, GAP, SETTLING = 40, 0.1, 10  # requests that measure the way, s between them, those that do not count
+PROFILE_SECONDS, RUNS = usually((20.0, (5, 20)), smoke=(4.0, (2, 2)))
+ALONE, GAP, SETTLING = usually((40, 0.1, 10), smoke=(8, 0.05, 2))  # that measure the way: requests, s between, not counted
 BodyOf = Callable[[float], bytes]
-WARM = 4  # environments that are started before
+WARM = usually(4, smoke=1)  # environments that are started before
 SEED = 11
 
 

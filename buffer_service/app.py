@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import logging
 import resource
 import signal
@@ -12,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -32,6 +33,7 @@ from sluice.buffer_service.invokers import (
     UnknownFunction,
     named_functions,
 )
+from sluice.buffer_service.kept_requests import MARGIN, Keeper
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.mail import hand_out
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
@@ -39,6 +41,7 @@ from sluice.buffer_service.page import Decisions, Door, Prices, Recorded, Watch
 from sluice.buffer_service.plans import PlanFollower, PlanSource, Refusal, SilentFunction, check_waits, plan_source
 from sluice.buffer_service.redis_plans import RedisPlans
 from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.results import Bounds
 from sluice.buffer_service.routes import Routes
 from sluice.buffer_service.served_model import ServedModel
 from sluice.buffer_service.settings import Settings, without_password
@@ -46,8 +49,12 @@ from sluice.buffer_service.store import Limits, Store
 from sluice.buffer_service.stream_reader import RecordReader
 from sluice.buffer_service.telemetry import Telemetry
 from sluice.http.connection import Fields, Patience
+from sluice.http.heap import keep_freed_memory
 from sluice.http.room import Connections, Room
 from sluice.http.server import HttpServer
+
+if TYPE_CHECKING:
+    from sluice.buffer_service.traces import Traces
 
 EMIT_INTERVAL = 10.0  # seconds between two lines of metrics
 RECEIVE_PAUSE = 0.2  # seconds between two tries to receive while the store is away
@@ -76,6 +83,7 @@ class BufferService:
         clock: Callable[[], float] = time.perf_counter,
         telemetry: Telemetry | None = None,
         journal: RedisPlans | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.settings = settings
         self.telemetry = telemetry if telemetry is not None else Telemetry()
@@ -89,6 +97,8 @@ class BufferService:
         if invoker is None:
             invoker = InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected, self.answers)
         self._invoker = invoker
+        self.traces = traces if traces is not None or settings.traces == "off" else _traces()
+        self._asked = invoker if self.traces is None else self.traces.invoker(invoker)
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._keyring = Keyring() if settings.api_keys else None
@@ -106,6 +116,9 @@ class BufferService:
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
         watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
+        patience = settings.request_timeout + MARGIN
+        bounds = Bounds(settings.results_kept, settings.results_bytes, settings.results_life, patience)
+        self.keeper = Keeper(bounds, self._opened)
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -137,6 +150,7 @@ class BufferService:
         try:
             async with asyncio.timeout_at(self._drain_until):
                 await asyncio.gather(*(model.close() for model in self._models.values()))
+                await self.keeper.close()
         except TimeoutError:
             _log.warning("batches under way did not end in time; their leases will expire")
         for task in self._tasks:
@@ -145,6 +159,8 @@ class BufferService:
         for model in self._models.values():
             model.telemetry.emit()
         await self._invoker.close()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
         await self._follower.close()
         if self.page is not None:
             await self.page.close()
@@ -163,6 +179,10 @@ class BufferService:
         if self._callers is not None:
             error = Draining(f"this process is being shut down and had no answer within {self.settings.drain_timeout:g} s")
             loop.call_later(LAST_CALL * self.settings.drain_timeout, self._callers.fail_all, error)
+
+    async def look(self) -> None:
+        """Follow the plans that are there now, without waiting for the next look."""
+        await self._follower.look()
 
     @property
     def models(self) -> Mapping[str, ServedModel]:
@@ -202,6 +222,22 @@ class BufferService:
             self.telemetry.key_refused(error.reason)
             raise
         return key.of_class
+
+    def asker(self, headers: Fields) -> str:
+        """A digest of who asks, by his API key or token; ``""`` where nobody needs one. Raises ``KeyRefused``."""
+        if self._keyring is None and self._tokens is None:
+            return ""
+        if self._tokens is not None and (token := bearer_token(headers)):
+            name = f"token {self._tokens.known(self._epoch(), token).subject}"
+        elif self._keyring is None:
+            raise UnknownKey(False)
+        else:
+            name = f"key {self._keyring.known(headers).name}"
+        return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+    def _opened(self) -> Store:
+        assert self._store is not None
+        return self._store
 
     def opened(self, headers: Fields) -> list[str]:
         """The models that are served, by name: where keys or tokens are needed, those that it opens. Raises ``KeyRefused``."""
@@ -259,7 +295,7 @@ class BufferService:
             await current.follow(plan)
             return
         telemetry = self.telemetry.model(plan)
-        parts = self._store, self._limits, self._callers, self._invoker, telemetry, self.answers
+        parts = self._store, self._limits, self._callers, self._asked, telemetry, self.answers
         self._models[plan.model] = ServedModel(plan, *parts)
 
     async def _check_functions(self, plan: Plan, in_force: Sequence[Route] = ()) -> None:
@@ -324,6 +360,16 @@ class BufferService:
             await asyncio.sleep(EMIT_INTERVAL)
             for model in self._models.values():
                 model.telemetry.emit()
+
+
+def _traces() -> Traces:
+    """Spans that are exported; raises ``InvalidInput`` where nothing is there to do so."""
+    try:
+        from sluice.buffer_service.traces import Traces
+    except ImportError as error:
+        allowed = "off where OpenTelemetry is not installed: pip install 'sluice-batching[otel]'"
+        raise InvalidInput("SLUICE_TRACES", "on", f"{allowed} ({error})") from None
+    return Traces.exported()
 
 
 def open_store(settings: Settings) -> Store:
@@ -424,9 +470,10 @@ async def run(service: BufferService) -> None:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
+    keep_freed_memory()
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, settings.log_level)
-    telemetry = Telemetry(out)
+    telemetry = Telemetry(out, deployment=settings.namespace)
     telemetry.watch("stdout", out)
     telemetry.watch("stderr", err)
     # A connection each for the callers who wait: as many as the system allows, not as few as it starts with.

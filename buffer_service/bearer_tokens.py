@@ -52,6 +52,7 @@ class _Claims(msgspec.Struct):
     iss: str
     aud: str | list[str]
     exp: float
+    sub: str = ""
     nbf: float = 0.0
     sluice_models: list[str] | None = None
     sluice_class: str = ""
@@ -64,12 +65,13 @@ class _Header(msgspec.Struct):
 
 
 class Bearer(NamedTuple):
-    """What a token that was verified says; ``models`` of ``None`` are all."""
+    """What a token that was verified says; ``models`` of ``None`` are all, ``subject`` is its ``sub``, or else its digest."""
 
     models: frozenset[str] | None
     of_class: str
     begins: float
     expires: float
+    subject: str = ""
 
 
 _read_claims = msgspec.json.Decoder(_Claims).decode
@@ -153,7 +155,8 @@ class BearerTokens:
         if claims.iss != self._issuer or self._audience not in audiences:
             raise TokenRefused("it is of another issuer (iss), or for another audience (aud)")
         models = frozenset(claims.sluice_models) if claims.sluice_models is not None else None
-        return Bearer(models, claims.sluice_class, claims.nbf, claims.exp)
+        subject = claims.sub or hashlib.sha256(token).hexdigest()
+        return Bearer(models, claims.sluice_class, claims.nbf, claims.exp, subject)
 
 
 def read_jwks(document: bytes) -> dict[str, Any]:

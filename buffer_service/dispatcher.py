@@ -11,7 +11,6 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 from sluice.batching.documents import Route
@@ -154,7 +153,7 @@ class Dispatcher:
         return self._state.takes_share(self._clock())
 
     def ask(self, content_type: str, headers: dict[str, str], body: bytes, told: Told = NOTHING_TOLD) -> Waiting:
-        """One request, with what it told of itself, until it is ``answered``; who waits no more cancels that.
+        """One request, with what it told of itself, until it is over; who waits no more ends it.
 
         Raises
         ------
@@ -171,25 +170,27 @@ class Dispatcher:
         waiting = self._callers.add(self._state.name, item, came, told)
         self._state.came(came, item, told)
         if self._state.ending:
-            waiting.answered.add_done_callback(self._has_ended)
-        waiting.answered.add_done_callback(partial(self._waits_no_more, waiting))
-        self._call_soon()
+            waiting.then(self._has_ended)
+        waiting.then(self._waits_no_more)
+        if self._next_turn is None:
+            self._call_soon()
         return waiting
 
-    def _waits_no_more(self, caller: Caller, answered: asyncio.Future[Answer]) -> None:
+    def _waits_no_more(self, caller: Waiting) -> None:
         """A caller has his answer, or an error, or has gone."""
-        now = self._clock()
-        if answered.cancelled():
+        now, answer, error = self._clock(), caller.answer, caller.error
+        if answer is not None:
+            self._state.answered(now, caller)
+            route = None
+            if answer.headers:
+                route = answer.headers.get(ROUTE_HEADER)
+                if LEFT_HEADER in answer.headers:
+                    self._state.left(now, caller, answer)
+            waited = caller.taken - caller.came if caller.batch_size else None
+            self._telemetry.answered(answer.status, now - caller.came, route, caller.told, waited)
+        elif error is None:
             self._telemetry.left(now - caller.came, caller.told)
             self._left(caller)
-        elif (error := answered.exception()) is None:
-            answer = answered.result()
-            self._state.answered(now, caller)
-            if answer.headers and LEFT_HEADER in answer.headers:
-                self._state.left(now, caller, answer)
-            if caller.batch_size:
-                self._telemetry.waited(caller.taken - caller.came)
-            self._telemetry.answered(answer.status, now - caller.came, answer.headers.get(ROUTE_HEADER), caller.told)
         elif isinstance(error, SluiceError):
             self._telemetry.refused(error, caller.told)
             if isinstance(error, (DeadlinePassed, Draining)):
@@ -231,7 +232,7 @@ class Dispatcher:
         """Serve until no caller here waits, finish the batches under way, and only then give up this process's lease."""
         self._state.leave(self._clock())
         for waiting in self._callers.waiting.values():
-            waiting.answered.add_done_callback(self._has_ended)
+            waiting.then(self._has_ended)
         self._kick()
         await self._closed.wait()
         while self._tasks:
@@ -239,7 +240,7 @@ class Dispatcher:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _has_ended(self, answered: asyncio.Future[Answer]) -> None:
+    def _has_ended(self, caller: Waiting) -> None:
         """A caller has his answer, or has gone, while this process is leaving."""
         self._call_soon()
 
@@ -383,14 +384,17 @@ class Dispatcher:
             taken.set_exception(adopted.error)
 
     def _tell(self, answers: Sequence[Answer]) -> None:
-        if len(answers) > PORTION and self._state.bounded:
+        if self._state.bounded:
             self._spawn(self._tell_in_portions(answers))
             return
         for answer in answers:
             self._callers.answer(answer)
 
     async def _tell_in_portions(self, answers: Sequence[Answer]) -> None:
-        """A server is free now: the queue must hear of it, and its next batch be sent, before all callers are answered."""
+        """A server is free now: the queue must hear of it, and its next batch be sent, before all callers are answered.
+
+        This begins behind the call to the queue that was due before.
+        """
         for index, answer in enumerate(answers):
             if index and index % PORTION == 0:
                 await asyncio.sleep(0)

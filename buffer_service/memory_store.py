@@ -16,6 +16,7 @@ from sluice.batching import Policy
 from sluice.buffer_service.arrival_record import ArrivalRecord, Arrivals
 from sluice.buffer_service.batch_record import BatchRecord
 from sluice.buffer_service.queue_state import QueueState
+from sluice.buffer_service.results import Bounds, MemoryResults, Results, ResultsState
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, queue_name
 
 RECEIVE_WAIT = 5.0  # seconds one wait for messages lasts
@@ -29,6 +30,7 @@ class MemoryBackend:
         self.queues: dict[str, QueueState] = {}  # by ``store.queue_name``
         self.records: defaultdict[str, ArrivalRecord] = defaultdict(ArrivalRecord)  # by model
         self.batches: defaultdict[str, BatchRecord] = defaultdict(BatchRecord)  # by model
+        self.results: defaultdict[str, ResultsState] = defaultdict(ResultsState)  # by model
         self.mailboxes: defaultdict[str, asyncio.Queue[bytes]] = defaultdict(asyncio.Queue)
 
     def queue(self, model: str, route: str) -> QueueState:
@@ -56,6 +58,9 @@ class MemoryStore:
 
     def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
         return MemoryQueue(self._backend, model, route, self.process, limits)
+
+    def results(self, model: str, bounds: Bounds) -> Results:
+        return MemoryResults(self._backend.results[model], bounds, self._backend.clock)
 
     async def send(self, process: str, message: bytes) -> None:
         self._backend.mailboxes[process].put_nowait(message)

@@ -14,18 +14,22 @@ REFUSALS = {
     401: "An API key or a token is needed, and none that is known was given.",
     403: "The API key, or the token, does not open the model.",
     404: "No plan serves the model, or the path is not served.",
+    409: "The first request of the idempotency key has no answer yet.",
+    410: "There is no such result any more, or none for who asks.",
     413: "The body is larger than this deployment takes.",
     415: "The body is encoded in a way that is not undone here.",
+    422: "The idempotency key was that of another request.",
     429: "More comes than is served, the queue is full, or the API key has asked for as much as it may.",
     500: "A defect of the buffer.",
     502: "The function failed on this request.",
     503: "There is no room, the store is away, the function is suspended, or the process is being shut down.",
     504: "No answer came in time.",
 }
-RETRIED = (429, 503)
+RETRIED = (409, 429, 503)
 """Statuses that may tell when to ask again."""
-INFERENCE = (400, 401, 403, 404, 413, 415, 429, 500, 502, 503, 504)
+INFERENCE = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 KEYED = (401, 403, 404)
+RESULT = (*KEYED, 410, 500, 503)
 
 
 def describe_interface(version: str, patience: float) -> dict[str, Any]:
@@ -62,6 +66,10 @@ def describe_interface(version: str, patience: float) -> dict[str, Any]:
             "parameters": parameters,
             "post": _inference("inferTensors" + suffix, told, bodies),
         }
+    paths["/v2/models/{model}/results/{id}"] = {
+        "parameters": [model, _path_parameter("id", "As it was given with 202.")],
+        **_result(),
+    }
     deadline = {"type": "number", "exclusiveMinimum": 0, "maximum": patience}
     told = "Seconds within which the answer is wanted; 400 where the plan has no SLO."
     for operation in (path["post"] for path in paths.values() if "post" in path):
@@ -101,6 +109,7 @@ SCHEMAS: dict[str, Any] = {
         "description": "Only checked to be JSON: what it must hold, the function says.",
         "examples": [{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}],
     },
+    "Waiting": _object({"id": _NAME, "state": {"const": "waiting"}, "location": _NAME}),
     "Models": _object({"models": {"type": "array", "items": _NAME}}),
     "Server": _object({"name": _NAME, "version": _NAME, "extensions": {"type": "array", "items": _NAME}}),
     "Live": _object({"live": {"const": True}}),
@@ -124,6 +133,12 @@ SENT = [
     _header("traceparent", "The trace that the request belongs to (W3C Trace Context), passed on to the function.", _TEXT),
     _header("tracestate", "As `traceparent`.", _TEXT),
     _header("sluice-class", "The class of the request; read where the plan has classes.", _TEXT),
+    _header("prefer", "`respond-async`: 202 at once, and where the answer will be (RFC 7240).", _TEXT),
+    _header(
+        "idempotency-key",
+        "Who asks again with the same key and body gets the answer that there is already.",
+        {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    ),
     _header("inference-header-content-length", "Where the JSON ends in a body with binary tensors.", _TEXT),
 ]
 
@@ -149,6 +164,10 @@ def _inference(operation: str, description: str, bodies: dict[str, Any]) -> dict
         "sluice-batch-size": {"description": "Requests in the batch that left.", "schema": {"type": "integer", "minimum": 1}},
         "sluice-route": {"description": "The route whose function answered, where the plan has routes.", "schema": _TEXT},
         "sluice-function": {"description": "Which function of several answered: 0 is the route's own.", "schema": _TEXT},
+        "idempotent-replayed": {
+            "description": "`true` where the answer is that of an earlier request of its key.",
+            "schema": _TEXT,
+        },
     }
     answered = {"description": "What the function answered.", "headers": headers, "content": {"*/*": {}}}
     return {
@@ -157,8 +176,45 @@ def _inference(operation: str, description: str, bodies: dict[str, Any]) -> dict
         "requestBody": {"required": True, "content": bodies},
         "responses": {
             "200": answered,
+            "202": _waiting("It is waited for, as was preferred."),
             **_problems(INFERENCE),
             "default": {**answered, "description": "A status of the function's own."},
+        },
+    }
+
+
+_STATE = {"description": "Of the result.", "schema": {"enum": ["waiting", "done", "failed"], "type": "string"}}
+
+
+def _waiting(description: str) -> dict[str, Any]:
+    headers = {
+        "x-request-id": _REQUEST_ID,
+        "location": {"description": "Where the answer will be.", "schema": _NAME},
+        "retry-after": {"description": "Seconds after which to look.", "schema": {"type": "integer", "minimum": 1}},
+        "sluice-result": _STATE,
+    }
+    told = {"schema": {"$ref": "#/components/schemas/Waiting"}}
+    found = {"model": "$request.path.model", "id": "$response.body#/id"}
+    links = {operation: {"operationId": operation, "parameters": found} for operation in ("fetchResult", "giveUpResult")}
+    return {"description": description, "headers": headers, "content": {JSON: told}, "links": links}
+
+
+def _result() -> dict[str, Any]:
+    """An answer that is kept."""
+    headers = {"x-request-id": _REQUEST_ID, "sluice-result": _STATE}
+    answered = {"description": "What was answered.", "headers": headers, "content": {"*/*": {}}}
+    told = "The answer of a request that preferred to fetch it, as its client would have had it."
+    failed = {**answered, "description": "The error that came of the request, where `sluice-result` says `failed`."}
+    return {
+        "get": {
+            "operationId": "fetchResult",
+            "description": told,
+            "responses": {"200": answered, "202": _waiting("It is waited for."), **_problems(RESULT), "default": failed},
+        },
+        "delete": {
+            "operationId": "giveUpResult",
+            "description": "Nobody wants the answer any more.",
+            "responses": {"204": {"description": "It is not kept."}, **_problems(RESULT)},
         },
     }
 

@@ -38,7 +38,9 @@ from sluice.buffer_service.arrival_stream import pack_floats, routes_key, stream
 from sluice.buffer_service.batch_stream import batch_stream_key, pack_batches
 from sluice.buffer_service.breaker import TRIAL_INTERVAL, Breaker
 from sluice.buffer_service.redis_connection import Command
+from sluice.buffer_service.redis_results import RedisResults, results_keys
 from sluice.buffer_service.redis_servers import Away, Servers
+from sluice.buffer_service.results import Bounds, Results
 from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.store import Events, Limits, Outcome, Queue, QueueLost, Released, queue_name
 from sluice.buffer_service.trials import Trials
@@ -122,6 +124,10 @@ class RedisStore:
         probe = f"{self._namespace}:{{{tag}}}:probe"
         slot = key_slot(probe.encode())
         return self._gates.setdefault(slot, Gate(self._servers, slot, probe, self.process, self._trials, self._checks))
+
+    def results(self, model: str, bounds: Bounds) -> Results:
+        keys = results_keys(model, self._namespace)
+        return RedisResults(partial(_ask, self._gate(model).call, _set_aside(keys, begins_anew=tuple(keys))), list(keys), bounds)
 
     async def send(self, process: str, message: bytes) -> None:
         key = self._mailbox_key(process)

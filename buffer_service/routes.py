@@ -4,6 +4,7 @@
     POST /v2/models/{model}[/versions/{v}]/infer      Open Inference Protocol v2 (JSON, or with the binary tensor extension)
     GET  /v2/models                                   the models that are served
     GET  /v2/models/{model}[/versions/{v}][/ready]    the model's metadata; whether it is served
+    GET  /v2/models/{model}/results/{id}              an answer that is kept (kept_requests.py); DELETE gives it up
     GET  /v2  /v2/health/live  /v2/health/ready       the server; ready where all models are, and not while it is shut down
     GET  /openapi.json                                this interface (openapi.py)
     GET  /metrics                                     Prometheus
@@ -29,12 +30,13 @@ import re
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from sluice.batching.errors import (
+    AnotherRequest,
     DeadlinePassed,
     DispatchFailed,
     Draining,
@@ -50,15 +52,20 @@ from sluice.batching.errors import (
     PayloadTooLarge,
     QueueFull,
     RateExceeded,
+    ResultGone,
+    ResultsFull,
     SluiceError,
+    StillWaiting,
     StoreUnavailable,
     TokenRefused,
     UnknownKey,
     UnknownModel,
+    UnknownResult,
     UnsupportedEncoding,
 )
 from sluice.buffer_service.callers import Waiting
 from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
+from sluice.buffer_service.kept_requests import REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.route_state import LEFT_HEADER
@@ -72,12 +79,19 @@ from sluice.http.room import Room
 from sluice.http.server import Client, Request
 from sluice.lambda_fn.contract import INFERENCE_HEADER, JSON, PROBLEM, Answer, WireError, check_json, is_json, problem
 
+if TYPE_CHECKING:
+    from sluice.buffer_service.traces import Traces  # whose library is there where spans are wanted
+
 # The one table from errors to status codes; the nearest named ancestor counts.
 STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     InvalidInput: HTTPStatus.BAD_REQUEST,
     UnknownModel: HTTPStatus.NOT_FOUND,
     PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedEncoding: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    UnknownResult: HTTPStatus.NOT_FOUND,
+    ResultGone: HTTPStatus.GONE,
+    StillWaiting: HTTPStatus.CONFLICT,
+    AnotherRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     KeyRefused: HTTPStatus.FORBIDDEN,
     UnknownKey: HTTPStatus.UNAUTHORIZED,
     TokenRefused: HTTPStatus.UNAUTHORIZED,
@@ -87,6 +101,7 @@ STATUS_CODES: dict[type[SluiceError], HTTPStatus] = {
     QueueFull: HTTPStatus.TOO_MANY_REQUESTS,
     Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
     NoRoom: HTTPStatus.SERVICE_UNAVAILABLE,
+    ResultsFull: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     Draining: HTTPStatus.SERVICE_UNAVAILABLE,
     FunctionFailed: HTTPStatus.BAD_GATEWAY,
@@ -106,7 +121,7 @@ PASSED_ON = frozenset((_INFERENCE_HEADER, REQUEST_ID, *TRACE))
 """Headers of a request that its function sees."""
 WAITED, BATCH_SIZE = b"sluice-waited", b"sluice-batch-size"
 """Headers of an answer: the seconds that its request was in the queue, and with how many in a batch it left."""
-_OURS = frozenset(name.decode() for name in (REQUEST_ID, *TRACE, WAITED, BATCH_SIZE)) | {LEFT_HEADER}
+_OURS = frozenset(name.decode() for name in (REQUEST_ID, *TRACE, WAITED, BATCH_SIZE, STATE, REPLAYED)) | {LEFT_HEADER}
 """Headers that no function sets: one that answers with those of its request would."""
 MAX_PASSED_ON = 512  # bytes of the value of one, as W3C's Trace Context has propagated at the least
 BINARY = "application/octet-stream"
@@ -123,6 +138,10 @@ class Service(Protocol):
     telemetry: Telemetry
     waiting: Room
     page: Door | None
+    keeper: Keeper
+    traces: Traces | None
+
+    def asker(self, headers: Fields) -> str: ...
 
     def model(self, name: str) -> ServedModel: ...
 
@@ -144,10 +163,11 @@ class Said(NamedTuple):
     told: Mapping[bytes, bytes]  # those of TOLD_BY that are there
     encoding: str  # of the body, where that is encoded
     takes_gzip: bool = False
+    wish: Wish | None = None  # how its answer is kept
 
 
 class Place(NamedTuple):
-    """Where a request leads: the method that is allowed there, with GET also HEAD, and what answers it, for a model if any."""
+    """Where a request leads: the methods that are allowed there, with GET also HEAD, and what answers it, for a model if any."""
 
     method: str
     begin: Callable[[Head, Client, Place], Request | None]
@@ -163,6 +183,7 @@ class Routes:
         """``asked``: those for who asks models; ``operated``: those for who operates the buffer."""
         self._service = service
         self._server = {"name": "sluice", "version": version, "extensions": ["binary_tensor_data"]}
+        self._takes = self._infer if service.traces is None else self._infer_traced
         self._under_way: set[asyncio.Task[None]] = set()
         self._interface = msgspec.json.encode(describe_interface(version, service.settings.request_timeout))
         # As openapi.py has them, which a test holds beside it.
@@ -181,12 +202,13 @@ class Routes:
 
     def _of_models(self) -> dict[str, tuple[str, Callable[[Head, Client, Place], Request | None]]]:
         return {
-            "/models/{model}": ("POST", self._infer),
-            "/v2/models/{model}/infer": ("POST", self._infer),
-            "/v2/models/{model}/versions/{version}/infer": ("POST", self._infer),
+            "/models/{model}": ("POST", self._takes),
+            "/v2/models/{model}/infer": ("POST", self._takes),
+            "/v2/models/{model}/versions/{version}/infer": ("POST", self._takes),
             "/v2/models": ("GET", self._tell_models),
             "/v2/models/{model}": ("GET", self._describe),
             "/v2/models/{model}/versions/{version}": ("GET", self._describe),
+            "/v2/models/{model}/results/{id}": ("GET DELETE", self._keep_or_give_up),
             "/v2/models/{model}/ready": ("GET", self._tell_model_ready),
             "/v2/models/{model}/versions/{version}/ready": ("GET", self._tell_model_ready),
         }
@@ -209,14 +231,15 @@ class Routes:
     def _place(self, head: Head) -> Place:
         path, model = template(head.path)
         method, begin = self.paths.get(path, ("", self._tell_nowhere))
-        said = _said(head) if begin == self._infer else None
+        said = _said(head) if begin == self._takes else None
         return Place(method, begin, model, said, _request_id(head))
 
     def _allowed(self, head: Head, client: Client, place: Place) -> bool:
         """Whether a method is allowed that is not the one; who asks which are is told here, as is who uses another."""
-        if not place.method or (head.method == "HEAD" and place.method == "GET"):
+        allowed = place.method.replace("GET", "GET HEAD").split()
+        if not place.method or head.method in allowed:
             return True
-        methods = "GET, HEAD, OPTIONS" if place.method == "GET" else f"{place.method}, OPTIONS"
+        methods = ", ".join((*allowed, "OPTIONS"))
         fields = ((b"allow", methods.encode()),)
         if head.method == "OPTIONS":
             client.reply(HTTPStatus.NO_CONTENT, JSON, b"", fields)
@@ -240,7 +263,58 @@ class Routes:
             raise UnsupportedEncoding("content-encoding", said.encoding, "identity or gzip")
         if of_class:
             said = said._replace(told={**said.told, CLASS_HEADER: of_class.encode()})
+        if said.wish is not None:
+            return self._infer_and_keep(head, client, place, said, said.wish)
         return _Inference(head, client, said, served, self._service)
+
+    def _infer_traced(self, head: Head, client: Client, place: Place) -> Request | None:
+        traces, said = self._service.traces, place.said
+        assert traces is not None and said is not None
+        traced = traces.request(client, said.carried, template(head.path)[0], place.model)
+        try:
+            below = place._replace(said=said._replace(carried=traced.carried(said.carried)))
+            return traced.around(self._infer(head, traced, below))
+        except Exception as error:
+            _fail(traced, head, error, self._service.telemetry)
+            return None
+
+    def _infer_and_keep(self, head: Head, client: Client, place: Place, said: Said, wish: Wish) -> Request:
+        """One whose answer is fetched later, or asked for again."""
+        service = self._service
+        if wish.key is not None:
+            check_key(wish.key)
+        inference = said._replace(takes_gzip=False)  # who fetches the answer may not accept it
+        served = service.model(place.model)
+        if not service.keeper.bounds.kept and wish.key is None:
+            return _Inference(head, client, said, served, service)  # what is preferred is no more than that
+        return KeptRequest(
+            client,
+            service.keeper,
+            place.model,
+            service.asker(head.fields),
+            wish,
+            repr((head.path, said.content_type, said.carried.get(INFERENCE_HEADER), said.told, said.encoding)).encode(),
+            place.named,
+            lambda kept: _Inference(head, kept, inference, served, service),
+            lambda client, error: _fail(client, head, error, service.telemetry),
+        )
+
+    def _keep_or_give_up(self, head: Head, client: Client, place: Place) -> Request:
+        """GET and DELETE of an answer that is kept."""
+        service, result = self._service, head.path.rstrip("/").rpartition("/")[2]
+        service.admit(place.model, head.fields, counts=False)
+        service.model(place.model)
+        asker = service.asker(head.fields)
+
+        async def remove() -> None:
+            await service.keeper.remove(place.model, result, asker)
+            client.reply(HTTPStatus.NO_CONTENT, JSON, b"")
+
+        tell = service.keeper.tell(place.model, result, asker, client)
+        if head.method == "DELETE":
+            tell.close()
+            return self._later(head, client, remove())
+        return self._later(head, client, tell)
 
     def _describe(self, head: Head, client: Client, place: Place) -> Request:
         self._service.admit(place.model, head.fields, counts=False)
@@ -451,22 +525,22 @@ class _Inference:
         except Exception as error:
             self._fail(error)
         else:
-            self._waiting.answered.add_done_callback(self._tell)
+            self._waiting.then(self._tell)
 
     def gone(self) -> None:
         self._gone = True
         self._held.resize(0)
         if self._waiting is not None:
-            self._waiting.answered.cancel()
+            self._waiting.end()
 
-    def _tell(self, answered: asyncio.Future[Answer]) -> None:
+    def _tell(self, waiting: Waiting) -> None:
         self._held.resize(0)
-        if answered.cancelled():
-            return  # there is nobody to be told
+        if (answer := waiting.answer) is None:
+            if waiting.error is not None:  # else there is nobody to be told
+                self._fail(waiting.error)
+            return
         try:
-            assert self._waiting is not None
-            answer = answered.result()
-            fields = _fields(answer, self._waiting)
+            fields = _fields(answer, waiting)
             if self._gzip_from and self._said.takes_gzip and len(answer.body) >= self._gzip_from and _may_zip(answer):
                 self._reply_zipped(answer, fields)
                 return
@@ -501,6 +575,8 @@ def template(path: str) -> tuple[str, str]:
             return "/models/{model}", model
         case ["v2", "models", model, "versions", _, *rest]:
             return "/".join(("/v2/models/{model}/versions/{version}", *rest)), model
+        case ["v2", "models", model, "results", _]:
+            return "/v2/models/{model}/results/{id}", model
         case ["v2", "models", model, *rest]:
             return "/".join(("/v2/models/{model}", *rest)), model
         case parts:
@@ -514,7 +590,7 @@ def status_code(error: SluiceError) -> HTTPStatus:
 
 def _said(head: Head) -> Said:
     content_type = encoding = ""
-    takes_gzip = False
+    takes_gzip = wishes = False
     carried: dict[str, str] = {}
     told: dict[bytes, bytes] = {}
     for name, value in head.fields:
@@ -529,9 +605,11 @@ def _said(head: Head) -> Said:
             takes_gzip = accepts_gzip(value)
         elif name in TOLD_BY:
             told[name] = value
+        elif name in WISHED_BY:
+            wishes = True
     if not content_type:
         content_type = JSON if head.path.endswith("/infer") and INFERENCE_HEADER not in carried else BINARY
-    return Said(content_type, is_json(content_type), carried, told, encoding, takes_gzip)
+    return Said(content_type, is_json(content_type), carried, told, encoding, takes_gzip, Wish.of(head.fields) if wishes else None)
 
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
@@ -578,7 +656,7 @@ def _fail(client: Client, head: Head, error: Exception, telemetry: Telemetry) ->
         _refuse(client, HTTPStatus.INTERNAL_SERVER_ERROR, "an error inside the buffer; its log has the details")
         return
     fields: list[tuple[bytes, bytes]] = []
-    if isinstance(error, (QueueFull, Overloaded, NoRoom, FunctionSuspended, RateExceeded)):
+    if isinstance(error, (QueueFull, Overloaded, NoRoom, ResultsFull, StillWaiting, FunctionSuspended, RateExceeded)):
         fields.append((b"retry-after", str(max(1, math.ceil(error.retry_after))).encode()))
     if isinstance(error, StoreUnavailable):
         fields.append((b"retry-after", b"1"))  # the store is tried ten times as often

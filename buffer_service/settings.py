@@ -49,7 +49,8 @@ class Settings:
         ``redis://``, ``rediss://`` (TLS) or ``unix://``: of a server, a name that follows the primary, or any node of a cluster;
         ``memory://`` keeps the queues in this process alone.
     namespace
-        What the keys in Redis begin with: deployments that share a Redis have one each, all processes of a deployment the same.
+        What the keys in Redis begin with, and ``Deployment`` of the metrics in CloudWatch: deployments that share a Redis, or an
+        account, have one each, all processes of a deployment the same.
     spread_routes
         ``yes`` has each route of a model in a slot of its own, so that they lie on different servers of a cluster: for a model with
         more requests than one server takes. ``no`` keeps them together. All processes of a deployment the same.
@@ -94,6 +95,9 @@ class Settings:
         As many arrival times of each model are kept in Redis, from which ``sluice fit`` learns the traffic; 0 keeps none.
     batches_kept
         What was measured of as many batches of each model is kept in Redis, from which ``sluice control`` learns; 0 keeps none.
+    results_kept, results_bytes, results_life
+        Of each model as many answers are kept at the most, of so many bytes together, each for so many seconds, for who prefers to
+        fetch his (``Prefer: respond-async``) or asks again with the same ``Idempotency-Key``; 0 keeps none. All processes the same.
     drain_timeout
         What is left unanswered so long after SIGTERM is given up.
     leave_delay
@@ -101,6 +105,9 @@ class Settings:
         the time in which who asks it notices. Part of ``drain_timeout``, half of it at the most; 0 closes at once.
     page
         ``on`` answers ``/`` with the live page, for everybody who may send requests; ``off`` does not.
+    traces
+        ``on`` makes spans of OpenTelemetry, and exports them to where its own variables say (OTEL_EXPORTER_OTLP_ENDPOINT); it needs
+        the extra ``otel``. ``off`` makes none, and costs nothing.
     gb_second_usd, invocation_usd
         What a GB-second of a function and an invocation cost (USD), by which the live page reckons what was billed; 0 is not told.
     """
@@ -130,9 +137,13 @@ class Settings:
     max_attempts: int = 3
     arrivals_kept: int = 1_000_000
     batches_kept: int = 100_000
+    results_kept: int = 10_000
+    results_bytes: int = 64 * 1024 * 1024
+    results_life: float = 3600.0
     drain_timeout: float = 30.0
     leave_delay: float = 1.0
     page: str = "on"
+    traces: str = "off"
     gb_second_usd: float = 0.0
     invocation_usd: float = 0.0
     log_level: str = "info"
@@ -143,12 +154,12 @@ class Settings:
         for name in (f.name for f in fields(self) if isinstance(f.default, float) and f.name not in ("leave_delay", *PRICES)):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "a number of seconds > 0")
-        for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts"):
+        for name in ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts", "results_bytes"):
             if getattr(self, name) < 1:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 1")
         if self.gzip_from < 0:
             raise InvalidInput(PREFIX + "GZIP_FROM", self.gzip_from, "an integer >= 0; 0 sends no answer in gzip")
-        for name in ("arrivals_kept", "batches_kept"):
+        for name in ("arrivals_kept", "batches_kept", "results_kept"):
             if getattr(self, name) < 0:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "an integer >= 0; 0 keeps none")
         if not 0 <= self.port <= 65535:
@@ -170,6 +181,8 @@ class Settings:
                 raise InvalidInput(PREFIX + name.upper(), getattr(self, name), "USD >= 0; 0 is not told")
         if self.page not in ("on", "off"):
             raise InvalidInput(PREFIX + "PAGE", self.page, "on or off")
+        if self.traces not in ("off", "on"):
+            raise InvalidInput(PREFIX + "TRACES", self.traces, "off or on")
         if re.match("file:.|ssm:/|redis:$", self.plans) is None:
             raise InvalidInput(PREFIX + "PLANS", self.plans, "file:PATH, ssm:/path/ or redis:")
         if self.plans == "redis:" and self.redis_url.startswith("memory://"):

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from sluice.batching import Policy
 from sluice.batching.errors import DispatchFailed
 from sluice.batching.measured import MeasuredBatch
+from sluice.buffer_service.results import Bounds, Results
 
 ID_LENGTH = 16
 PROCESS_LENGTH = 8
@@ -153,6 +154,9 @@ class Store(Protocol):
 
     def queue(self, model: str, limits: Limits, route: str = "") -> Queue:
         """The queue of a route; all queues of a model share its records of arrivals and of batches."""
+
+    def results(self, model: str, bounds: Bounds) -> Results:
+        """What is kept of the model's requests whose answers are fetched later, or asked for again."""
 
     async def send(self, process: str, message: bytes) -> None:
         """Put a message into another process's list."""

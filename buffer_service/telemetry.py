@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import random
 import sys
 import time
@@ -26,6 +27,7 @@ from prometheus_client import Counter, Gauge, ProcessCollector
 
 from sluice.batching.documents import Plan, Route
 from sluice.buffer_service.logs import Seldom, Stream, UnblockedStream
+from sluice.buffer_service.settings import NAMESPACE
 from sluice.buffer_service.tallies import Amounts, Count, Counters, Distribution, Gauges, Histograms, Registry
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.http.room import Connections, Room
@@ -42,9 +44,10 @@ _log = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """The metrics of one process."""
+    """The metrics of one process, of the ``deployment`` that its lines name: an account may have several."""
 
-    def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, stream: Stream | None = None, clock: Callable[[], float] = time.time, deployment: str = NAMESPACE) -> None:
+        self.deployment = deployment
         self.registry = Registry()
         self._scraping: asyncio.Task[bytes] | None = None
         self._stream = stream if stream is not None else sys.stdout
@@ -369,24 +372,27 @@ class ModelTelemetry:
         if route in self._routes:
             self._routes.pop(route).remove()
 
-    def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
-        """A request was answered ``latency`` seconds after it came, by ``route`` if by any."""
+    def answered(
+        self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD, waited: float | None = None
+    ) -> None:
+        """A request was answered ``latency`` seconds after it came, by ``route`` if by any.
+
+        It had ``waited`` so long before it left in a batch, where that is known.
+        """
         counter = self._by_status.get(status)
         if counter is None:
             counter = self._by_status[status] = self._telemetry._requests.labels(self.name, str(status))
         counter.value += 1
         self._latency.observe(latency)
-        self._counted(told, latency if status < 500 else float("inf"))
+        if waited is not None:
+            self._waits.observe(waited)
+        self._counted(told, latency if status < 500 else math.inf)
         if told.name in self._classes:
             self._classes[told.name].latency.observe(latency)
         self._answers += 1
         _keep(self._latencies, latency, self._answers)
         if route is not None and route in self._routes:
             self._routes[route].counted(status, latency)
-
-    def waited(self, seconds: float) -> None:
-        """A request that was answered had waited so long before it left in a batch."""
-        self._waits.observe(seconds)
 
     def sized(self, size: float) -> None:
         """A request came whose size was told."""
@@ -475,8 +481,9 @@ class ModelTelemetry:
         line = {
             "_aws": {
                 "Timestamp": int(self._telemetry._clock() * 1000),
-                "CloudWatchMetrics": [{"Namespace": "Sluice", "Dimensions": [["Model"]], "Metrics": metrics}],
+                "CloudWatchMetrics": [{"Namespace": "Sluice", "Dimensions": [["Deployment", "Model"]], "Metrics": metrics}],
             },
+            "Deployment": self._telemetry.deployment,
             "Model": self.name,
             **{name: value for name, (_, value) in values.items()},
         }
@@ -561,13 +568,11 @@ class RouteTelemetry:
         counter.value += 1
         self._latency.observe(latency)
 
-    def answered(self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD) -> None:
+    def answered(
+        self, status: int, latency: float, route: str | None = None, told: Told = NOTHING_TOLD, waited: float | None = None
+    ) -> None:
         """As of the model, which knows all routes: a request may have been moved to another."""
-        self._model.answered(status, latency, route, told)
-
-    def waited(self, seconds: float) -> None:
-        """As of the model."""
-        self._model.waited(seconds)
+        self._model.answered(status, latency, route, told, waited)
 
     def refused(self, error: Exception, told: Told = NOTHING_TOLD) -> None:
         """As of the model."""

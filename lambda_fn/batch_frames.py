@@ -14,8 +14,9 @@ not name it is asked in JSON, as Lambda and SageMaker are. To describe a model i
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -85,13 +86,70 @@ def decode_batch(data: bytes) -> Batch:
     """The batch of a document in this format or in JSON; raises ``WireError``."""
     if not is_framed(data):
         return contract.decode_batch(data)
+    heads, at = _heads(data)
+    bodies = _bodies(data, at, [item.size for item in heads.items])
+    return Batch(heads.model, _with_bodies(heads, bodies))
+
+
+class Sealed:
+    """A batch in this format as it came: what its head says is known, and its bodies are for who computes it.
+
+    Attributes
+    ----------
+    head : bytes
+        The document up to its bodies.
+    bodies : sequence of bytes
+        The rest of it, in the pieces in which it came.
+    size : int
+        Bytes of these.
+    """
+
+    __slots__ = ("_items", "bodies", "head", "model", "size")
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        """Of a document that is framed; raises ``WireError`` as ``decode_batch`` does."""
+        first, *rest = pieces
+        if rest and _ends_before_bodies(first):
+            first, rest = b"".join(pieces), []  # cut within its head: by a client that sends it byte by byte
+        heads, at = _heads(first)
+        self.model = heads.model
+        self._items = heads.items
+        self.head = first[:at]
+        self.bodies: list[bytes | memoryview] = [memoryview(first)[at:], *rest]
+        self.size = sum(map(len, self.bodies))
+        _check_sizes(self.size, [item.size for item in heads.items])
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def ids(self) -> list[str]:
+        """Those of its items."""
+        return [item.id for item in self._items]
+
+
+def open_sealed(head: bytes, read: Callable[[int, int], bytes]) -> list[Item]:
+    """The items of a ``Sealed``; ``read`` so many bytes of its bodies, from where."""
+    heads, _ = _heads(head)
+    ends = accumulate([item.size for item in heads.items], initial=0)
+    return _with_bodies(heads, [read(item.size, at) for item, at in zip(heads.items, ends, strict=False)])
+
+
+def _ends_before_bodies(data: bytes) -> bool:
+    return len(data) < _PREFIX.size or len(data) < _PREFIX.size + _PREFIX.unpack_from(data)[1]
+
+
+def _heads(data: bytes) -> tuple[_Batch, int]:
+    """What the head of a batch says, and where the bodies begin."""
     head, at = _head(data, "a batch")
     try:
-        batch = _decode_batch(head)
+        return _decode_batch(head), at
     except UNREADABLE as error:
         raise WireError(f"not a batch: {error}") from None
-    bodies = _bodies(data, at, [item.size for item in batch.items])
-    return Batch(batch.model, [Item(i.id, i.content_type, b, i.headers) for i, b in zip(batch.items, bodies, strict=True)])
+
+
+def _with_bodies(heads: _Batch, bodies: Sequence[bytes]) -> list[Item]:
+    return [Item(i.id, i.content_type, body, i.headers) for i, body in zip(heads.items, bodies, strict=True)]
 
 
 def encode_answers(answers: Sequence[Answer], measured: Measured = NOTHING_MEASURED) -> list[bytes]:
@@ -135,10 +193,14 @@ def _head(data: bytes, what: str) -> tuple[memoryview, int]:
 
 
 def _bodies(data: bytes, at: int, sizes: list[int]) -> list[bytes]:
-    if at + sum(sizes) != len(data):
-        raise WireError(f"bodies: {len(data) - at} bytes are there; the head tells of {sum(sizes)}")
+    _check_sizes(len(data) - at, sizes)
     bodies = []
     for size in sizes:
         bodies.append(data[at : at + size])
         at += size
     return bodies
+
+
+def _check_sizes(there: int, sizes: list[int]) -> None:
+    if sum(sizes) != there:
+        raise WireError(f"bodies: {there} bytes are there; the head tells of {sum(sizes)}")

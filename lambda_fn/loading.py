@@ -70,7 +70,7 @@ def _network(environment: Mapping[str, str], file: str) -> Model:
     path = os.path.join(_task_root(environment), file)
     if not os.path.isfile(path):
         raise LoadingError(f"SLUICE_MODEL: {path!r} is not a file; allowed: the path of an ONNX network")
-    name = _name(environment, _dashed(os.path.basename(file).removesuffix(NETWORK)))
+    name = _name(environment, dashed(os.path.basename(file).removesuffix(NETWORK)))
     n_threads = threads(environment)
     try:
         from .models.onnx import OnnxModel  # 100 ms of import that the others do without
@@ -88,7 +88,7 @@ def _python_model(environment: Mapping[str, str], named: str) -> Model:
     try:
         served = make_served(named, _task_root(environment))
         by_class = getattr(served, "name", None)
-        by_class = by_class if isinstance(by_class, str) else _dashed(named.rpartition(":")[2].rpartition(".")[2])
+        by_class = by_class if isinstance(by_class, str) else dashed(named.rpartition(":")[2].rpartition(".")[2])
         name = _name(environment, by_class)
         model = PythonModel(name, served)
         start_served(served)
@@ -101,7 +101,7 @@ def _task_root(environment: Mapping[str, str]) -> str:
     return environment.get("LAMBDA_TASK_ROOT", "")
 
 
-def _dashed(name: str) -> str:
+def dashed(name: str) -> str:
     """In lower case with dashes: ``TextEncoder`` is ``text-encoder``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9.-]+", "-", name).strip("-").lower()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 OUT_OF_BAND = 64 * 1024  # bytes of a buffer; below, a file costs more than the copies
@@ -75,6 +76,32 @@ def decode(payload: Encoded) -> Any:
         buffers.append(_read(payload.file.fd, size, offset, readonly))
         offset += _aligned(size)
     return pickle.loads(head, buffers=buffers)
+
+
+def write(pieces: Sequence[bytes | memoryview], size: int, spare: MemoryFile | None = None) -> MemoryFile | None:
+    """A file with these one after the other, ``size`` bytes: the ``spare`` one where it is given; ``None`` where there can be none.
+
+    What was written before has its pages already, which the system would have to find and clear: that takes longer than to write.
+    """
+    file = spare
+    try:
+        if file is None:
+            file = MemoryFile(os.memfd_create("sluice-payload", os.MFD_CLOEXEC), 0)
+        at = 0
+        for piece in pieces:
+            view, done = memoryview(piece), 0
+            while done < len(view):
+                done += os.pwrite(file.fd, view[done:], at + done)
+            at += done
+    except (AttributeError, OSError):  # not Linux, a sandbox, no descriptors or no memory left
+        return None
+    file.size = max(file.size, size)
+    return file
+
+
+def read(file: MemoryFile, size: int, offset: int) -> bytes:
+    """So many bytes of a file, from there on."""
+    return bytes(_read(file.fd, size, offset, True))
 
 
 def _aligned(size: int) -> int:

@@ -32,6 +32,8 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from sluice.http.heap import keep_freed_memory
+
 from ..loading import LoadingError, load_model
 from ..models.base import Model
 from ..models.memory import WithinMemory
@@ -225,6 +227,7 @@ def main(fd: int) -> None:
     if told is None:
         return
     stream, environments = told
+    keep_freed_memory()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH)
     Computer(stream, [partial(load_model, environment) for environment in environments], open_energy()).run()

@@ -1,7 +1,8 @@
 """One batch put to a model: what is asked, what comes of it, and both as the computer (computer.py) is sent and sends them.
 
-What may live here: who is to blame for a failure, what is measured. What may not: a thread, a socket, a queue. A batch is sent
-as plain tuples, pickled by who trusts the other end; bodies of ``OUT_OF_BAND`` bytes and more are beside it in a file in memory.
+What may live here: who is to blame for a failure, what is measured. What may not: a thread, a socket, a queue. A batch in frames is
+sent as it came, so that its first bytes tell what it is; whatever else as plain tuples, pickled by who trusts the other end. Bodies
+of ``OUT_OF_BAND`` bytes and more, of frames together, are beside it in a file in memory.
 """
 
 from __future__ import annotations
@@ -10,20 +11,29 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from .. import batch_frames, contract
+from ..batch_frames import Sealed
 from ..contract import JSON, Answer, Item
 from ..models.memory import WithinMemory
-from ..pipeline.payloads import OUT_OF_BAND, Encoded, decode, encode
+from ..pipeline.payloads import OUT_OF_BAND, Encoded, MemoryFile, decode, encode, read, write
 from .energy import Energy
 
 
 class Asked(NamedTuple):
     """What one caller asks for: the items of a batch, or ``single``, one that may be computed with those of others.
 
-    ``framed``: the answers to a batch are to be in frames (batch_frames.py).
+    Answers to a batch that is ``Sealed`` are in frames (batch_frames.py).
     """
+
+    single: bool
+    items: list[Item] | Sealed
+
+
+class Opened(NamedTuple):
+    """The same where it is computed; ``framed``: the answers to a batch are to be in frames."""
 
     single: bool
     items: list[Item]
@@ -51,19 +61,31 @@ class Outcome(NamedTuple):
     largest: int | None
 
 
-def encode_asked(callers: Sequence[Asked]) -> Encoded:
-    """What an execution is asked: a single request is a tuple, a batch a list of them behind whether its answers are framed."""
+def encode_asked(callers: Sequence[Asked], spare: MemoryFile | None = None) -> Encoded:
+    """What an execution is asked: a batch in frames, alone, or of others a tuple for a single request, a list of them for a batch.
+
+    A ``spare`` file may be written over.
+    """
+    if type(items := callers[0].items) is Sealed:
+        if items.size >= OUT_OF_BAND and (file := write(items.bodies, items.size, spare)) is not None:
+            return Encoded(items.head, file)
+        return Encoded(b"".join((items.head, *items.bodies)))
     asked: list[Any] = []
-    for single, items, framed in callers:
+    for single, items in callers:
+        assert type(items) is list
         tuples = [(item.id, item.content_type, _apart(item.body), item.headers) for item in items]
-        asked.append(tuples[0] if single else [framed, *tuples])
+        asked.append(tuples[0] if single else tuples)
     return encode(asked, True)
 
 
-def decode_asked(payload: Encoded) -> list[Asked]:
+def decode_asked(payload: Encoded) -> list[Opened]:
     """The inverse of ``encode_asked``."""
+    if batch_frames.is_framed(payload.head):
+        if payload.file is None:
+            return [Opened(False, batch_frames.decode_batch(payload.head).items, True)]
+        return [Opened(False, batch_frames.open_sealed(payload.head, partial(read, payload.file)), True)]
     return [
-        Asked(True, [Item(*asked)]) if type(asked) is tuple else Asked(False, [Item(*item) for item in asked[1:]], asked[0])
+        Opened(True, [Item(*asked)]) if type(asked) is tuple else Opened(False, [Item(*item) for item in asked])
         for asked in decode(payload)
     ]
 
@@ -82,7 +104,7 @@ def decode_outcome(payload: Encoded) -> Outcome:
     return Outcome._make(decode(payload))
 
 
-def compute(model: WithinMemory, callers: Sequence[Asked], energy: Energy | None) -> Outcome:
+def compute(model: WithinMemory, callers: Sequence[Opened], energy: Energy | None) -> Outcome:
     """Compute a batch; ``energy`` where it is to be measured. It never raises."""
     items = callers[0].items if len(callers) == 1 else [item for caller in callers for item in caller.items]
     largest, joules, failure = model.largest, None, ""
@@ -121,7 +143,7 @@ def compute(model: WithinMemory, callers: Sequence[Asked], energy: Energy | None
     return Outcome(results, statuses, len(items), seconds, time.perf_counter() - encoding, joules, failure, model.largest)
 
 
-def _compute_apart(model: WithinMemory, callers: Sequence[Asked]) -> Outcome:
+def _compute_apart(model: WithinMemory, callers: Sequence[Opened]) -> Outcome:
     """The single requests of a batch that failed, each alone: the one that fails again is to blame."""
     outcomes = [compute(model, (caller,), None) for caller in callers]
     failure = next((outcome.failure for outcome in outcomes if outcome.failure), "TogetherOnly")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -61,11 +61,15 @@ class Failure(NamedTuple):
 
 
 class Request:
-    """One request. ``body`` is there when it is handed over; ``on_gone`` is called once if its client goes before the answer."""
+    """One request. Its body is there when it is handed over; ``on_gone`` is called once if its client goes before the answer.
+
+    ``pieces`` are the body as it came, none of them empty but where it is alone; ``body`` is all of it, in one copy where it came
+    in several.
+    """
 
     __slots__ = (
-        *("_client", "_counted", "_pieces", "_server", "_size"),
-        *("body", "headers", "method", "on_gone", "path", "query", "refusal"),
+        *("_client", "_coming", "_counted", "_server", "_size"),
+        *("headers", "method", "on_gone", "path", "pieces", "query", "refusal"),
     )
 
     def __init__(self, server: HttpServer, head: Head, client: Client) -> None:
@@ -75,16 +79,23 @@ class Request:
         self._client: Client | None = client
         self._counted = 0  # bytes of the body for which there is room
         self._size = 0  # of which so many have come
-        self._pieces: Pieces | None = None  # where it comes in several
+        self._coming: Pieces | None = None  # where it comes in several
         self.method = head.method
         self.path = head.path
         self.query = head.query
         self.headers: dict[str, str] = head.seen
-        self.body = b""
+        self.pieces: Sequence[bytes] = (b"",)
         self.on_gone: Callable[[], None] | None = None
         self.refusal = server.screen(self)
         if head.length and self.refusal is None:
             self.refusal = self._refuse_size(head.length)
+
+    @property
+    def body(self) -> bytes:
+        """All of it."""
+        if len(self.pieces) > 1:
+            self.pieces = (b"".join(self.pieces),)
+        return self.pieces[0]
 
     def reply(self, status: int, content_type: str, body: bytes, headers: Headers = (), close: bool = False) -> None:
         """Answer; an answer to a client that has gone is dropped, and so is a second one. ``close``: and end the connection."""
@@ -120,25 +131,25 @@ class Request:
             self.refusal = self._refuse_size(self._size)
         if self.refusal is not None:
             self._count(0)
-            self.body, self._pieces = b"", None
+            self.pieces, self._coming = (b"",), None
             if self._size > MAX_DISCARDED:
                 self.fail(self.refusal, close=True)
-        elif self._pieces is not None:
-            self._pieces.add(body)
-        elif self.body:
-            self._pieces = Pieces()
-            self._pieces.add(self.body)
-            self._pieces.add(body)
+        elif self._coming is not None:
+            self._coming.add(body)
+        elif self.pieces[0]:
+            self._coming = Pieces()
+            self._coming.add(self.pieces[0])
+            self._coming.add(body)
         else:
-            self.body = body
+            self.pieces = (body,)
 
     def end(self) -> None:
         """It is complete: what is done with it is said by whoever serves."""
         if self.refusal is not None:
             self.fail(self.refusal)
             return
-        if self._pieces is not None:
-            self.body, self._pieces = self._pieces.take(), None
+        if self._coming is not None:
+            self.pieces, self._coming = self._coming.take_all(), None
         try:
             self._server.handle(self)
         except Exception:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ..batch_frames import Sealed
 from ..loading import LoadingError
 from ..pipeline.frames import Frame, FrameSocket, pack
 from ..pipeline.payloads import Encoded, MemoryFile
@@ -24,6 +25,10 @@ END_WITHIN = 5.0
 PAUSES = (0.0, 0.3, 0.6, 1.2, 2.5, 5.0)
 """Seconds before it is started for the next time, where it did not last for ``LASTING`` s; the last stays."""
 LASTING = 30.0
+
+
+MOST_SPARE = 64 * 1024 * 1024
+"""Bytes of the file of a batch that is kept for the next one."""
 
 
 class LoadFailed(LoadingError):
@@ -216,15 +221,22 @@ class Loaded:
         self.on_lost: Callable[[str], None] = _nobody_asks
         self._link = link
         self._numbers = itertools.count()
-        self._jobs: dict[int, Callable[[Outcome], None]] = {}
+        self._jobs: dict[int, tuple[Callable[[Outcome], None], MemoryFile | None]] = {}
+        self._spare: MemoryFile | None = None  # that nothing is read from any more
         batches.setblocking(False)
         self._stream = _Stream(FrameSocket(batches), self._hear, lambda: None)
 
     def begin(self, callers: Sequence[Asked], measured: bool, done: Callable[[Outcome], None]) -> None:
         """Have a batch computed; ``done`` gets what came of it, unless the computer dies before."""
         number = next(self._numbers)
-        self._jobs[number] = done
-        self._stream.send(*pack(Said.ASKED, [(number, measured, encode_asked(callers))]))
+        if type(callers[0].items) is Sealed:
+            spare, self._spare = self._spare, None
+            asked = encode_asked(callers, spare)
+            self._jobs[number] = done, asked.file or spare
+        else:
+            asked = encode_asked(callers)
+            self._jobs[number] = done, None
+        self._stream.send(*pack(Said.ASKED, [(number, measured, asked)]))
 
     async def describe(self) -> dict[str, Any]:
         """The metadata."""
@@ -243,10 +255,14 @@ class Loaded:
         """Nothing is heard of it any more."""
         self._stream.close()
         self._jobs.clear()
+        self._spare = None
 
     def _hear(self, frame: Frame) -> None:
         ((number, _, payload),) = frame.payloads
-        self._jobs.pop(number)(decode_outcome(payload))
+        done, file = self._jobs.pop(number)
+        if file is not None and file.size <= MOST_SPARE:
+            self._spare = file  # who has computed has read it
+        done(decode_outcome(payload))
 
 
 def _nobody_asks(cause: str) -> None:

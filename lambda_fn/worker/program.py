@@ -34,6 +34,7 @@ from typing import get_type_hints
 
 from sluice.batching.errors import InvalidInput, require
 from sluice.batching.policy import Policy, greedy, size_or_timeout
+from sluice.http.heap import keep_freed_memory
 
 from ..loading import SLEEPER
 from ..pipeline.child import ChildProcess
@@ -236,6 +237,7 @@ def start(
     beside: Beside | None = None,
 ) -> None:
     """The whole program; raises ``InvalidInput``, or ``LoadFailed`` where a model cannot be loaded."""
+    keep_freed_memory()
     listener = listen(host, port)
     link = open_link(named, settings)
     try:

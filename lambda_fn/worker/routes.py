@@ -26,6 +26,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from .. import batch_frames, contract
+from ..batch_frames import Sealed
 from ..contract import INFERENCE_HEADER, JSON, Answer, Item
 from .execution import Answered
 from .http_server import Failure, Headers, HttpServer, Request
@@ -155,21 +156,27 @@ class Routes:
         return ""
 
     def _answer_batch(self, request: Request) -> None:
+        items: list[Item] | Sealed
         try:
-            batch = batch_frames.decode_batch(request.body)
+            # Of a first piece that is too short to tell the whole does.
+            if framed := batch_frames.is_framed(request.pieces[0]) or batch_frames.is_framed(request.body):
+                items = Sealed(request.pieces)
+                name, ids = items.model, items.ids
+            else:
+                batch = batch_frames.decode_batch(request.body)
+                if batch.describe:
+                    self._do(self._describe(request, batch.model))
+                    return
+                items, name, ids = batch.items, batch.model, [item.id for item in batch.items]
         except contract.WireError as error:
             request.fail(Failure(400, "Bad request", str(error)), _ACCEPT)
             return
-        framed = batch_frames.is_framed(request.body)
-        if batch.describe:
-            self._do(self._describe(request, batch.model))
-            return
-        model = self._repository.find(batch.model)
+        model = self._repository.find(name)
         if model is None:
-            answers = [contract.failed(item.id, 404, "Unknown model", self._unknown(batch.model)) for item in batch.items]
+            answers = [contract.failed(item_id, 404, "Unknown model", self._unknown(name)) for item_id in ids]
             self._send_answers(request, framed, answers)
             return
-        if not batch.items:
+        if not ids:
             self._send_answers(request, framed, [])
             return
 
@@ -180,7 +187,7 @@ class Routes:
             status, content_type, body, _, seconds = result
             request.reply(status, content_type, body, ((SERVICE_TIME, f"{seconds:.9f}"), *self._told))
 
-        _submit(request, model, batch.items, False, answered, framed)
+        _submit(request, model, items, False, answered)
 
     def _answer_one(self, request: Request, model: ServedModel) -> None:
         length = request.headers.get(INFERENCE_HEADER)
@@ -260,8 +267,8 @@ def _parts(path: str) -> list[str]:
     return path.strip("/").split("/")
 
 
-def _submit(request: Request, model: ServedModel, items: list[Item], single: bool, answered: _Told, framed: bool = False) -> None:
-    work = model.submit(items, single, answered, framed)
+def _submit(request: Request, model: ServedModel, items: list[Item] | Sealed, single: bool, answered: _Told) -> None:
+    work = model.submit(items, single, answered)
     if work is not None and work.waits:
         request.on_gone = lambda: model.withdraw(work)
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from sluice.batching.policy import Policy
 
+from ..batch_frames import Sealed
 from ..contract import Item
 from .execution import Answered, Asked, Outcome
 from .http_server import Failure
@@ -265,9 +266,7 @@ class ServedModel:
 
     # -- requests
 
-    def submit(
-        self, items: list[Item], single: bool, answered: Callable[[Answered | Failure], None], framed: bool = False
-    ) -> Work | None:
+    def submit(self, items: list[Item] | Sealed, single: bool, answered: Callable[[Answered | Failure], None]) -> Work | None:
         """Have a batch, or one request, computed in its turn; ``answered`` is called once, perhaps at once.
 
         ``None`` where it was refused, else what ``withdraw`` takes.
@@ -276,7 +275,7 @@ class ServedModel:
             again = LOADING_AGAIN if self.life is Life.LOADING else None
             self._refuse(answered, 503, "Service unavailable", f"model {self.name!r} is {self.reason}", again, "not_ready")
             return None
-        work = Work(items, single, answered, framed=framed)
+        work = Work(items, single, answered)
         came = self._turns.came(self._clock(), work)
         if not came and self._due:  # what takes the room may begin now
             self._turn()
@@ -365,7 +364,7 @@ class ServedModel:
     def _send(self, batch: tuple[Work, ...]) -> None:
         assert self._model is not None
         measured = self._model.measures_energy and self._alone()
-        self._model.begin([Asked(work.single, work.items, work.framed) for work in batch], measured, partial(self._ended, batch))
+        self._model.begin([Asked(work.single, work.items) for work in batch], measured, partial(self._ended, batch))
 
     def _ended(self, batch: tuple[Work, ...], outcome: Outcome) -> None:
         # Energy counts where nothing else was computed at the end either.

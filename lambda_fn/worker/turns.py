@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from sluice.batching.errors import require
 from sluice.batching.policy import Policy, decide
 
+from ..batch_frames import Sealed
 from ..contract import Item
 
 
@@ -41,13 +42,12 @@ class Work:
     ``answered`` gets what came of it, once; ``came_at`` is in seconds on the owner's clock.
     """
 
-    items: list[Item]
+    items: list[Item] | Sealed
     single: bool
     answered: Callable[[Any], None]
     came_at: float = 0.0
     waits: bool = True  # for an answer
     again: bool = False  # it was begun before, in vain
-    framed: bool = False  # answers to a batch are to be in frames
 
 
 class Step(NamedTuple):

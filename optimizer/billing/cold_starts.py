@@ -27,24 +27,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, cached_property, lru_cache
-from math import ceil, comb, inf, log, log2, sqrt
+from math import ceil, inf, log, log2
 
 import numpy as np
 
 from sluice.batching.errors import require
 from sluice.optimizer.arrays import Array
-from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
+from sluice.optimizer.arrivals.map import ArrivalProcess
+from sluice.optimizer.billing.under_way import by_level, lost, seen
 
 KEEP_ALIVE = 300.0  # s; AWS promises none, and what was measured publicly lies between 5 and 60 minutes
 SHORTEST = 1e-6  # s of an invocation, where the profile has none
-MOST_LEVELS = 320  # environments looked at; of more the number is scaled down, which makes of a small share a rough one
 MOST_PROVISIONED = 100
-_NEVER = 1e-11  # of the time that so many are under way
 _LEAST = 1e-18  # share of cold starts
 _MANY = 1e3  # requests that come while an environment is kept, of which one invokes: all of these are cold
 _REQUESTS, _SECONDS = 2**0.25, 2.0  # steps of the interpolation
 _TERMS = 14  # of a series in a step of 1/4, which is then exact to rounding
-_NODES = 9  # of the Euler method, which is then exact to 1e-6
 
 
 class ColdStarts:
@@ -205,58 +203,14 @@ def in_batches(arrivals: ArrivalProcess, requests: float) -> ArrivalProcess:
         return arrivals
     flow, rate = arrivals.stationary @ arrivals.D1, arrivals.arrival_rate / requests
     high = 2 * requests / arrivals.arrival_rate  # of the seconds held
-    while float((flow / (1 + _seen(arrivals, high))).sum()) > rate:
+    while float((flow / (1 + seen(arrivals, high))).sum()) > rate:
         high *= 2
     low = 0.0
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if float((flow / (1 + _seen(arrivals, middle))).sum()) > rate else (low, middle)
-    opening = arrivals.D1 / (1 + _seen(arrivals, high))
+        low, high = (middle, high) if float((flow / (1 + seen(arrivals, middle))).sum()) > rate else (low, middle)
+    opening = arrivals.D1 / (1 + seen(arrivals, high))
     return ArrivalProcess(arrivals.D0 + arrivals.D1 - opening, opening)
-
-
-def lost(invocations: ArrivalProcess, busy: float, servers: int) -> float:
-    """Share of the invocations that find so many environments busy and go elsewhere: Erlang's loss, of a MAP."""
-    phases = _under_way(invocations.D0, invocations.D1, 1 / busy, servers)
-    return float((phases[-1] @ invocations.D1).sum()) / invocations.arrival_rate
-
-
-def _under_way(D0: Array, D1: Array, m: float, most: int) -> Array:
-    """Probability of every phase with 0, 1, ... under way, those that find ``most`` being lost: (most + 1, n_phases)."""
-    eye, up = np.eye(len(D0)), [np.zeros_like(D0)] * (most + 1)
-    for k in range(most - 1, -1, -1):
-        lost_there = D1 if k == most - 1 else 0
-        up[k] = D1 @ np.linalg.inv((k + 1) * m * eye - D0 - (k + 2) * m * up[k + 1] - lost_there)
-    found = [stationary_distribution(D0 + m * up[0])]
-    for k in range(most):
-        found.append(found[-1] @ up[k])
-    return np.array(found) / np.sum(found)
-
-
-def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Array:
-    """Share of the invocations that find 0, 1, ... under way and start cold, by phase after them: (n_levels, n_phases).
-
-    It ends where next to nobody is.
-    """
-    D0, D1, m = invocations.D0, invocations.D1, 1 / busy
-    load = float(_seen(invocations, busy).max())
-    n = int(load + 8 * sqrt(load) + 12)
-    if n > MOST_LEVELS:
-        D0, D1, n = D0 + (1 - MOST_LEVELS / n) * D1, MOST_LEVELS / n * D1, MOST_LEVELS
-    eye, phases = np.eye(len(D0)), _under_way(D0, D1, m, n)
-    tails = np.cumsum(phases[::-1].sum(axis=1))[::-1]
-    nodes, weights = _euler(_NODES)
-    s = np.append(nodes / keep_alive, 1e-12 / keep_alive)
-    passage, steps = np.zeros((len(s), *D0.shape), complex), s[:, None, None] * eye
-    shares, rate = [], float((phases @ D1).sum())
-    for k in range(n):
-        if tails[k + 1] < _NEVER:
-            break
-        passage = np.linalg.solve(steps + (k * m * eye - D0) - k * m * passage, D1.astype(complex))
-        down = phases[k + 1] * (k + 1) * m / rate
-        later = np.einsum("i,nij->nj", down, passage[-1] - passage[:-1]) / s[:-1, None]
-        shares.append(np.clip((weights @ later).real / keep_alive, 0, 1))
-    return np.array(shares)
 
 
 def _with_starts(levels: Array, invocations: ArrivalProcess, busy: float, init: float) -> Array:
@@ -286,19 +240,3 @@ def _coming(arrivals: ArrivalProcess, seconds: float) -> Array:
     for _ in range(doublings):
         coming, reached = coming + reached @ coming, reached @ reached
     return np.asarray(coming)
-
-
-def _seen(arrivals: ArrivalProcess, seconds: float) -> Array:
-    """Mean number of arrivals within an exponential time, by phase at its beginning: (n_phases,)."""
-    return np.asarray(np.linalg.solve(np.eye(arrivals.n_phases) / seconds - arrivals.D0 - arrivals.D1, arrivals.D1.sum(axis=1)))
-
-
-@lru_cache(maxsize=1)
-def _euler(m: int) -> tuple[Array, Array]:
-    """Nodes and weights of the Euler method, to be divided by the time: (2 m + 1,)."""
-    k = np.arange(2 * m + 1)
-    xi = np.ones(2 * m + 1)
-    xi[0], xi[2 * m] = 0.5, 2.0**-m
-    for i in range(1, m):
-        xi[2 * m - i] = xi[2 * m - i + 1] + 2.0**-m * comb(m, i)
-    return m * np.log(10) / 3 + 1j * np.pi * k, 10 ** (m / 3) * (1 - 2 * (k % 2)) * xi

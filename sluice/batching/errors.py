@@ -4,7 +4,11 @@
     ├── InvalidInput        the caller: a field holds a value that is not allowed
     │   ├── UnknownModel        no plan serves the model that was named
     │   ├── PayloadTooLarge     the body is larger than this deployment takes
-    │   └── UnsupportedEncoding the body is encoded in a way that is not undone here
+    │   ├── UnsupportedEncoding the body is encoded in a way that is not undone here
+    │   ├── UnknownResult       there is no result of that id
+    │   │   └── ResultGone          there is none any more
+    │   ├── StillWaiting        the first request of its idempotency key has no answer yet
+    │   └── AnotherRequest      its idempotency key was that of another request
     ├── KeyRefused          the caller: the API key that he gave does not open what he asks for
     │   ├── UnknownKey          he gave none that is known
     │   ├── TokenRefused        he gave a token that is not the issuer's, or not for now or for here
@@ -15,6 +19,7 @@
     └── DispatchFailed      the service: the request was accepted but not answered by the model
         ├── QueueFull           the queue is at its limit; try again later
         ├── NoRoom              this process holds as many bytes as it may; try again later
+        ├── ResultsFull         as many results are waited for as may be kept; try again later
         ├── StoreUnavailable    Redis is away
         ├── Draining            this process is being shut down
         ├── FunctionFailed      the function failed on this item
@@ -82,6 +87,39 @@ class PayloadTooLarge(InvalidInput):
 
 class UnsupportedEncoding(InvalidInput):
     """The body is encoded in a way that is not undone here."""
+
+
+class UnknownResult(InvalidInput):
+    """There is no result of that id, and never was."""
+
+    allowed_ids = "an id that was given with 202"
+
+    def __init__(self, result: str) -> None:
+        super().__init__("result", result, self.allowed_ids)
+        self.args = (result,)
+
+
+class ResultGone(UnknownResult):
+    """There is no result of that id any more, or none for who asks."""
+
+    allowed_ids = "the id of a result that is kept, asked for by who asked for it; it is no more, or was given up"
+
+
+class StillWaiting(InvalidInput):
+    """The first request of an idempotency key has no answer yet; ``retry_after`` (s) is when to ask again."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("idempotency-key", key, "one whose first request was answered: that one is still computed")
+        self.args = (key,)
+        self.retry_after = 1.0
+
+
+class AnotherRequest(InvalidInput):
+    """An idempotency key was that of a request with another body."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("idempotency-key", key, "a key for each request: it came before with another body or content type")
+        self.args = (key,)
 
 
 class KeyRefused(SluiceError):
@@ -173,6 +211,14 @@ class NoRoom(DispatchFailed):
 
     def __init__(self, limit: int, retry_after: float = 1.0) -> None:
         super().__init__(f"no room for another request: those that wait here hold {limit} bytes, which is all they may")
+        self.retry_after = retry_after
+
+
+class ResultsFull(DispatchFailed):
+    """All results that may be kept of a model are waited for."""
+
+    def __init__(self, model: str, kept: int, size: int, retry_after: float = 1.0) -> None:
+        super().__init__(f"no room to keep another result of {model!r}: {kept} of {size} bytes together are kept at the most")
         self.retry_after = retry_after
 
 

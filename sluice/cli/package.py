@@ -8,7 +8,7 @@ import click
 
 from sluice.packaging.build import VARIANTS, ZIP_LIMIT, Package, megabytes, package, require_fitting
 from sluice.packaging.libraries import PYTHON
-from sluice.packaging.project import SETTINGS, read_project
+from sluice.packaging.project import DEFAULT, SETTINGS, read_project
 
 from .output import json_option, print_json
 
@@ -17,6 +17,13 @@ PLATFORMS = {"arm64": "linux/arm64", "x86_64": "linux/amd64"}
 
 @click.command()
 @click.argument("project", default=".")
+@click.option(
+    "--config-env",
+    "environment",
+    metavar="NAME",
+    default="",
+    help="Of samconfig.toml, as `sam deploy` is told  [default: default, or the first]",
+)
 @click.option("--out", help="Folder to write; what an earlier call wrote there is replaced  [default: build in the project]")
 @click.option(
     "--python",
@@ -25,14 +32,14 @@ PLATFORMS = {"arm64": "linux/arm64", "x86_64": "linux/amd64"}
     help="Version that the libraries are for; another than the template's runtime is for a loopback",
 )
 @json_option
-def command(project: str, out: str | None, python: str, as_json: bool) -> None:
+def command(project: str, environment: str, out: str | None, python: str, as_json: bool) -> None:
     """Package a project for Lambda, as a Zip function with its layer, and as images of the function and of a worker.
 
     PROJECT is a folder as `sluice new` lays it out; its samconfig.toml says what is served, for which architecture, and whether
     Lambda is to get a Zip or an image. Requirements are installed for Lambda's platform, as wheels. A package that is larger than
     Lambda takes is written too, for its images, but exits with 1 and names the largest parts.
     """
-    found = read_project(Path(project))
+    found = read_project(Path(project), environment)
     built = package(found, Path(out) if out is not None else found.root / "build", python)
     if as_json:
         print_json(_document(built))
@@ -65,7 +72,8 @@ def _tell(built: Package) -> None:
     steps = [] if as_zip else [f"{image} {folder}", "push it as FunctionImage"]
     if project.missing:
         steps.append(f"give {', '.join(project.missing)} in {project.root / SETTINGS}")
-    lines.append(f"to deploy it: {'; '.join([*steps, 'sam deploy'])}")
+    of = f" --config-env {project.environment}" if project.environment != DEFAULT else ""
+    lines.append(f"to deploy it: {'; '.join([*steps, f'sam deploy{of}'])}")
     lines.append(f"as a worker: {worker} {folder}")
     for line in lines:
         click.echo(line, err=True)

@@ -23,6 +23,11 @@ class Pieces:
             pieces.append(bytearray())
         pieces[-1] += piece
 
+    def take_all(self) -> list[bytes]:
+        """All of it as it came; nothing is left."""
+        pieces, self._pieces = self._pieces, []
+        return [piece if type(piece) is bytes else bytes(piece) for piece in pieces]
+
     def take(self) -> bytes:
         """All of it, in one copy where it came in several; nothing is left."""
         pieces, self._pieces = self._pieces, []

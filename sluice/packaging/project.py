@@ -24,7 +24,11 @@ MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 """What Lambda and the template call a processor, and what wheels do."""
 PACKAGE_TYPES = ("Zip", "Image")
 WANTED = ("VpcId", "SubnetIds", "BufferImage")
-"""Parameters of the template without a default."""
+"""Parameters that a stack with a buffer of its own must be given."""
+OTHER_BUFFER = "BufferStack"
+"""The parameter of a stack whose buffer is another's."""
+DEFAULT = "default"
+"""The environment that ``sam`` reads unless told otherwise (``--config-env``)."""
 LARGEST_DOCUMENT = 2**24
 """Bytes beyond which a file is not looked at for what it says."""
 
@@ -43,6 +47,10 @@ class Project:
         The lines of requirements.txt that are not blank or comments.
     given : set of str
         The parameters to which the settings give a value.
+    stack : str
+        ``stack_name`` of the settings, by which the functions are named; ``""`` where they have none.
+    environment : str
+        Of the settings, in which all this stands.
     """
 
     root: Path
@@ -52,10 +60,15 @@ class Project:
     package_type: str = "Zip"
     requirements: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
+    stack: str = ""
+    environment: str = DEFAULT
 
     def __post_init__(self) -> None:
         pattern = "[A-Za-z0-9-]{1,48}"  # the template's
         require(re.fullmatch(pattern, self.name) is not None, f"ModelName in {SETTINGS}", self.name, "1 to 48 of A-Z a-z 0-9 -")
+        named = "1 to 58 of A-Z a-z 0-9 -, the first a letter, as the functions' names begin with it"
+        known = not self.stack or re.fullmatch("[A-Za-z][A-Za-z0-9-]{0,57}", self.stack) is not None
+        require(known, f"stack_name in {SETTINGS}", self.stack, named)
         for field, value, allowed in (
             ("Architecture", self.architecture, tuple(MACHINES)),
             ("PackageType", self.package_type, PACKAGE_TYPES),
@@ -81,15 +94,23 @@ class Project:
     @property
     def missing(self) -> tuple[str, ...]:
         """Parameters without which the template cannot be deployed, and which the settings do not give."""
-        return tuple(name for name in WANTED if name not in self.given)
+        return tuple(name for name in WANTED if name not in self.given and OTHER_BUFFER not in self.given)
 
 
-def read_project(root: Path) -> Project:
-    """The project in a folder, its model found; raises ``InvalidInput``."""
-    parameters = _parameters(root)
+def read_project(root: Path, environment: str = "") -> Project:
+    """The project in a folder, its model found; raises ``InvalidInput``.
+
+    ``environment`` is that of the settings, as ``sam deploy --config-env`` has it; ``""`` is ``default`` where there is one, or
+    else the first.
+    """
+    settings = _settings(root)
+    environment = environment or _first(settings)
+    parameters = _parameters(root, settings, environment)
     for name in ("ModelName", "Model"):
         if name not in parameters:
-            raise InvalidInput(f"{name} in parameter_overrides of {root / SETTINGS}", NOT_GIVEN, f'"{name}=..."')
+            place = f"{name} in {environment}.deploy.parameters.parameter_overrides of {root / SETTINGS}"
+            raise InvalidInput(place, NOT_GIVEN, f'"{name}=..."')
+    stack = _below(settings, environment, "deploy", "parameters", "stack_name")
     project = Project(
         root,
         parameters["ModelName"],
@@ -98,28 +119,44 @@ def read_project(root: Path) -> Project:
         parameters.get("PackageType", "Zip"),
         _requirements(root),
         frozenset(name for name, value in parameters.items() if value),
+        stack if isinstance(stack, str) else "",
+        environment,
     )
     _require_model(project)
     return project
 
 
-def _parameters(root: Path) -> dict[str, str]:
-    """``parameter_overrides`` of ``sam deploy``, which are a list or one text."""
+def _settings(root: Path) -> dict[str, object]:
     path = root / SETTINGS
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidInput("PROJECT", str(root), f"a folder with {SETTINGS}, as `sluice new` lays one out") from None
     except (OSError, ValueError) as error:
         raise InvalidInput("file", str(path), f"TOML that can be read ({error})") from None
-    place = "default.deploy.parameters.parameter_overrides"
-    given: object = settings
-    for key in place.split("."):
-        given = given.get(key) if isinstance(given, dict) else None
+
+
+def _first(settings: dict[str, object]) -> str:
+    """The environment that is meant where none is named."""
+    deployed = [name for name in settings if _below(settings, name, "deploy", "parameters", "parameter_overrides") is not None]
+    return DEFAULT if DEFAULT in deployed or not deployed else deployed[0]
+
+
+def _below(settings: object, *keys: str) -> object:
+    for key in keys:
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings
+
+
+def _parameters(root: Path, settings: dict[str, object], environment: str) -> dict[str, str]:
+    """``parameter_overrides`` of ``sam deploy``, which are a list or one text."""
+    keys = (environment, "deploy", "parameters", "parameter_overrides")
+    given = _below(settings, *keys)
     if isinstance(given, str):
         given = shlex.split(given)
     if not isinstance(given, list) or not all(isinstance(pair, str) and "=" in pair for pair in given):
-        raise InvalidInput(f"{place} of {path}", NOT_GIVEN if given is None else given, 'a list of "Name=value"')
+        place = f"{'.'.join(keys)} of {root / SETTINGS}"
+        raise InvalidInput(place, NOT_GIVEN if given is None else given, 'a list of "Name=value"')
     return dict(pair.split("=", 1) for pair in given)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -15,21 +16,27 @@ import pytest
 from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
+STACK_ID = "arn:aws:cloudformation:us-east-1:123456789012:stack/mlp-prod/0b5d5b10-c85e-11f0-9c1d-0affe4b1c2d3"
+
+load = cache(sam_template.load)  # nobody writes into it
 
 
 class Template:
-    """``template.yaml`` with its parameters filled in: what `Ref`, `Sub`, `Join` and `If` come to, other functions left alone."""
+    """``template.yaml`` with its parameters filled in: what `Ref`, `Sub`, `Join`, `Split`, `Select` and `If` come to.
+
+    Other functions are left alone.
+    """
 
     def __init__(self, parameters: dict[str, str]) -> None:
-        self.body: dict[str, Any] = sam_template.load(ROOT / "template.yaml")
+        self.body: dict[str, Any] = load(ROOT / "template.yaml")
         defaults = {name: str(p["Default"]) for name, p in self.body["Parameters"].items() if "Default" in p}
-        self.values: dict[str, Any] = {**defaults, **parameters}
+        self.values: dict[str, Any] = {"AWS::StackName": "mlp-prod", "AWS::StackId": STACK_ID, **defaults, **parameters}
         for name in (name for name, p in self.body["Parameters"].items() if p["Type"] == "CommaDelimitedList"):
             self.values[name] = self.values[name].split(",")
 
     def resource(self, name: str) -> dict[str, Any]:
         """The properties of a resource."""
-        properties: dict[str, Any] = self.resolve(self.body["Resources"][name]["Properties"])
+        properties: dict[str, Any] = self.resolve(self.body["Resources"][name].get("Properties", {}))
         return properties
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
@@ -59,6 +66,12 @@ class Template:
         if set(value) == {"Fn::Join"}:
             separator, parts = value["Fn::Join"]
             return separator.join(self.resolve(parts))
+        if set(value) == {"Fn::Split"}:
+            separator, text = value["Fn::Split"]
+            return self.resolve(text).split(separator)
+        if set(value) == {"Fn::Select"}:
+            place, parts = value["Fn::Select"]
+            return self.resolve(parts)[int(place)]
         if set(value) == {"Fn::Sub"}:
             text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
             known = {**self.values, **{name: self._text(variable) for name, variable in variables.items()}}
@@ -80,7 +93,10 @@ class Template:
     def _text(self, value: Any) -> Any:
         """What a variable of `Fn::Sub` comes to, an attribute in the way of a `Ref`."""
         resolved = self.resolve(value)
-        return "<{}.{}>".format(*resolved["Fn::GetAtt"]) if isinstance(resolved, dict) else resolved
+        if isinstance(resolved, dict):
+            (function, operand), *_ = resolved.items()
+            return f"<{'.'.join(operand) if function == 'Fn::GetAtt' else self.resolve(operand)}>"
+        return resolved
 
     def _absent(self, value: Any) -> bool:
         return isinstance(value, dict) and set(value) <= {"Fn::If", "Ref"} and self.resolve(value) == "<AWS::NoValue>"

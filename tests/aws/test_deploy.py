@@ -35,6 +35,7 @@ from sluice.batching.documents import Plan, PolicyDocument, read, write
 from sluice.batching.policy import size_or_timeout
 from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, decode_metadata, encode_batch
 from sluice.local.parent_death import die_with_parent
+from sluice.local.redis_server import RedisServer
 
 pytestmark = pytest.mark.deploy
 
@@ -177,6 +178,8 @@ def package(project: Path) -> None:
 ARCHITECTURE = platform.machine().replace("aarch64", "arm64")
 LOOPBACK = tomllib.loads((ROOT / "samconfig.toml").read_text())["loopback"]["deploy"]["parameters"]["parameter_overrides"]
 
+NO_MORE_SIZES = [f"MemorySize{place}=none" for place in range(2, 6)]
+
 
 def network_project(folder: Path) -> Path:
     """A project that serves the network y = x W."""
@@ -210,7 +213,15 @@ def stack(loopback: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Itera
     project = network_project(tmp_path_factory.mktemp("network"))
     package(project)
     config = ("--config-file", ROOT / "samconfig.toml", "--config-env", "loopback")
-    parameters = [*LOOPBACK, "ModelName=mlp", "Model=product.onnx", f"Architecture={ARCHITECTURE}"]
+    parameters = [
+        *LOOPBACK,
+        "ModelName=mlp",
+        "Model=product.onnx",
+        f"Architecture={ARCHITECTURE}",
+        "MemorySize3=885",
+        "MemorySize4=none",
+        "MemorySize5=none",
+    ]
     template = project / "build" / "template.yaml"
     sam("deploy", *config, "--template-file", template, "--parameter-overrides", *parameters, environment=loopback.environment)
     yield loopback
@@ -225,7 +236,9 @@ def test_sam_finds_the_template_valid(tools: None, tmp_path: Path) -> None:
 def test_the_stack_is_created_completely(stack: Loopback) -> None:
     (deployed,) = stack.client("cloudformation").describe_stacks(StackName="sluice")["Stacks"]
     assert deployed["StackStatus"] == "CREATE_COMPLETE"
-    assert {output["OutputKey"] for output in deployed["Outputs"]} == {"Url", "PlanParameter", "BufferLogGroup"}
+    assert {output["OutputKey"] for output in deployed["Outputs"]} == {
+        *("Url", "Functions", "PlanParameter", "BufferLogGroup", "BufferRole")
+    }
 
 
 def test_the_outage_alarm_watches_the_deployed_load_balancer(stack: Loopback) -> None:
@@ -239,11 +252,11 @@ def test_the_outage_alarm_watches_the_deployed_load_balancer(stack: Loopback) ->
     }
 
 
-@pytest.mark.parametrize("memory_mb", [512, 1024, 1769, 3538, 5307])
+@pytest.mark.parametrize("memory_mb", [512, 885, 1769])
 def test_a_deployed_function_answers_each_request_of_a_batch(stack: Loopback, memory_mb: int) -> None:
     bodies = [msgspec.json.encode(q) for q in (question(1, 2, 3), question(4, 5, 6), question(7))]
     batch = Batch("mlp", [Item(f"r{i}", JSON, body) for i, body in enumerate(bodies)])
-    answer = stack.client("lambda").invoke(FunctionName=f"mlp-{memory_mb}:live", Payload=encode_batch(batch))
+    answer = stack.client("lambda").invoke(FunctionName=f"sluice-{memory_mb}:live", Payload=encode_batch(batch))
     payload = answer["Payload"].read()
     assert "FunctionError" not in answer, payload
     first, second, bad = decode_answers(payload, batch)
@@ -253,13 +266,13 @@ def test_a_deployed_function_answers_each_request_of_a_batch(stack: Loopback, me
 
 
 def test_a_deployed_function_describes_its_model(stack: Loopback) -> None:
-    answer = stack.client("lambda").invoke(FunctionName="mlp-1769:live", Payload=encode_batch(Batch("mlp", [], describe=True)))
+    answer = stack.client("lambda").invoke(FunctionName="sluice-1769:live", Payload=encode_batch(Batch("mlp", [], describe=True)))
     metadata = decode_metadata(answer["Payload"].read())
     assert (metadata["name"], metadata["inputs"][0]["shape"]) == ("mlp", [-1, 3])
 
 
 def test_the_deployed_parameter_is_a_plan_for_a_deployed_function(stack: Loopback) -> None:
-    (parameter,) = stack.client("ssm").get_parameters_by_path(Path="/sluice/plans/")["Parameters"]
+    (parameter,) = stack.client("ssm").get_parameters_by_path(Path="/sluice/sluice/plans/")["Parameters"]
     plan = read(Plan, parameter["Value"])
     name, _, alias = plan.function.partition(":")
     assert stack.client("lambda").get_alias(FunctionName=name, Name=alias)["FunctionVersion"] == "1"
@@ -269,7 +282,7 @@ async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(st
     """The loopback has no container for the buffer, so it runs beside: parameter in, batches to the deployed function out."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    settings = {"SLUICE_REDIS_URL": "memory://", "SLUICE_PLANS": "ssm:/sluice/plans/", "SLUICE_PLAN_INTERVAL": "0.2"}
+    settings = {"SLUICE_REDIS_URL": "memory://", "SLUICE_PLANS": "ssm:/sluice/sluice/plans/", "SLUICE_PLAN_INTERVAL": "0.2"}
     command: list[str | Path] = [Path(sys.executable).parent / "sluice", "serve", "--port", str(port)]
     with child(command, {**stack.environment, **settings}, ready=f"{url}/v2/health/ready", log=tmp_path / "buffer.log"):
         async with aiohttp.ClientSession(url) as client:
@@ -291,8 +304,8 @@ async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(st
                 == 4
             )
 
-            plan = Plan(model="mlp", function="mlp-512:live", policy=PolicyDocument.of(size_or_timeout(4, 30.0)))
-            stack.client("ssm").put_parameter(Name="/sluice/plans/mlp", Value=write(plan).decode(), Overwrite=True)
+            plan = Plan(model="mlp", function="sluice-512:live", policy=PolicyDocument.of(size_or_timeout(4, 30.0)))
+            stack.client("ssm").put_parameter(Name="/sluice/sluice/plans/mlp", Value=write(plan).decode(), Overwrite=True)
             async with asyncio.timeout(60):
                 while not await metric(rf'sluice_plan_info\{{digest="{plan.digest}",.*\}}'):
                     await asyncio.sleep(0.05)
@@ -300,22 +313,105 @@ async def test_a_buffer_on_the_deployed_plan_answers_and_follows_the_next_one(st
             assert await metric(r'sluice_batch_size_count\{model="mlp"\}') == 5
 
 
-def test_a_project_as_it_is_laid_out_answers_its_sample_request_where_it_is_deployed(loopback: Loopback, tmp_path: Path) -> None:
-    """As its README says, once its settings name a network; in a region of its own, beside the other stack."""
-    sluice("new", "text-tone", cwd=tmp_path)
-    project = tmp_path / "text-tone"
+async def test_control_puts_the_deployed_plan_into_force_and_the_status_of_the_model_is_told(
+    stack: Loopback, tmp_path: Path
+) -> None:
+    """As tasks with EnableControl=true run, on a Redis in the place of the cache: the buffer has its plan from control alone."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    program = Path(sys.executable).parent / "sluice"
+    with RedisServer(port=0) as server:
+        settings = {"SLUICE_REDIS_URL": server.url, "SLUICE_NAMESPACE": "sluice"}
+        environment = {**stack.environment, **settings}
+        declared = ["control", "--declared", "ssm:/sluice/sluice/plans/", "--architecture", "arm64"]
+        with (tmp_path / "control.log").open("wb") as out:
+            control = subprocess.Popen([program, *declared], env=environment, stderr=out, preexec_fn=die_with_parent())
+        try:
+            command: list[str | Path] = [program, "serve", "--port", str(port), "--plans", "redis:"]
+            with child(command, environment, ready=f"{url}/v2/health/ready", log=tmp_path / "buffer.log"):
+                async with aiohttp.ClientSession(url) as client:
+                    for _ in range(20):
+                        async with client.post("/v2/models/mlp/infer", json=question(1, 2, 3)) as response:
+                            check_answer(await response.read(), 1, 2, 3)
+
+                def told(*arguments: str) -> Any:
+                    done = subprocess.run(
+                        [program, *arguments, "--json"], env=environment, capture_output=True, timeout=STEP_WITHIN
+                    )
+                    assert done.returncode == 0, done.stderr
+                    return msgspec.json.decode(done.stdout)
+
+                (status,) = [each for each in told("status", "--architecture", "arm64")["models"] if each["model"] == "mlp"]
+                assert (status["requests"], status["put"]["why"]) == (20, "declared")
+                assert status["kept"] is not None and status["spent"]["usd_per_million"] > 0
+                assert "/sluice/sluice/plans/mlp" in {each["by"] for each in told("plans", "history", "mlp")}
+        finally:
+            control.terminate()
+            assert control.wait(30) == 0, (tmp_path / "control.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def text_tone(stack: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project as it is laid out, deployed as its README says once its settings name a network: dev, and prod beside it.
+
+    Both are beside the other stack, and in its region.
+    """
+    folder = tmp_path_factory.mktemp("project")
+    sluice("new", "text-tone", cwd=folder)
+    project = folder / "text-tone"
     settings = (project / "samconfig.toml").read_text()
     filled = settings.replace("Architecture=arm64", f"Architecture={ARCHITECTURE}").replace("confirm_changeset = true", "")
-    filled = re.sub(r"(?<=SloPercentile=95\",\n)(.*\n)*(?=\])", "".join(f'"{pair}",\n' for pair in LOOPBACK), filled)
-    (project / "samconfig.toml").write_text(filled)
+    filled = re.sub(r'(?<=SloPercentile=95",\n)([^]]*\n)*?(?=\])', "".join(f'"{pair}",\n' for pair in LOOPBACK), filled)
+    (project / "samconfig.toml").write_text(
+        filled.replace('"PackageType=Zip",', "".join(f'"{pair}",' for pair in ("MemorySize1=512", *NO_MORE_SIZES)))
+    )
     package(project)
-    environment = {**loopback.environment, "AWS_DEFAULT_REGION": "eu-west-1"}
-    sam("deploy", environment=environment, cwd=project)
-    client = boto3.Session("test", "test", region_name="eu-west-1").client("lambda", endpoint_url=loopback.url)
-    batch = Batch("text-tone", [Item("a", JSON, (project / "request.json").read_bytes()), Item("b", JSON, b'"xyzzy"')])
-    answer = client.invoke(FunctionName="text-tone-512:live", Payload=encode_batch(batch))
+    for environment in ("dev", "prod"):
+        sam("deploy", "--config-env", environment, environment=stack.environment, cwd=project)
+    return project
+
+
+@pytest.mark.parametrize("environment", ["dev", "prod"])
+def test_a_project_as_it_is_laid_out_answers_in_each_of_its_environments(
+    stack: Loopback, text_tone: Path, environment: str
+) -> None:
+    batch = Batch("text-tone", [Item("a", JSON, (text_tone / "request.json").read_bytes()), Item("b", JSON, b'"xyzzy"')])
+    function = f"text-tone-{environment}-512"
+    answer = stack.client("lambda").invoke(FunctionName=f"{function}:live", Payload=encode_batch(batch))
     payload = answer["Payload"].read()
     assert "FunctionError" not in answer, payload
     first, second = decode_answers(payload, batch)
     assert (first.status, msgspec.json.decode(first.body)) == (200, {"score": 0.75})
     assert (second.status, b"no word" in second.body) == (422, True)
+    (parameter,) = stack.client("ssm").get_parameters_by_path(Path=f"/sluice/text-tone-{environment}/plans/")["Parameters"]
+    assert read(Plan, parameter["Value"]).function == f"{function}:live"
+
+
+def test_a_model_is_added_to_a_buffer_that_is_there_and_its_stack_is_left_alone(stack: Loopback, text_tone: Path) -> None:
+    """Functions and a plan alone, without a network or an image; the aliases let in the role of the other stack's buffer."""
+    (before,) = stack.client("cloudformation").describe_stacks(StackName="sluice")["Stacks"]
+    (role,) = [output["OutputValue"] for output in before["Outputs"] if output["OutputKey"] == "BufferRole"]
+    parameters = [
+        "ModelName=text-tone",
+        "Model=model.py:TextTone",
+        f"Architecture={ARCHITECTURE}",
+        "MemorySize1=640",
+        *NO_MORE_SIZES,
+    ]
+    sam(
+        *("deploy", "--config-env", "dev", "--stack-name", "tone-beside"),
+        *("--parameter-overrides", *parameters, "BufferStack=sluice", "EnableAlarm=false"),
+        environment=stack.environment,
+        cwd=text_tone,
+    )
+    found = stack.client("ssm").get_parameters_by_path(Path="/sluice/sluice/plans/")["Parameters"]
+    assert {each["Name"] for each in found} == {"/sluice/sluice/plans/mlp", "/sluice/sluice/plans/text-tone"}
+    policy = msgspec.json.decode(stack.client("lambda").get_policy(FunctionName="tone-beside-640", Qualifier="live")["Policy"])
+    (statement,) = policy["Statement"]
+    assert statement["Principal"] == {"AWS": f"arn:aws:iam::000000000000:role/{role}"}
+    (after,) = stack.client("cloudformation").describe_stacks(StackName="sluice")["Stacks"]
+    assert after.get("LastUpdatedTime") == before.get("LastUpdatedTime")
+    made = stack.client("cloudformation").describe_stack_resources(StackName="tone-beside")["StackResources"]
+    assert not {"AWS::ECS::Service", "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::ElastiCache::ReplicationGroup"} & {
+        each["ResourceType"] for each in made
+    }

@@ -20,6 +20,7 @@ from sluice.batching.policy import no_batching
 from sluice.buffer_service.redis_servers import COMMAND_TIMEOUT
 from sluice.buffer_service.settings import PREFIX, Settings
 from sluice.buffer_service.telemetry import Telemetry
+from sluice.cli.control import command as control
 from sluice.cli.main import sluice
 from sluice.cli.profile import command as profile
 from sluice.cli.recommend import command as recommend
@@ -27,7 +28,7 @@ from sluice.lambda_fn.contract import Batch, decode_batch
 from sluice.optimizer.billing.prices import default_prices
 
 ROOT = Path(__file__).parents[2]
-SIZES = (512, 1024, 1769, 3538, 5307)
+SIZES = (1769, 512, 1024, 3538, 5307)
 
 AnyTemplate = Callable[..., Any]
 
@@ -63,7 +64,7 @@ def test_every_variable_of_the_buffer_is_a_setting(template: AnyTemplate) -> Non
 def test_the_settings_accept_what_the_template_says(template: AnyTemplate, mode: str) -> None:
     settings = Settings.from_environment(environment(template(CacheMode=mode).resource("BufferTask")))
     assert settings.redis_url.startswith("rediss://<Cache" + ("Nodes" if mode == "node" else "Metered"))
-    assert settings.plans == "ssm:/sluice/plans/"
+    assert (settings.plans, settings.namespace) == ("ssm:/sluice/mlp-prod/plans/", "mlp-prod")
     assert settings.host == "0.0.0.0"
 
 
@@ -71,7 +72,7 @@ def test_without_a_cache_there_is_one_task_with_its_queues_in_memory(template: A
     for growing in ("true", "false"):
         filled = template(CacheMode="none", EnableAutoscaling=growing)
         settings = Settings.from_environment(environment(filled.resource("BufferTask")))
-        assert settings.redis_url == "memory://" and settings.plans == "ssm:/sluice/plans/"
+        assert settings.redis_url == "memory://" and settings.plans == "ssm:/sluice/mlp-prod/plans/"
         assert filled.resource("Buffer")["DesiredCount"] == 1 and not filled.of_type("AWS::ApplicationAutoScaling::ScalableTarget")
         assert not [
             kind for kind in ("ReplicationGroup", "ServerlessCache", "SubnetGroup") if filled.of_type(f"AWS::ElastiCache::{kind}")
@@ -150,15 +151,16 @@ def test_a_cache_that_is_away_gets_no_task_replaced(template: AnyTemplate) -> No
 
 def test_the_first_plan_is_a_plan(template: AnyTemplate) -> None:
     parameter = template(ModelName="encoder", SloLatency="0.5", SloPercentile="99").resource("Plan")
-    assert parameter["Name"] == "/sluice/plans/encoder"
+    assert parameter["Name"] == "/sluice/mlp-prod/plans/encoder"
     plan = read(Plan, parameter["Value"])
-    assert (plan.model, plan.function, plan.slo) == ("encoder", "encoder-1769:live", Slo(0.5, 99))
+    assert (plan.model, plan.function, plan.memory_mb, plan.slo) == ("encoder", "mlp-prod-1769:live", 1769, Slo(0.5, 99))
     assert plan.policy.policy() == no_batching()
 
 
 def test_the_first_plan_points_at_the_gpu_worker_where_there_is_one(template: AnyTemplate) -> None:
     filled = template(GpuBackend="http", GpuUrl="http://gpu.internal:8000")
-    assert read(Plan, filled.resource("Plan")["Value"]).function == "http://gpu.internal:8000"
+    plan = read(Plan, filled.resource("Plan")["Value"])
+    assert (plan.function, plan.memory_mb) == ("http://gpu.internal:8000", None)
 
 
 def functions_of(filled: Any) -> dict[str, dict[str, Any]]:
@@ -172,9 +174,9 @@ def created(filled: Any, name: str) -> bool:
 
 @pytest.mark.parametrize("kind", ["Zip", "Image"])
 def test_one_function_per_memory_size_behind_the_same_alias(template: AnyTemplate, kind: str) -> None:
-    filled = template(ModelName="encoder", PackageType=kind)
+    filled = template(PackageType=kind)
     functions = functions_of(filled).values()
-    assert [(f["FunctionName"], f["MemorySize"]) for f in functions] == [(f"encoder-{size}", size) for size in SIZES]
+    assert [(f["FunctionName"], int(f["MemorySize"])) for f in functions] == [(f"mlp-prod-{size}", size) for size in SIZES]
     assert filled.globals()["AutoPublishAlias"] == "live"
     assert {f["AutoPublishAliasAllProperties"] for f in functions} == {True}
 
@@ -183,7 +185,7 @@ def test_one_function_per_memory_size_behind_the_same_alias(template: AnyTemplat
 def test_environments_of_one_function_are_kept_warm_where_asked_for(template: AnyTemplate, kind: str) -> None:
     cold, warm = (template(PackageType=kind, ProvisionedConcurrency="3", **told) for told in ({}, {"ProvisionedMemory": "1769"}))
     assert all(not isinstance(f.get("ProvisionedConcurrencyConfig"), dict) for f in functions_of(cold).values())
-    kept = {f["MemorySize"]: f.get("ProvisionedConcurrencyConfig") for f in functions_of(warm).values()}
+    kept = {int(f["MemorySize"]): f.get("ProvisionedConcurrencyConfig") for f in functions_of(warm).values()}
     assert [size for size, config in kept.items() if isinstance(config, dict)] == [1769]
     assert int(kept[1769]["ProvisionedConcurrentExecutions"]) == 3
 
@@ -193,7 +195,7 @@ def test_a_function_is_pinged_by_a_schedule_only_where_asked_for(template: AnyTe
     assert template().of_type("AWS::Scheduler::Schedule") == {}
     (ping,) = template(**told).of_type("AWS::Scheduler::Schedule").values()
     assert ping["ScheduleExpression"] == "rate(4 minutes)"
-    assert ping["Target"]["Arn"].endswith(":function:encoder-1769:live")
+    assert ping["Target"]["Arn"].endswith(":function:mlp-prod-1769:live")
     asked = decode_batch(ping["Target"]["Input"].encode())
     assert asked == Batch("encoder", [], ping=True)
     (policy,) = template(**told).resource("PingRole")["Policies"]
@@ -236,22 +238,112 @@ def test_the_function_finds_one_model_in_its_environment(template: AnyTemplate, 
     assert ("SLUICE_SLEEPER_SLOPE" in variables) == (not served)
 
 
-def test_the_buffer_may_invoke_the_aliases_and_read_the_plans_and_nothing_else(template: AnyTemplate) -> None:
-    filled = template()
+@pytest.mark.parametrize("sizes", [["885"], ["1769", "512", "1024", "3538", "5307", "885"]])
+@pytest.mark.parametrize("kind", ["Zip", "Image"])
+def test_the_memory_sizes_are_those_that_are_asked_for(template: AnyTemplate, kind: str, sizes: list[str]) -> None:
+    told = {f"MemorySize{place}": size for place, size in enumerate((sizes + ["none"] * 5)[:6], 1)}
+    filled = template(PackageType=kind, ProvisionedMemory="885", **told)
+    functions = functions_of(filled).values()
+    assert [f["FunctionName"] for f in functions] == [f"mlp-prod-{size}" for size in sizes]
+    assert read(Plan, filled.resource("Plan")["Value"]).function == f"mlp-prod-{sizes[0]}:live"
+    assert len(filled.of_type("AWS::Lambda::Permission")) == len(sizes)
+    warm = [f["MemorySize"] for f in functions if isinstance(f.get("ProvisionedConcurrencyConfig"), dict)]
+    assert warm == ["885"]
+
+
+def test_a_memory_size_is_one_of_lambdas_and_the_first_is_given(template: AnyTemplate) -> None:
+    patterns = [p["AllowedPattern"] for name, p in template().body["Parameters"].items() if name.startswith("MemorySize")]
+    assert len(patterns) == 6
+    for i, pattern in enumerate(patterns):
+        assert all(re.fullmatch(pattern, size) for size in ("128", "885", "10240"))
+        assert not any(re.fullmatch(pattern, size) for size in ("1,2", "64", "0885", "102400", ""))
+        assert (re.fullmatch(pattern, "none") is None) == (i == 0)
+
+
+def test_the_buffer_reads_its_plans_and_keys_and_each_alias_lets_it_in(template: AnyTemplate) -> None:
+    filled = template(EnableApiKeys="true")
     (policy,) = filled.resource("BufferRole")["Policies"]
-    invoke, follow = policy["PolicyDocument"]["Statement"]
-    assert invoke["Action"] == "lambda:InvokeFunction"
-    arn = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:"
-    assert invoke["Resource"] == [f"{arn}{f['FunctionName']}:live" for f in functions_of(filled).values()]
+    (follow,) = policy["PolicyDocument"]["Statement"]
     assert follow["Action"] == "ssm:GetParametersByPath"
-    assert all(":parameter/sluice/plans" in resource for resource in follow["Resource"])
+    below = "arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter/sluice/mlp-prod"
+    assert follow["Resource"] == [f"{below}/plans", f"{below}/plans/*", f"{below}/keys", f"{below}/keys/*"]
+    for kind, of in (("Zip", ""), ("Image", "Image")):
+        permissions = template(PackageType=kind).of_type("AWS::Lambda::Permission").values()
+        assert [each["FunctionName"] for each in permissions] == [f"<{of}Inference{place}.Alias>" for place in range(1, 6)]
+        assert {each["Action"] for each in permissions} == {"lambda:InvokeFunction"}
+        assert {each["Principal"] for each in permissions} == {"arn:<AWS::Partition>:iam::<AWS::AccountId>:role/<BufferRole>"}
+
+
+def test_a_model_of_another_stack_has_functions_and_a_plan_for_the_buffer_of_that_one(template: AnyTemplate) -> None:
+    """What it has of its own is made without a network, an image or a word to the other stack."""
+    filled = template(ModelName="resnet", BufferStack="mlp-prod", **{"AWS::StackName": "resnet-prod"})
+    assert filled.of_type("AWS::SSM::Parameter")["Plan"]["Name"] == "/sluice/mlp-prod/plans/resnet"
+    assert read(Plan, filled.resource("Plan")["Value"]).function == "resnet-prod-1769:live"
+    made = {kind for kind in {resource["Type"] for resource in filled.body["Resources"].values()} if filled.of_type(kind)}
+    assert made == {
+        "AWS::Serverless::Function",
+        "AWS::Serverless::LayerVersion",
+        "AWS::Lambda::Permission",
+        "AWS::Logs::LogGroup",
+        "AWS::IAM::Role",
+        "AWS::SSM::Parameter",
+        "AWS::CloudWatch::Alarm",
+        "AWS::CloudWatch::Dashboard",
+    }
+    assert filled.of_type("AWS::IAM::Role").keys() == {"FunctionRole"} and "OutageAlarm" not in filled.of_type(
+        "AWS::CloudWatch::Alarm"
+    )
+    for permission in filled.of_type("AWS::Lambda::Permission").values():
+        assert permission["Principal"] == "arn:<AWS::Partition>:iam::<AWS::AccountId>:role/<mlp-prod-BufferRole>"
+    exported = filled.body["Outputs"]["BufferRole"]["Export"]["Name"]
+    assert template().resolve(exported) == "mlp-prod-BufferRole"
+    for metric in filled.resource("SloAlarm")["Metrics"][1:]:
+        assert metric["MetricStat"]["Metric"]["Dimensions"][0] == {"Name": "Deployment", "Value": "mlp-prod"}
+
+
+def test_what_one_stack_is_named_by_another_has_not(template: AnyTemplate) -> None:
+    """Two environments of one model in an account and region: no two resources of one name, path or export."""
+    names = ("FunctionName", "LayerName", "LogGroupName", "Name", "Family", "ServerlessCacheName", "DashboardName", "PolicyName")
+
+    def named(stack: str, mode: str) -> dict[tuple[str, str], str]:
+        told = {"AWS::StackName": stack, "CacheMode": mode, "GpuBackend": "sagemaker", "GpuEndpoint": "gpu"}
+        filled = template(**told)
+        kinds = {resource["Type"] for resource in filled.body["Resources"].values()}
+        return {
+            (logical, name): properties[name]
+            for kind in kinds
+            for logical, properties in filled.of_type(kind).items()
+            for name in names
+            if isinstance(properties.get(name), str)
+            and kind not in ("AWS::ApplicationAutoScaling::ScalingPolicy", "AWS::Lambda::Permission")
+        }
+
+    for mode in ("node", "serverless"):
+        dev, prod = named("mlp-dev", mode), named("mlp-prod", mode)
+        assert dev.keys() == prod.keys() and {"Plan", "Inference1", "FunctionLogs", "BufferTask"} <= {logical for logical, _ in dev}
+        assert not set(dev.values()) & set(prod.values())
+
+
+def test_a_stack_without_a_buffer_of_its_own_needs_no_network_and_one_with_does(template: AnyTemplate) -> None:
+    body = template().body
+    assert all("Default" in parameter for parameter in body["Parameters"].values())
+    rule = body["Rules"]["BufferGiven"]
+    assert rule["RuleCondition"] == {"Fn::Equals": [{"Ref": "BufferStack"}, ""]}
+    (assertion,) = rule["Assertions"]
+    for told, kept in (
+        ({}, False),
+        ({"VpcId": "vpc-1"}, False),
+        ({"VpcId": "vpc-1", "BufferImage": "b", "SubnetIds": "subnet-1"}, True),
+    ):
+        assert template(**told).condition(assertion["Assert"]) == kept
 
 
 def test_a_function_that_a_plan_names_beside_those_of_the_template_is_invoked_where_its_arn_is_given(template: AnyTemplate) -> None:
     arns = [f"arn:aws:lambda:us-east-1:000000000000:function:resnet-{memory}:live" for memory in (1769, 3538)]
-    (policy,) = template(FunctionArns=",".join(arns)).resource("BufferRole")["Policies"]
-    *_, added = policy["PolicyDocument"]["Statement"]
-    assert (added["Action"], added["Resource"]) == ("lambda:InvokeFunction", arns)
+    assert not template().of_type("AWS::IAM::Policy")
+    policy = template(FunctionArns=",".join(arns)).of_type("AWS::IAM::Policy")["MoreInvocations"]
+    (added,) = policy["PolicyDocument"]["Statement"]
+    assert (added["Action"], added["Resource"], policy["Roles"]) == ("lambda:InvokeFunction", arns, ["<BufferRole>"])
     pattern = template().body["Parameters"]["FunctionArns"]["AllowedPattern"]
     assert all(re.fullmatch(pattern, text) for text in ("", *arns)) and re.fullmatch(pattern, "resnet-1769:live") is None
 
@@ -272,10 +364,9 @@ def test_a_sagemaker_backend_adds_one_permission_and_is_where_the_first_plan_poi
     template: AnyTemplate, given: dict[str, str], endpoint: str, arn: str
 ) -> None:
     filled = template(GpuBackend="sagemaker", **given)
-    (policy,) = filled.resource("BufferRole")["Policies"]
-    *_, added = policy["PolicyDocument"]["Statement"]
-    assert len(policy["PolicyDocument"]["Statement"]) == 3
-    assert (added["Action"], added["Resource"]) == ("sagemaker:InvokeEndpoint", arn)
+    (policy,) = filled.of_type("AWS::IAM::Policy").values()
+    (added,) = policy["PolicyDocument"]["Statement"]
+    assert (added["Action"], added["Resource"], policy["Roles"]) == ("sagemaker:InvokeEndpoint", arn, ["<BufferRole>"])
     value = filled.resource("Plan")["Value"].replace(endpoint, "encoder-gpu")
     assert read(Plan, value).function == "sagemaker://encoder-gpu"
 
@@ -300,14 +391,195 @@ def test_an_endpoint_is_deployed_where_none_is_named(template: AnyTemplate) -> N
     assert {action.partition(":")[0] for action in actions} == {"ecr", "logs"}
 
 
-def test_no_role_may_do_anything_to_everything(template: AnyTemplate) -> None:
-    for role in template().of_type("AWS::IAM::Role").values():
-        assert "ManagedPolicyArns" not in role
-        for policy in role["Policies"]:
-            for statement in policy["PolicyDocument"]["Statement"]:
-                actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
-                assert not [action for action in actions if "*" in action]
-                assert statement["Resource"] != "*" or actions == ["ecr:GetAuthorizationToken"]
+WILDCARDS = {
+    ("ecr:GetAuthorizationToken", "*"): "has no resource to name",
+    ("ssm:GetParametersByPath", "plans/*"): "a parameter a model, and models are added",
+    ("ssm:GetParametersByPath", "keys/*"): "a parameter for each document of keys",
+    ("logs:", "log-group:/aws/sagemaker/*"): "SageMaker names the group of an endpoint as it makes it",
+}
+"""Where a permission has a star: the beginning of the action, the end of the resource, and why."""
+
+
+def statements(filled: Any) -> list[tuple[str, list[str], list[str]]]:
+    """What every role and policy allows: by its logical name, actions and resources."""
+    found = []
+    for kind in ("Role", "Policy"):
+        for name, properties in filled.of_type(f"AWS::IAM::{kind}").items():
+            assert "ManagedPolicyArns" not in properties
+            for policy in properties.get("Policies", [properties]):
+                for statement in policy["PolicyDocument"]["Statement"]:
+                    assert statement.keys() == {"Effect", "Action", "Resource"} and statement["Effect"] == "Allow"
+                    actions, resources = (
+                        told if isinstance(told, list) else [told] for told in (statement["Action"], statement["Resource"])
+                    )
+                    found.append((name, actions, [each if isinstance(each, str) else str(each) for each in resources]))
+    return found
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {
+            "EnableApiKeys": "true",
+            "CacheMode": "serverless",
+            "PingMemory": "1769",
+            "FunctionArns": "arn:aws:lambda:r:a:function:f:live",
+        },
+        {
+            "EnableControl": "true",
+            "ControlImage": "1.dkr.ecr.eu-west-1.amazonaws.com/team/control@sha256:ab",
+            "GpuBackend": "sagemaker",
+        },
+        {"BufferStack": "mlp-prod", "GpuBackend": "sagemaker", "GpuEndpoint": "gpu"},
+    ],
+)
+def test_no_permission_has_a_star_without_a_reason(template: AnyTemplate, told: dict[str, str]) -> None:
+    image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/sluice/buffer:1"
+    allowed = statements(template(BufferImage=image, GpuImage=image, **told))
+    assert allowed
+    for name, actions, resources in allowed:
+        assert not [action for action in actions if "*" in action], name
+        for resource in (each for each in resources if "*" in each):
+            reasons = [(begins, ends) for begins, ends in WILDCARDS if resource.endswith(ends) and (ends != "*" or resource == "*")]
+            assert any(all(action.startswith(begins) for action in actions) for begins, _ in reasons), (name, actions, resource)
+
+
+def test_who_may_take_on_a_role_is_the_service_that_runs_it(template: AnyTemplate) -> None:
+    control = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1"}
+    filled = template(PingMemory="512", GpuBackend="sagemaker", **control)
+    trusted = {}
+    for name, role in filled.of_type("AWS::IAM::Role").items():
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Action"] == "sts:AssumeRole"
+        trusted[name] = statement["Principal"]["Service"].removesuffix(".amazonaws.com")
+    tasks = dict.fromkeys(("BufferRole", "BufferStartRole", "ControlRole"), "ecs-tasks")
+    assert trusted == {"FunctionRole": "lambda", "PingRole": "scheduler", "GpuRole": "sagemaker", **tasks}
+
+
+@pytest.mark.parametrize(
+    ("image", "arn"),
+    [
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/buffer:1", "ecr:us-east-1:123456789012:repository/buffer"),
+        (
+            "123456789012.dkr.ecr.eu-west-3.amazonaws.com/team/a/buffer@sha256:0f",
+            "ecr:eu-west-3:123456789012:repository/team/a/buffer",
+        ),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com/buffer", "ecr:us-east-1:123456789012:repository/buffer"),
+    ],
+)
+def test_a_task_may_pull_its_own_image_and_no_other(template: AnyTemplate, image: str, arn: str) -> None:
+    assert re.fullmatch(template().body["Parameters"]["BufferImage"]["AllowedPattern"], image)
+    pulled = {
+        name: resources for name, actions, resources in statements(template(BufferImage=image)) if "ecr:BatchGetImage" in actions
+    }
+    assert pulled == {"BufferStartRole": [f"arn:<AWS::Partition>:{arn}"]}
+    other = "123456789012.dkr.ecr.us-east-1.amazonaws.com/control:2"
+    both = {"BufferImage": image, "EnableControl": "true", "ControlImage": other}
+    (two,) = [resources for _, actions, resources in statements(template(**both)) if "ecr:BatchGetImage" in actions]
+    assert two == [f"arn:<AWS::Partition>:{arn}", "arn:<AWS::Partition>:ecr:us-east-1:123456789012:repository/control"]
+
+
+@pytest.mark.parametrize("image", ["buffer:1", "ghcr.io/team/buffer:1", "12.dkr.ecr.us-east-1.amazonaws.com/buffer"])
+def test_an_image_that_no_permission_can_name_is_refused(template: AnyTemplate, image: str) -> None:
+    for name in ("BufferImage", "ControlImage", "GpuImage"):
+        assert re.fullmatch(template().body["Parameters"][name]["AllowedPattern"], image) is None
+
+
+def test_a_certificate_has_the_load_balancer_speak_tls_alone(template: AnyTemplate) -> None:
+    """Without one it is HTTP, as the page says."""
+    arn = "arn:aws:acm:us-east-1:123456789012:certificate/1"
+    for told, port, scheme in (({}, 80, "http"), ({"CertificateArn": arn}, 443, "https")):
+        filled = template(**told)
+        listeners = filled.of_type("AWS::ElasticLoadBalancingV2::Listener")
+        assert [(of["Port"], of["Protocol"]) for of in listeners.values()] == [(port, scheme.upper())]
+        (rule,) = filled.resource("ClientAccess")["SecurityGroupIngress"]
+        assert (rule["FromPort"], rule["ToPort"], rule["CidrIp"]) == (port, port, "10.0.0.0/8")
+        assert filled.resolve(filled.body["Outputs"]["Url"]["Value"]).startswith(f"{scheme}://")
+        if told:
+            assert filled.resource("Listener")["Certificates"] == [{"CertificateArn": arn}]
+            assert filled.resource("Listener")["SslPolicy"].startswith("ELBSecurityPolicy-TLS13-1-2")
+
+
+def test_only_the_load_balancer_can_be_called_from_elsewhere(template: AnyTemplate) -> None:
+    told = {"EnableControl": "true", "ControlImage": "1.dkr.ecr.us-east-1.amazonaws.com/c:1", "InterfaceEndpoints": "all"}
+    callers = {
+        name: {rule.get("SourceSecurityGroupId") or rule["CidrIp"] for rule in group.get("SecurityGroupIngress", [])}
+        for name, group in template(**told).of_type("AWS::EC2::SecurityGroup").items()
+    }
+    inside = {"<BufferAccess>", "<ControlAccess>"}
+    assert callers == {
+        **{"ClientAccess": {"10.0.0.0/8"}, "BufferAccess": {"<ClientAccess>"}, "ControlAccess": set()},
+        **{"CacheAccess": inside, "EndpointAccess": inside},
+    }
+
+
+def test_tokens_are_asked_for_as_the_parameters_say(template: AnyTemplate) -> None:
+    told = {"JwtJwks": "https://id.example/jwks.json", "JwtIssuer": "https://id.example", "JwtAudience": "sluice"}
+    settings = Settings.from_environment(environment(template(**told).resource("BufferTask")))
+    assert (settings.jwt_jwks, settings.jwt_issuer, settings.jwt_audience) == tuple(told.values())
+    assert Settings.from_environment(environment(template().resource("BufferTask"))).jwt_jwks == ""
+    (assertion,) = template().body["Rules"]["IssuerGiven"]["Assertions"]
+    for name in ("JwtIssuer", "JwtAudience"):
+        assert not template(**{**told, name: ""}).condition(assertion["Assert"])
+    assert template(**told).condition(assertion["Assert"])
+
+
+@pytest.mark.parametrize("mode", ["node", "serverless"])
+def test_the_cache_is_encrypted_and_its_one_user_may_do_what_is_documented_and_no_more(template: AnyTemplate, mode: str) -> None:
+    filled = template(CacheMode=mode)
+    (user,) = filled.of_type("AWS::ElastiCache::User").values()
+    (line,) = re.findall(r"^ACL SETUSER sluice (.*)$", (ROOT / "docs" / "reliability.md").read_text(), re.M)
+    documented = {
+        word for word in line.replace("~sluice:*", "~mlp-prod:*").split() if word not in (">PASSWORD", "resetkeys", "resetchannels")
+    }  # a new user has none
+    assert set(user["AccessString"].split()) == documented
+    assert (user["UserName"], user["Engine"]) == ("default", "redis")  # who connects without a name; no other engine has none
+    (group,) = filled.of_type("AWS::ElastiCache::UserGroup").values()
+    assert group["UserIds"] == ["<CacheUser>"]
+    if mode == "node":
+        nodes = filled.resource("CacheNodes")
+        assert nodes["AtRestEncryptionEnabled"] is nodes["TransitEncryptionEnabled"] is True
+        assert nodes["UserGroupIds"] == ["<CacheUsers>"]
+    else:  # which is encrypted always
+        assert filled.resource("CacheMetered")["UserGroupId"] == "<CacheUsers>"
+    assert environment(filled.resource("BufferTask"))["SLUICE_REDIS_URL"].startswith("rediss://")
+    assert not template(CacheMode="none").of_type("AWS::ElastiCache::User")
+
+
+CONTROL = {"EnableControl": "true", "ControlImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/control:1"}
+
+
+def test_control_runs_beside_the_buffer_and_both_follow_the_plans_in_the_cache(template: AnyTemplate) -> None:
+    for mode in ("node", "serverless"):
+        filled = template(CacheMode=mode, **CONTROL)
+        task = filled.of_type("AWS::ECS::TaskDefinition")["ControlTask"]
+        buffer, beside = environment(filled.resource("BufferTask")), environment(task)
+        assert buffer["SLUICE_PLANS"] == "redis:"
+        assert beside.items() <= buffer.items() and beside.keys() == {"SLUICE_REDIS_URL", "SLUICE_NAMESPACE"}
+        (container,) = task["ContainerDefinitions"]
+        program, name, *arguments = container["Command"]
+        assert (program, name) == ("sluice", "control")
+        given = control.make_context(
+            name, [*arguments[:2], *arguments[4:]], click.Context(sluice, **sluice.context_settings)
+        ).params
+        assert (given["declared"], given["architecture"]) == ("ssm:/sluice/mlp-prod/plans/", "arm64")
+        assert arguments[2:4] == ["--profile", "/app/profiles"]
+        assert f"mkdir {arguments[3]} " in (ROOT / "buffer_service" / "Dockerfile").read_text()
+        (allowed,) = [(actions, resources) for name, actions, resources in statements(filled) if name == "ControlRole"]
+        plans = "arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter/sluice/mlp-prod/plans"
+        assert allowed == (["ssm:GetParametersByPath"], [plans, f"{plans}/*"])
+
+
+@pytest.mark.parametrize("told", [{}, {"CacheMode": "none", **CONTROL}, {"BufferStack": "other", **CONTROL}])
+def test_where_nothing_is_to_be_controlled_the_plans_stay_parameters(template: AnyTemplate, told: dict[str, str]) -> None:
+    filled = template(**told)
+    assert "ControlTask" not in filled.of_type("AWS::ECS::TaskDefinition")
+    assert environment(filled.resource("BufferTask"))["SLUICE_PLANS"] == "ssm:/sluice/mlp-prod/plans/"
+    assert filled.of_type("AWS::ECS::Service").keys() <= {"Buffer"}
+    if told:
+        assertions = template().body["Rules"]["ControlGiven"]["Assertions"]
+        assert [filled.condition(assertion["Assert"]) for assertion in assertions] == [True, False]
 
 
 def test_the_alarm_compares_late_requests_with_what_the_slo_allows(template: AnyTemplate) -> None:
@@ -319,7 +591,7 @@ def test_the_alarm_compares_late_requests_with_what_the_slo_allows(template: Any
         assert metric["MetricStat"]["Metric"] == {
             "Namespace": "Sluice",
             "MetricName": name,
-            "Dimensions": [{"Name": "Model", "Value": "encoder"}],
+            "Dimensions": [{"Name": "Deployment", "Value": "mlp-prod"}, {"Name": "Model", "Value": "encoder"}],
         }
 
 
@@ -328,7 +600,7 @@ def test_an_outage_is_told_by_the_load_balancer(template: AnyTemplate, slo_alarm
     """A buffer of which nothing is left writes no metrics: the alarm on the SLO is silent then."""
     filled = template(EnableAlarm=slo_alarm, AlarmTopicArn="arn:aws:sns:us-east-1:000000000000:pager")
     assert filled.resource("SloAlarm")["TreatMissingData"] == "notBreaching"
-    assert filled.body["Resources"]["OutageAlarm"].keys() == {"Type", "DependsOn", "Properties"}  # no condition
+    assert "OutageAlarm" in filled.of_type("AWS::CloudWatch::Alarm")  # whatever is asked of the alarm on the SLO
     alarm = filled.resource("OutageAlarm")
     assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/ApplicationELB", "HealthyHostCount", "Maximum")
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
@@ -343,27 +615,29 @@ def test_an_outage_is_told_by_the_load_balancer(template: AnyTemplate, slo_alarm
 def test_the_dashboard_shows_the_metrics_that_the_buffer_writes(template: AnyTemplate) -> None:
     filled = template(ModelName="encoder")
     out = io.StringIO()
-    telemetry = Telemetry(out).model(read(Plan, filled.resource("Plan")["Value"]))
+    telemetry = Telemetry(out, deployment="mlp-prod").model(read(Plan, filled.resource("Plan")["Value"]))
     telemetry.sent(1, "sleeper")
     telemetry.answered(200, 0.1)
     telemetry.emit()
     line = msgspec.json.decode(out.getvalue())
     (written,) = line["_aws"]["CloudWatchMetrics"]
-    assert (written["Namespace"], written["Dimensions"], line["Model"]) == ("Sluice", [["Model"]], "encoder")
+    assert (written["Namespace"], written["Dimensions"]) == ("Sluice", [["Deployment", "Model"]])
+    assert (line["Deployment"], line["Model"]) == ("mlp-prod", "encoder")
     shown: set[str] = set()
     for widget in msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]:
-        place = ["", "", "", ""]  # namespace, metric, dimension, value: "." repeats the one above
+        place = [""] * 6  # namespace, metric, and twice dimension and value: "." repeats the one above
         for metric in widget["properties"]["metrics"]:
             if isinstance(metric[0], str) and metric[0] != "...":
-                place = [above if name == "." else name for name, above in zip(metric[:4], place, strict=True)]
-                assert place[0] != "Sluice" or place[2:] == ["Model", "encoder"]
+                place = [above if name == "." else name for name, above in zip(metric[:6], place, strict=True)]
+                assert place[0] != "Sluice" or place[2:] == ["Deployment", "mlp-prod", "Model", "encoder"]
                 shown |= {place[1]} if place[0] == "Sluice" else set()
     assert shown == {metric["Name"] for metric in written["Metrics"]}
 
 
 def test_the_dashboard_finds_every_function_by_its_whole_name(template: AnyTemplate) -> None:
-    filled = template(ModelName="my-encoder")
+    filled = template(MemorySize1="885", MemorySize2="1769", **{f"MemorySize{place}": "none" for place in (3, 4, 5)})
     names = {f["FunctionName"] for f in functions_of(filled).values()}
+    assert names == {"mlp-prod-885", "mlp-prod-1769"}
     widgets = msgspec.json.decode(filled.resource("Dashboard")["DashboardBody"])["widgets"]
     metrics = [metric[0] for widget in widgets for metric in widget["properties"]["metrics"]]
     searches = [metric["expression"] for metric in metrics if isinstance(metric, dict) and "SEARCH" in metric["expression"]]
@@ -384,7 +658,7 @@ def test_samconfig_names_parameters_of_the_template(template: AnyTemplate) -> No
     overrides = dict(pair.split("=", 1) for pair in config["loopback"]["deploy"]["parameters"]["parameter_overrides"])
     parameters = template().body["Parameters"]
     assert overrides.keys() <= parameters.keys()
-    assert {name for name, parameter in parameters.items() if "Default" not in parameter} <= overrides.keys()
+    assert {"VpcId", "SubnetIds", "BufferImage"} <= overrides.keys()
 
 
 def test_the_page_recommends_for_what_the_template_deploys(template: AnyTemplate) -> None:
@@ -398,7 +672,7 @@ def test_the_page_recommends_for_what_the_template_deploys(template: AnyTemplate
             name, shlex.split(re.sub(r"(--profile|--arrivals) \S+", rf"\1 {shlex.quote(__file__)}", line)), above
         )
         assert given.params["architecture"] == values["Architecture"]
-        assert given.params["model"] in (values["ModelName"], None)  # profile has it from the function
+        assert given.params["model"] == values["ModelName"]
 
 
 def test_every_parameter_is_documented(template: AnyTemplate) -> None:

@@ -1,4 +1,5 @@
 import base64
+import hashlib
 import hmac
 import json
 import logging
@@ -38,7 +39,9 @@ def tokens(*keys):
 
 def test_a_token_of_the_issuer_opens_what_it_names_and_has_the_class_that_it_names():
     known = tokens()
-    assert known.opens(NOW, "m", signed()) == (None, "", 0.0, NOW + 100)
+    nobody = signed()
+    assert known.opens(NOW, "m", nobody) == (None, "", 0.0, NOW + 100, hashlib.sha256(nobody).hexdigest())
+    assert known.opens(NOW, "m", signed(CLAIMS | {"sub": "web"})).subject == "web"
     one = signed(CLAIMS | {"sluice_models": ["m"], "sluice_class": "gold", "aud": ["other", "sluice"]})
     assert known.opens(NOW, "m", one).of_class == "gold"
     with pytest.raises(ModelNotAllowed, match="the token does not open the model 'n'"):
@@ -203,3 +206,16 @@ async def test_without_a_key_of_the_issuer_nobody_is_let_in_and_the_process_says
         status, _, body = await buffer.get("/v2/health/ready")
         assert (status, json.loads(body)["reason"]) == (503, "no key of the issuer of tokens is known")
         assert (await buffer.post("/models/m", b"1", authorization=f"Bearer {signed().decode()}"))[0] == 401
+
+
+async def test_a_result_is_that_of_the_subject_of_a_token_whichever_token_it_shows(function, tmp_path):
+    place = tmp_path / "jwks.json"
+    place.write_bytes(jwks(KEY))
+    issuer = {"jwt_jwks": f"file:{place}", "jwt_issuer": "https://issuer", "jwt_audience": "sluice"}
+    claims = [CLAIMS | {"exp": time.time() + seconds, "sub": name} for seconds, name in ((100, "web"), (200, "web"), (100, "job"))]
+    first, renewed, other = ({"authorization": f"Bearer {signed(each).decode()}"} for each in claims)
+    async with serving(function, NO_BATCHING, **issuer) as buffer:
+        _, headers, _ = await buffer.post("/models/m", b"1", prefer="respond-async", **first)
+        for token, expected in ((renewed, {200, 202}), (other, {410}), ({}, {401})):
+            async with buffer.http.get(buffer.url + headers["location"], headers=token) as response:
+                assert response.status in expected

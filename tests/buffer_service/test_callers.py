@@ -79,6 +79,38 @@ async def test_a_failure_reaches_the_caller_and_no_answer_after_it():
 
 
 @in_virtual_time
+async def test_what_is_to_be_done_at_the_end_is_done_at_once_in_order_and_a_defect_of_one_keeps_nothing_from_the_others(caplog):
+    callers, done = Callers("pppppppp", 60.0, clock), []
+    waiting = callers.add("m", request := item(callers), callers.clock())
+
+    def defect(_):
+        raise ValueError("a defect")
+
+    for told in (lambda it: done.append(it.answer.body), defect, lambda it: done.append(it is waiting)):
+        waiting.then(told)
+    callers.answer(answer(request, b"first"))
+    callers.answer(answer(request, b"second"))
+    waiting.end()
+    assert done == [b"first", True] and "a defect" in caplog.text and request.id in caplog.text
+    waiting.then(lambda it: done.append("late"))
+    assert len(done) == 2
+    await asyncio.sleep(0)
+    assert done[2:] == ["late"] and (await waiting.answered).body == b"first"
+
+
+async def test_who_has_gone_has_neither_an_answer_nor_an_error_and_his_future_is_cancelled():
+    callers, done = Callers("pppppppp", 60.0, clock), []
+    by_future, by_himself = (callers.add("m", item(callers), callers.clock()) for _ in range(2))
+    for waiting in (by_future, by_himself):
+        waiting.then(lambda it: done.append((it.answer, it.error, it.over)))
+    futures = by_future.answered, by_himself.answered
+    assert by_himself.answered is futures[1]
+    futures[0].cancel()
+    by_himself.end()
+    await asyncio.sleep(0)
+    assert done == [(None, None, True)] * 2 and all(future.cancelled() for future in futures)
+
+
 async def test_who_is_gone_or_cancelled_is_answered_no_more():
     callers = Callers("pppppppp", PATIENCE, clock)
     gone, cancelled = item(callers), item(callers)

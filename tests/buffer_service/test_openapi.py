@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import jsonschema
@@ -5,7 +6,8 @@ import pytest
 from openapi_spec_validator import validate
 
 from sluice.batching.errors import DispatchFailed, InvalidInput, KeyRefused
-from sluice.buffer_service.openapi import INFERENCE, REFUSALS, describe_interface
+from sluice.buffer_service.kept_requests import KEY, PREFER
+from sluice.buffer_service.openapi import INFERENCE, REFUSALS, RESULT, describe_interface
 from sluice.buffer_service.routes import PASSED_ON, STATUS_CODES, TOLD_BY, Routes
 from tests.buffer_service.conftest import NO_BATCHING, Plans, plan, serving
 
@@ -30,7 +32,7 @@ async def test_it_has_each_path_of_the_routes_with_its_method_and_no_other(funct
     async with serving(function, NO_BATCHING) as buffer:
         routes = Routes(buffer.service, "1")
         assert {path: {of.upper() for of in DOCUMENT["paths"][path] if of != "parameters"} for path in DOCUMENT["paths"]} == {
-            path: {method} for path, (method, _) in routes.paths.items()
+            path: set(methods.split()) for path, (methods, _) in routes.paths.items()
         }
         assert json.loads((await buffer.get("/openapi.json"))[2])["paths"] == DOCUMENT["paths"]
 
@@ -44,15 +46,16 @@ def test_every_error_that_occurs_while_serving_has_its_status_and_no_other_has()
     served = {
         int(status) for error, status in STATUS_CODES.items() if issubclass(error, (InvalidInput, KeyRefused, DispatchFailed))
     }
-    assert set(INFERENCE) == served | {500} == set(REFUSALS)
+    assert set(INFERENCE) | {410} == served | {500} == set(REFUSALS)
+    assert set(RESULT) < set(REFUSALS)
 
 
 def test_every_header_that_is_read_of_a_request_is_declared():
     declared = {each["name"].encode() for each in DOCUMENT["paths"]["/models/{model}"]["post"]["parameters"]}
-    assert declared == PASSED_ON | set(TOLD_BY)
+    assert declared == PASSED_ON | set(TOLD_BY) | {PREFER, KEY}
 
 
-@pytest.mark.parametrize("path", [path for path, of in DOCUMENT["paths"].items() if "get" in of])
+@pytest.mark.parametrize("path", [path for path, of in DOCUMENT["paths"].items() if "get" in of and "{id}" not in path])
 async def test_what_is_answered_is_as_the_document_has_it(function, path):
     async with serving(function, NO_BATCHING) as buffer:
         status, headers, body = await buffer.get(path.format(model="m", version="2"))
@@ -98,16 +101,57 @@ def check(path, method, status, headers, body):
         jsonschema.validate(float(value) if declared["type"] in ("number", "integer") else value, declared)
 
 
+async def test_what_comes_of_a_result_is_as_the_document_has_it(function):
+    path = "/v2/models/{model}/results/{id}"
+    async with serving(function, NO_BATCHING) as buffer:
+        status, headers, body = await buffer.post("/models/m", b"{}", prefer="respond-async")
+        assert status == 202
+        check("/models/{model}", "post", status, headers, body)
+        place = headers["location"]
+        while (answer := await buffer.get(place))[0] == 202:
+            check(path, "get", *answer)
+        assert answer[0] == 200
+        check(path, "get", *answer)
+        async with buffer.http.delete(buffer.url + place) as response:
+            assert (response.status, await response.read()) == (204, b"")
+        for where, expected in ((place, 410), ("/v2/models/m/results/x", 404), ("/v2/models/x/results/x", 404)):
+            status, headers, body = await buffer.get(where)
+            assert status == expected
+            check(path, "get", status, headers, body)
+
+
+async def test_what_comes_of_a_key_is_as_the_document_has_it(function):
+    released = asyncio.Event()
+
+    async def answer(batch):
+        await released.wait()
+        return await function.echo(batch)
+
+    function.answer = answer
+    async with serving(function, NO_BATCHING) as buffer:
+        first = asyncio.create_task(buffer.post("/models/m", b"{}", **{"idempotency-key": "k"}))
+        while not function.batches:
+            await asyncio.sleep(0)
+        told = [await buffer.post("/models/m", body, **{"idempotency-key": "k"}) for body in (b"{}", b"[]")]
+        released.set()
+        told += [await first, await buffer.post("/models/m", b"{}", **{"idempotency-key": "k"})]
+        assert [status for status, _, _ in told] == [409, 422, 200, 200]
+        for each in told:
+            check("/models/{model}", "post", *each)
+        assert told[3][1]["idempotent-replayed"] == "true"
+
+
 async def test_options_and_what_is_not_allowed_tell_which_methods_are(function):
     async with serving(function, NO_BATCHING) as buffer:
         for path, (method, _) in Routes(buffer.service, "1").paths.items():
-            place = buffer.url + path.format(model="m", version="2")
-            allowed = "GET, HEAD, OPTIONS" if method == "GET" else "POST, OPTIONS"
+            place = buffer.url + path.format(model="m", version="2", id="x")
+            methods = {"GET": "GET, HEAD, OPTIONS", "POST": "POST, OPTIONS", "GET DELETE": "GET, HEAD, DELETE, OPTIONS"}
+            allowed = methods[method]
             async with buffer.http.options(place) as response:
                 assert (response.status, response.headers["allow"], await response.read()) == (204, allowed, b"")
-            async with buffer.http.delete(place) as response:
+            async with buffer.http.put(place) as response:
                 assert (response.status, response.headers["allow"]) == (405, allowed)
-                assert f"method: 'DELETE' is not allowed; allowed: {allowed}" in (await response.json(content_type=None))["detail"]
+                assert f"method: 'PUT' is not allowed; allowed: {allowed}" in (await response.json(content_type=None))["detail"]
         async with buffer.http.options(buffer.url + "/nowhere") as response:
             assert response.status == 404
 

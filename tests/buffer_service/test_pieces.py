@@ -15,6 +15,10 @@ def test_the_bytes_come_out_as_they_went_in_once(parts):
         pieces.add(part)
     assert pieces.take() == b"".join(parts)
     assert pieces.take() == b""
+    for part in parts:
+        pieces.add(part)
+    assert b"".join(pieces.take_all()) == b"".join(parts)
+    assert pieces.take_all() == []
 
 
 def test_one_piece_is_not_copied():

@@ -35,16 +35,20 @@ SET = {
     "max_attempts": ("9", 9),
     "arrivals_kept": ("0", 0),
     "batches_kept": ("0", 0),
+    "results_kept": ("0", 0),
+    "results_bytes": ("1024", 1024),
+    "results_life": ("60.5", 60.5),
     "drain_timeout": ("6.5", 6.5),
     "leave_delay": ("0", 0.0),
     "page": ("off", "off"),
+    "traces": ("on", "on"),
     "gb_second_usd": ("1.5e-5", 1.5e-5),
     "invocation_usd": ("2e-7", 2e-7),
     "log_level": ("debug", "debug"),
 }
 SECONDS = [field.name for field in fields(Settings) if isinstance(field.default, float) and field.name not in PRICES]
 POSITIVE = [name for name in SECONDS if name != "leave_delay"]
-COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts")
+COUNTS = ("max_body_bytes", "max_queue_length", "max_waiting_bytes", "max_attempts", "results_bytes")
 
 
 def test_an_empty_environment_gives_the_defaults():

@@ -31,7 +31,7 @@ def stream():
 
 @pytest.fixture
 def telemetry(stream):
-    return Telemetry(stream, lambda: NOW)
+    return Telemetry(stream, lambda: NOW, "mlp-prod")
 
 
 def scrape(telemetry):
@@ -230,7 +230,7 @@ def test_a_line_says_what_happened_and_when(telemetry, stream):
                 "CloudWatchMetrics": [
                     {
                         "Namespace": "Sluice",
-                        "Dimensions": [["Model"]],
+                        "Dimensions": [["Deployment", "Model"]],
                         "Metrics": [
                             {"Name": "Requests", "Unit": "Count"},
                             {"Name": "SloViolations", "Unit": "Count"},
@@ -240,6 +240,7 @@ def test_a_line_says_what_happened_and_when(telemetry, stream):
                     }
                 ],
             },
+            "Deployment": "mlp-prod",
             "Model": "m",
             "Requests": 2,
             "SloViolations": 0,

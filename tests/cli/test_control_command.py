@@ -42,6 +42,7 @@ def test_what_it_follows_and_where_is_asked_for(exit_of: Exit, tmp_path: Path) -
         (["--fleet", "fleet.yaml", "--profile", "profile.json"], "--profile"),
         (["--period", "0"], "period"),
         (["--slo", "fast"], "slo"),
+        (["--declared", "s3://plans"], "--declared: 's3://plans' is not allowed; allowed: file:PATH or ssm:/path/"),
     ):
         code, _, said = exit_of("control", *arguments)
         assert (code, named in said) == (2, True)

@@ -15,11 +15,13 @@ from sluice.lambda_fn.batch_frames import (
     MAGIC,
     MEDIA_TYPE,
     TAKES,
+    Sealed,
     decode_batch,
     decode_measured_answers,
     encode_answers,
     encode_batch,
     is_framed,
+    open_sealed,
     takes_frames,
 )
 from sluice.lambda_fn.contract import JSON, NOTHING_MEASURED, Answer, Batch, Item, Measured, WireError
@@ -57,6 +59,17 @@ def test_answers_survive_the_round_trip(asked: list[tuple[Item, int, dict[str, s
     answers = [Answer(item.id, status, item.content_type, item.body, told) for item, status, told in asked]
     data = b"".join(encode_answers(answers, measured))
     assert decode_measured_answers(data, Batch("m", [item for item, _, _ in asked])) == (answers, measured)
+
+
+@given(st.builds(Batch, text, st.lists(items, max_size=4)), st.lists(st.integers(1, 300), max_size=4))
+def test_a_batch_that_nobody_has_opened_is_the_same_however_it_was_cut(batch: Batch, cuts: list[int]) -> None:
+    whole = b"".join(encode_batch(batch))
+    ends = sorted({min(cut, len(whole)) for cut in cuts} | {len(whole)})
+    sealed = Sealed([whole[start:end] for start, end in zip([0, *ends], ends, strict=False)])
+    assert (sealed.model, sealed.ids, len(sealed)) == (batch.model, [item.id for item in batch.items], len(batch.items))
+    bodies = b"".join(sealed.bodies)
+    assert sealed.size == len(bodies) and sealed.head + bodies == whole
+    assert open_sealed(sealed.head, lambda size, at: bodies[at : at + size]) == batch.items
 
 
 def test_a_document_in_json_is_read_as_such() -> None:

@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from sluice.batching.policy import greedy
+from sluice.lambda_fn import batch_frames
 from sluice.lambda_fn.contract import Batch, Item, decode_answers, encode_batch
-from sluice.lambda_fn.worker import program
+from sluice.lambda_fn.worker import link, program
 from sluice.lambda_fn.worker.program import HttpWorker
 from sluice.lambda_fn.worker.served_model import Life, ServedModel, Serving
 from tests.lambda_fn.worker_sockets import Gated, detail, in_thread, running
@@ -207,6 +208,28 @@ async def test_large_bodies_go_and_come_in_files_that_are_gone_afterwards(folder
         for pid in (os.getpid(), process_of(model)):
             files = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
             assert not [file for file in files if "sluice-payload" in file]
+
+
+async def test_large_batches_in_frames_go_in_one_file_that_is_written_over_and_over_and_closed_where_it_is_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"content-type": batch_frames.MEDIA_TYPE}
+
+    async def ask(client: aiohttp.ClientSession, url: str, bodies: list[bytes]) -> list[str]:
+        batch = Batch("m", [Item(str(i), "application/octet-stream", body) for i, body in enumerate(bodies)])
+        async with client.post(url, data=b"".join(batch_frames.encode_batch(batch)), headers=headers) as response:
+            answers, _ = batch_frames.decode_measured_answers(await response.read(), batch)
+        assert [(answer.status, answer.body) for answer in answers] == [(200, body.split()[0]) for body in bodies]
+        entries = Path("/proc/self/fd").iterdir()
+        links = [os.readlink(entry) for entry in entries if entry.is_symlink()]
+        return [link for link in links if "sluice-payload" in link]
+
+    async with computed() as (_, _, url), aiohttp.ClientSession() as client:
+        for first in (b"one ", b"two ", b"three "):
+            assert len(await ask(client, url, [first + bytes([32]) * 300_000, b"four" + bytes([32]) * len(first)])) == 1
+        assert len(await ask(client, url, [b"five " * 3])) == 1
+        monkeypatch.setattr(link, "MOST_SPARE", 100_000)
+        assert await ask(client, url, [b"six " + bytes([32]) * 200_000]) == []
 
 
 async def test_a_model_is_loaded_and_unloaded_in_the_same_process(folder: Path) -> None:

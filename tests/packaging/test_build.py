@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -273,9 +274,21 @@ def test_a_package_that_is_too_large_is_there_for_its_image(shout, tmp_path, mon
     assert (tmp_path / "out" / "function.Dockerfile").exists() and (tmp_path / "out" / "template.yaml").exists()
 
 
-def test_what_the_settings_must_give_has_no_default_in_the_template():
-    parameters = sam_template.load(ROOT / "template.yaml")["Parameters"]
-    assert {name for name, parameter in parameters.items() if "Default" not in parameter} == set(WANTED)
+def test_what_the_settings_must_give_the_template_asks_for():
+    template = sam_template.load(ROOT / "template.yaml")
+    (assertion,) = template["Rules"]["BufferGiven"]["Assertions"]
+    assert all(name in assertion["AssertDescription"] and template["Parameters"][name]["Default"] == "" for name in WANTED)
+
+
+def test_the_environment_that_is_packaged_is_named_where_it_is_deployed(tmp_path, shout, monkeypatch):
+    folder = tmp_path / "shout"
+    shutil.copytree(shout, folder, ignore=shutil.ignore_patterns("build"))
+    (folder / "requirements.txt").unlink()
+    overrides = ["ModelName=shout", "Model=model.py:Shout", "BufferStack=mlp-prod"]
+    (folder / "samconfig.toml").write_text(f"[prod.deploy.parameters]\nparameter_overrides = {overrides}\n")
+    monkeypatch.setattr(building, "install", lambda project, target, python: target.mkdir(parents=True))
+    done = CliRunner().invoke(group, ["package", str(folder), "--config-env", "prod"], catch_exceptions=False)
+    assert done.exit_code == 0 and "to deploy it: sam deploy --config-env prod\n" in done.stderr
 
 
 def test_the_project_itself_is_no_place_to_build(shout):

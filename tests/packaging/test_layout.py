@@ -15,7 +15,7 @@ from sluice.batching.errors import InvalidInput
 from sluice.lambda_fn.contract import JSON, Batch, Item, decode_answers, encode_batch
 from sluice.local.parent_death import die_with_parent
 from sluice.packaging.layout import lay_out, name_of_class
-from sluice.packaging.project import SETTINGS, read_project
+from sluice.packaging.project import SETTINGS, WANTED, read_project
 from tests import sam_template
 
 ROOT = Path(__file__).parents[2]
@@ -86,13 +86,22 @@ def test_the_plan_of_its_page_is_one_for_it(project):
 def test_its_settings_are_parameters_of_the_template(project):
     parameters = sam_template.load(ROOT / "template.yaml")["Parameters"]
     text = (project / SETTINGS).read_text()
-    deploy = tomllib.loads(text)["default"]["deploy"]["parameters"]
-    given = dict(pair.split("=", 1) for pair in deploy["parameter_overrides"])
-    named = set(re.findall(r'^ +# "(\w+)=', text, re.M))
-    assert given.keys() <= parameters.keys()
-    assert {name for name, parameter in parameters.items() if "Default" not in parameter} == named
-    found = read_project(project)
-    assert (found.name, found.model, found.package_type) == ("text-tone", "model.py:TextTone", "Zip")
+    settings = tomllib.loads(text)
+    named = re.findall(r'^ +# "(\w+)=', text, re.M)
+    assert named == [*WANTED, *WANTED]
+    for environment in ("dev", "prod"):
+        given = dict(pair.split("=", 1) for pair in settings[environment]["deploy"]["parameters"]["parameter_overrides"])
+        assert given.keys() <= parameters.keys()
+        found = read_project(project, environment)
+        assert (found.name, found.model, found.package_type) == ("text-tone", "model.py:TextTone", "Zip")
+        assert (found.environment, found.stack, found.missing) == (environment, f"text-tone-{environment}", WANTED)
+    assert read_project(project).environment == "dev"
+
+
+def test_the_stacks_of_a_longest_name_can_name_their_functions(tmp_path):
+    lay_out("b" * 48, tmp_path)
+    for environment in ("dev", "prod"):
+        assert len(f"{read_project(tmp_path / ('b' * 48), environment).stack}-10240") <= 64  # Lambda's
 
 
 def test_its_files_are_formatted_and_nothing_of_them_is_left_to_fill_in(project):

@@ -94,7 +94,12 @@ def test_a_parameter_that_the_template_would_refuse_is_refused(more, said, tmp_p
         ("version = 0.1", "default.deploy.parameters.parameter_overrides of .*: none was given"),
         (
             '[default.deploy.parameters]\nparameter_overrides = "ModelName=iris"',
-            "Model in parameter_overrides of .*: none was given",
+            "Model in default.deploy.parameters.parameter_overrides of .*: none was given",
+        ),
+        ('[prod.deploy.parameters]\nparameter_overrides = "Model=m.py:M"', "ModelName in prod.deploy.* of .*: none was given"),
+        (
+            '[default.deploy.parameters]\nstack_name = "1st"\nparameter_overrides = "ModelName=iris Model=m.py:M"',
+            "stack_name in samconfig.toml: '1st' is not allowed; allowed: 1 to 58 of A-Z a-z 0-9 -, the first a letter",
         ),
     ],
 )
@@ -103,6 +108,11 @@ def test_settings_that_say_nothing_are_refused(text, said, tmp_path):
         (tmp_path / "samconfig.toml").write_text(text)
     with pytest.raises(InvalidInput, match=said):
         read_project(tmp_path)
+
+
+def test_an_environment_that_the_settings_have_not_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="prod.deploy.parameters.parameter_overrides of .*samconfig.toml: none was given"):
+        read_project(write(tmp_path), "prod")
 
 
 @pytest.mark.parametrize("line", ["-r other.txt", "-e .", "--constraint c.txt", "./wheels/a.whl"])
@@ -134,6 +144,8 @@ def test_tests_hidden_files_environments_and_what_was_built_are_not_shipped(tmp_
         ([], ("VpcId", "SubnetIds", "BufferImage")),
         (["VpcId=vpc-1", "SubnetIds="], ("SubnetIds", "BufferImage")),
         (["VpcId=vpc-1", "SubnetIds=subnet-1,subnet-2", "BufferImage=buffer:1"], ()),
+        (["BufferStack="], ("VpcId", "SubnetIds", "BufferImage")),
+        (["BufferStack=mlp-prod"], ()),
     ],
 )
 def test_what_the_settings_lack_for_a_deployment_is_known(given, missing, tmp_path):

@@ -29,8 +29,9 @@ IMPORTED_AS = {
     "prometheus-client": "prometheus_client",
     "async-timeout": "",
     "setuptools": "",
-    "moto": "",
     "nvidia-ml-py": "pynvml",
+    "opentelemetry-sdk": "opentelemetry",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
 }
 
 
@@ -168,12 +169,13 @@ BROUGHT = {"botocore", "hiredis", "llvmlite", "markupsafe", "PIL"}
         ("sluice/batching", []),
         ("sluice/http", ["worker"]),
         ("sluice/packaging", []),
-        ("buffer_service", ["serve", "jwt"]),
+        ("buffer_service", ["serve", "jwt", "otel"]),
         ("optimizer", ["optimizer"]),
         ("profiler", ["optimizer"]),
         ("sluice/cli", ["serve", "optimizer"]),
         ("lambda_fn", ["worker", "energy", "optimizer", "local"]),
         ("sluice/local", ["serve", "optimizer", "local"]),
+        ("sluice/testing", ["serve", "local", "testing"]),
     ],
 )
 def test_a_room_imports_what_its_extra_declares(folder, extras):

@@ -1,0 +1,360 @@
+"""Requests whose answers are kept (``results.py``): fetched later (``Prefer: respond-async``, RFC 7240), or given again to who asks
+again with the same ``Idempotency-Key`` (draft-ietf-httpapi-idempotency-key-header).
+
+    begun      an entry is kept, and the request goes on as any other; before, and if it is refused at once, nothing is kept
+    accepted   who prefers so is told 202 and where its answer will be; whoever else waits as ever
+    ended      its answer, or error, is kept; then who waits has it
+
+What may live here: when an entry is made, what it holds, and what is said of one. A request that has a key is computed on when its
+client goes, for he will ask again. An entry is read by who asked alone: by the name of his API key, or the subject of his token.
+An error of the buffer, or of a function by a status of 500 or more, is not the answer of a key: the next request computes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+import secrets
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sluice.batching.errors import (
+    AnotherRequest,
+    InvalidInput,
+    ResultGone,
+    ResultsFull,
+    StillWaiting,
+    StoreUnavailable,
+    UnknownResult,
+)
+from sluice.buffer_service.results import DONE, REFUSED, TOKEN, WAITING, Bounds, Entry, Full, Results
+from sluice.buffer_service.store import Store
+from sluice.http.connection import Fields
+from sluice.http.server import Client, Request
+from sluice.lambda_fn.contract import JSON, PROBLEM, problem
+
+PREFER, KEY = WISHED_BY = b"prefer", b"idempotency-key"
+STATE, REPLAYED = b"sluice-result", b"idempotent-replayed"
+MARGIN = 5.0  # seconds beyond those that callers wait, after which an entry that waits is lost
+AGAIN = 0.5  # seconds between two tries to keep an answer while the store is away
+TRIES = 20
+KEY_LENGTH = 255
+SHOWN = 40  # characters of what is no key, in the answer that says so
+_ID = re.compile("[rk][0-9a-f]{32}")
+
+_log = logging.getLogger(__name__)
+
+
+class Wish(NamedTuple):
+    """What the head of a request says of how its answer is kept."""
+
+    later: bool = False  # 202 is preferred
+    key: bytes | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Wish | None:
+        """``None`` where it says nothing."""
+        later, key = False, None
+        for name, value in fields:
+            if name == PREFER:
+                later = later or any(_token(each) == b"respond-async" for each in value.split(b","))
+            elif name == KEY:
+                key = value
+        return cls(later, key) if later or key is not None else None
+
+
+class Asked(NamedTuple):
+    """Who asks, which request it is, and what its answer was as soon as there is one."""
+
+    asker: str
+    fingerprint: bytes
+    status: int = 0
+    content_type: str = ""
+    fields: Fields = ()
+    body: bytes = b""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Asked).decode
+
+
+class Keeper:
+    """What a process keeps: the entries of each model within ``bounds``, and the work of keeping them that is under way."""
+
+    def __init__(self, bounds: Bounds, store: Callable[[], Store]) -> None:
+        self.bounds = bounds
+        self._store = store
+        self._results: dict[str, Results] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.accepted: dict[tuple[str, str], KeptRequest] = {}
+        """Those that wait here while their clients do not, by model and id."""
+
+    def of(self, model: str) -> Results:
+        """The entries of a model."""
+        if model not in self._results:
+            self._results[model] = self._store().results(model, self.bounds)
+        return self._results[model]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have it done; ``close`` waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """What was answered is kept."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def tell(self, model: str, entry_id: str, asker: str, client: Client) -> None:
+        """What is kept of a request; raises ``UnknownResult``."""
+        entry, asked = await self._entry(model, entry_id, asker)
+        if entry.state == WAITING and not entry.lost:
+            _tell_waiting(client, model, entry_id)
+        elif entry.state == WAITING:
+            _reply(client, "failed", _lost(asked, entry_id))
+        else:
+            _reply(client, "done" if asked.status < HTTPStatus.BAD_REQUEST else "failed", asked)
+
+    async def remove(self, model: str, entry_id: str, asker: str) -> None:
+        """Nobody wants the answer any more; where it waits here, nothing is computed for it. Raises ``UnknownResult``."""
+        await self._entry(model, entry_id, asker)
+        if (request := self.accepted.pop((model, entry_id), None)) is not None:
+            request.give_up()
+        await self.of(model).remove(entry_id)
+
+    async def _entry(self, model: str, entry_id: str, asker: str) -> tuple[Entry, Asked]:
+        if _ID.fullmatch(entry_id) is None:
+            raise UnknownResult(entry_id[:SHOWN])
+        entry = await self.of(model).read(entry_id)
+        asked = _asked(entry) if entry is not None else None
+        if entry is None or asked is None or asked.asker != asker:
+            raise ResultGone(entry_id)
+        return entry, asked
+
+
+class KeptRequest:
+    """A request whose answer is kept, and, to the inference that ``make`` makes of it, the client that waits for that.
+
+    ``fail`` answers with an error. ``request_id`` is the one that the request has, if it has one.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        keeper: Keeper,
+        model: str,
+        asker: str,
+        wish: Wish,
+        said: bytes,
+        request_id: bytes,
+        make: Callable[[Client], Request],
+        fail: Callable[[Client, Exception], None],
+    ) -> None:
+        if not keeper.bounds.kept:
+            raise InvalidInput("idempotency-key", _shown(wish.key or b""), "none: nothing is kept here (SLUICE_RESULTS_KEPT=0)")
+        self._client = client
+        self._keeper = keeper
+        self._results = keeper.of(model)
+        self._model = model
+        self._asker = asker
+        self._wish = wish
+        self._id = _entry_id(asker, wish.key)
+        self._token = secrets.token_bytes(TOKEN)
+        self._digest = hashlib.sha256(said)
+        self._request_id = request_id
+        self._fail = fail
+        self._begun = self._submitting = self._refused = self._gone = False
+        self._inner = make(self)
+
+    # -- what its client says
+
+    def piece(self, body: bytes) -> None:
+        """Some of its body has come."""
+        self._digest.update(body)
+        self._inner.piece(body)
+
+    def end(self) -> None:
+        """It is complete."""
+        if not self._refused:
+            self._keeper.spawn(self._begin())
+
+    def gone(self) -> None:
+        """Its client has gone."""
+        self._gone = True
+        if not self._begun:
+            self._inner.gone()
+
+    def give_up(self) -> None:
+        """It was accepted, and nobody wants its answer any more."""
+        self._inner.gone()
+
+    async def _begin(self) -> None:
+        if self._gone:
+            return
+        asked = Asked(self._asker, self._digest.digest()[:TOKEN])
+        try:
+            there = await self._begin_entry(asked)
+        except Exception as error:
+            self._inner.gone()
+            if not self._gone:
+                self._fail(self._client, error)
+            return
+        if self._gone:  # meanwhile
+            if there is None:
+                await self._forget()
+            return
+        if there is not None:
+            self._inner.gone()
+            self._repeat(there, asked.fingerprint)
+            return
+        self._begun = self._submitting = True
+        if self._wish.later:
+            self._keeper.accepted[self._model, self._id] = self
+        self._inner.end()
+        self._submitting = False
+        if self._refused:
+            await self._forget()
+        elif self._wish.later:
+            self._tell_accepted()
+
+    def _tell_accepted(self) -> None:
+        named = self._request_id or self._id.encode()
+        _tell_waiting(self._client, self._model, self._id, ((b"preference-applied", b"respond-async"), (b"x-request-id", named)))
+
+    async def _begin_entry(self, asked: Asked) -> Entry | None:
+        try:
+            return await self._results.begin(self._id, self._token, _encode(asked))
+        except Full:
+            raise ResultsFull(self._model, self._keeper.bounds.kept, self._keeper.bounds.bytes) from None
+
+    def _repeat(self, entry: Entry, fingerprint: bytes) -> None:
+        """There is an entry of the same key."""
+        asked = _asked(entry)
+        if asked is None or asked.fingerprint != fingerprint:
+            self._fail(self._client, AnotherRequest(_shown(self._wish.key or b"")))
+        elif self._wish.later:
+            self._tell_accepted()
+        elif entry.state == WAITING:
+            self._fail(self._client, StillWaiting(_shown(self._wish.key or b"")))
+        else:
+            _reply(self._client, "", asked, ((REPLAYED, b"true"),))
+
+    async def _forget(self) -> None:
+        self._keeper.accepted.pop((self._model, self._id), None)
+        try:
+            await self._results.remove(self._id, self._token)
+        except StoreUnavailable as error:
+            _log.warning("%s: an entry is left until it counts as lost: %s", self._model, error)
+
+    # -- what its inference says
+
+    def go_ahead(self) -> None:
+        """The body is wanted."""
+        self._client.go_ahead()
+
+    def reply(self, status: int, content_type: str, body: bytes, fields: Fields = (), close: bool = False) -> None:
+        """It is answered, or refused."""
+        if not self._begun or self._submitting:
+            self._refused = True
+            if not self._gone:
+                self._client.reply(status, content_type, body, fields, close)
+            return
+        if self._request_id:
+            fields = (*(field for field in fields if field[0] != b"x-request-id"), (b"x-request-id", self._request_id))
+        answered = Asked(self._asker, self._digest.digest()[:TOKEN], status, content_type, fields, bytes(body))
+        self._keeper.spawn(self._finish(answered))
+
+    async def _finish(self, answered: Asked) -> None:
+        self._keeper.accepted.pop((self._model, self._id), None)
+        again = answered.status >= HTTPStatus.INTERNAL_SERVER_ERROR or answered.status == HTTPStatus.TOO_MANY_REQUESTS
+        state = REFUSED if again else DONE
+        waits = not (self._wish.later or self._gone)
+        for attempt in range(1 if waits else TRIES):
+            try:
+                await self._keep(state, answered)
+                break
+            except StoreUnavailable as error:
+                _log.warning("%s: an answer is not kept: %s", self._model, error)
+                if attempt + 1 < TRIES and not waits:
+                    await asyncio.sleep(AGAIN)
+        if not (self._wish.later or self._gone):
+            self._client.reply(answered.status, answered.content_type, answered.body, answered.fields)
+
+    async def _keep(self, state: bytes, answered: Asked) -> None:
+        try:
+            await self._results.finish(self._id, self._token, state, _encode(answered))
+        except Full:
+            detail = f"the answer has {len(answered.body)} bytes, for which there is no room among the results that are kept"
+            told = _failed(answered, self._id, HTTPStatus.INSUFFICIENT_STORAGE, detail)
+            try:
+                await self._results.finish(self._id, self._token, REFUSED, _encode(told))
+            except Full:
+                await self._results.remove(self._id, self._token)
+
+
+def location(model: str, entry_id: str) -> str:
+    """Where an answer is fetched."""
+    return f"/v2/models/{model}/results/{entry_id}"
+
+
+def check_key(key: bytes) -> None:
+    """Raise ``InvalidInput`` for what is no key."""
+    if not 1 <= len(_key(key)) <= KEY_LENGTH or not all(0x20 < byte < 0x7F for byte in _key(key)):
+        allowed = f"1 to {KEY_LENGTH} visible characters of ASCII, in quotation marks or without"
+        raise InvalidInput("idempotency-key", _shown(key), allowed)
+
+
+def _token(preference: bytes) -> bytes:
+    return preference.partition(b";")[0].strip().lower()
+
+
+def _key(key: bytes) -> bytes:
+    """As a string of structured fields (RFC 8941) has it, or as it is."""
+    return key[1:-1] if len(key) >= 2 and key[:1] == key[-1:] == b'"' else key
+
+
+def _entry_id(asker: str, key: bytes | None) -> str:
+    """One of its own, or for all requests of a key of who asks the same."""
+    if key is None:
+        return "r" + secrets.token_hex(16)
+    return "k" + hashlib.sha256(f"{asker}\0".encode() + _key(key)).hexdigest()[:32]
+
+
+def _shown(key: bytes) -> str:
+    return _key(key)[:SHOWN].decode("latin-1")
+
+
+def _tell_waiting(client: Client, model: str, entry_id: str, more: Fields = ()) -> None:
+    place = location(model, entry_id)
+    fields: Fields = ((b"location", place.encode()), (b"retry-after", b"1"), (STATE, b"waiting"), *more)
+    document = msgspec.json.encode({"id": entry_id, "state": "waiting", "location": place})
+    client.reply(HTTPStatus.ACCEPTED, JSON, document, fields)
+
+
+def _reply(client: Client, state: str, asked: Asked, more: Fields = ()) -> None:
+    fields = asked.fields + more + (((STATE, state.encode()),) if state else ())
+    client.reply(asked.status, asked.content_type, asked.body, fields)
+
+
+def _asked(entry: Entry) -> Asked | None:
+    """What a record holds; ``None`` of what cannot be read here."""
+    try:
+        return _decode(entry.record)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _lost(asked: Asked, entry_id: str) -> Asked:
+    detail = "the process that had the request told of no answer in time: it may have ended"
+    return _failed(asked, entry_id, HTTPStatus.GATEWAY_TIMEOUT, detail)
+
+
+def _failed(asked: Asked, entry_id: str, status: HTTPStatus, detail: str) -> Asked:
+    named = tuple(field for field in asked.fields if field[0] == b"x-request-id") or ((b"x-request-id", entry_id.encode()),)
+    return asked._replace(status=status, content_type=PROBLEM, fields=named, body=problem(status, status.phrase, detail))

@@ -1,0 +1,149 @@
+"""Environments under way: how many an invocation of a MAP finds, and whether it starts cold (3.2; ``cold_starts`` has the law).
+
+Phases are few and levels many, so that everything here is loops of machine code over small matrices; they get copies, as of an
+array that may not be written there would be other code.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import comb, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sluice.optimizer.arrays import Array
+from sluice.optimizer.arrivals.map import ArrivalProcess, stationary_distribution
+from sluice.optimizer.compiled import compiled, inlined
+
+MOST_LEVELS = 320  # environments looked at; of more the number is scaled down, which makes of a small share a rough one
+_NEVER = 1e-11  # of the time that so many are under way
+_NODES = 9  # of the Euler method, which is then exact to 1e-6
+
+
+def lost(invocations: ArrivalProcess, busy: float, servers: int) -> float:
+    """Share of the invocations that find so many environments busy and go elsewhere: Erlang's loss, of a MAP."""
+    phases = _under_way(invocations.D0, invocations.D1, 1 / busy, servers)
+    return float((phases[-1] @ invocations.D1).sum()) / invocations.arrival_rate
+
+
+def by_level(invocations: ArrivalProcess, busy: float, keep_alive: float) -> Array:
+    """Share of the invocations that find 0, 1, ... under way and start cold, by phase after them: (n_levels, n_phases).
+
+    It ends where next to nobody is.
+    """
+    D0, D1, m = invocations.D0, invocations.D1, 1 / busy
+    load = float(seen(invocations, busy).max())
+    n = int(load + 8 * sqrt(load) + 12)
+    if n > MOST_LEVELS:
+        D0, D1, n = D0 + (1 - MOST_LEVELS / n) * D1, MOST_LEVELS / n * D1, MOST_LEVELS
+    phases = _under_way(D0, D1, m, n)
+    tails = np.cumsum(phases[::-1].sum(axis=1))[::-1]
+    levels = int(np.argmax(tails[1:] < _NEVER)) if (tails[1:] < _NEVER).any() else n
+    down = phases * (np.arange(n + 1) * m / float((phases @ D1).sum()))[:, None]
+    nodes, weights = _euler(_NODES)
+    s = np.append(nodes, 1e-12) / keep_alive
+    return _cold(np.array(D0), np.array(D1), m, down[: levels + 1], s, weights / (s[:-1] * keep_alive))
+
+
+def seen(arrivals: ArrivalProcess, seconds: float) -> Array:
+    """Mean number of arrivals within an exponential time, by phase at its beginning: (n_phases,)."""
+    return np.asarray(np.linalg.solve(np.eye(arrivals.n_phases) / seconds - arrivals.D0 - arrivals.D1, arrivals.D1.sum(axis=1)))
+
+
+def _under_way(D0: Array, D1: Array, m: float, most: int) -> Array:
+    """Probability of every phase with 0, 1, ... under way, those that find ``most`` being lost: (most + 1, n_phases)."""
+    up = _one_more(np.array(D0), np.array(D1), float(m), most)
+    found = np.empty((most + 1, len(D0)))
+    found[0] = stationary_distribution(D0 + m * up[0])
+    for k in range(most):
+        found[k + 1] = found[k] @ up[k]
+    return np.asarray(found / found.sum())
+
+
+@compiled
+def _one_more(D0: Array, D1: Array, m: float, most: int) -> Array:
+    """By what the phases with 0, 1, ... under way are multiplied for those with one more: (most, n_phases, n_phases).
+
+    ``R_k = D1 [(k + 1) m I - D0 - (k + 2) m R_{k+1}]^-1``, and the last of them with ``D0 + D1``.
+    """
+    n = len(D0)
+    up = np.zeros((most + 1, n, n))
+    matrix, right = np.empty((n, n)), np.empty((n, n))
+    for k in range(most - 1, -1, -1):
+        for i in range(n):
+            for j in range(n):  # transposed, as what is solved for stands on the left
+                matrix[j, i] = -D0[i, j] - (k + 2) * m * up[k + 1, i, j]
+                if k == most - 1:
+                    matrix[j, i] -= D1[i, j]
+                right[j, i] = D1[i, j]
+            matrix[i, i] += (k + 1) * m
+        _solve(matrix, right)
+        for i in range(n):
+            for j in range(n):
+                up[k, i, j] = right[j, i]
+    return up[:most]
+
+
+@compiled
+def _cold(D0: Array, D1: Array, m: float, down: Array, s: Array, weights: Array) -> Array:
+    """The clipped shares of ``by_level``: ``down`` by which level and phase one ends, ``s`` with its last as good as 0."""
+    n, levels = len(D0), len(down) - 1
+    passage = np.zeros((len(s), n, n), np.complex128)
+    matrix, right = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
+    shares = np.zeros((levels, n))
+    for k in range(levels):
+        for x in range(len(s)):
+            for i in range(n):
+                for j in range(n):
+                    matrix[i, j] = -D0[i, j] - k * m * passage[x, i, j]
+                    right[i, j] = D1[i, j]
+                matrix[i, i] += s[x] + k * m
+            _solve(matrix, right)
+            passage[x] = right
+        for j in range(n):
+            share = 0.0
+            for x in range(len(s) - 1):
+                later = 0j
+                for i in range(n):
+                    later += down[k + 1, i] * (passage[-1, i, j] - passage[x, i, j])
+                share += (weights[x] * later).real
+            shares[k, j] = min(max(share, 0.0), 1.0)
+    return shares
+
+
+@inlined
+def _solve(matrix: NDArray[Any], right: NDArray[Any]) -> None:
+    """``right`` becomes ``matrix^-1 right``, and ``matrix`` is spent: elimination with the largest of each column first."""
+    n = len(matrix)
+    for k in range(n):
+        pivot = k
+        for i in range(k + 1, n):
+            if abs(matrix[i, k]) > abs(matrix[pivot, k]):
+                pivot = i
+        if pivot != k:
+            for j in range(n):
+                matrix[k, j], matrix[pivot, j] = matrix[pivot, j], matrix[k, j]
+                right[k, j], right[pivot, j] = right[pivot, j], right[k, j]
+        for i in range(n):
+            if i != k:
+                factor = matrix[i, k] / matrix[k, k]
+                for j in range(k + 1, n):
+                    matrix[i, j] -= factor * matrix[k, j]
+                for j in range(n):
+                    right[i, j] -= factor * right[k, j]
+    for k in range(n):
+        for j in range(n):
+            right[k, j] /= matrix[k, k]
+
+
+@lru_cache(maxsize=1)
+def _euler(m: int) -> tuple[Array, Array]:
+    """Nodes and weights of the Euler method, to be divided by the time: (2 m + 1,)."""
+    k = np.arange(2 * m + 1)
+    xi = np.ones(2 * m + 1)
+    xi[0], xi[2 * m] = 0.5, 2.0**-m
+    for i in range(1, m):
+        xi[2 * m - i] = xi[2 * m - i + 1] + 2.0**-m * comb(m, i)
+    return m * np.log(10) / 3 + 1j * np.pi * k, 10 ** (m / 3) * (1 - 2 * (k % 2)) * xi

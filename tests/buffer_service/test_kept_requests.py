@@ -1,0 +1,353 @@
+"""Answers that are fetched later, and requests that are asked again with the same key."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+from contextlib import AsyncExitStack
+
+import pytest
+
+from sluice.batching.errors import StoreUnavailable
+from sluice.batching.policy import no_batching, size_or_timeout, static
+from sluice.buffer_service.kept_requests import Asked, Wish, _encode, _entry_id, check_key
+from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
+from sluice.buffer_service.redis_store import RedisStore
+from sluice.buffer_service.results import MemoryResults
+from sluice.lambda_fn import ItemError
+from sluice.testing import memory_buffer
+from tests.buffer_service.conftest import NO_BATCHING, Function, memory, serving
+from tests.buffer_service.virtual_time import in_virtual_time
+
+LATER = {"prefer": "respond-async"}
+PAIRS = size_or_timeout(2, 0.02)
+
+
+class Doubler:
+    calls = 0
+
+    def predict(self, inputs: list[float]) -> list[float | ItemError]:
+        Doubler.calls += len(inputs)
+        return [ItemError(422, "below 0") if x < 0 else ItemError(500, "too much") if x > 99 else 2 * x for x in inputs]
+
+
+def keyed(key: str = "order-17", **more: str) -> dict[str, str]:
+    return {"idempotency-key": key, **more}
+
+
+@pytest.fixture
+def buffer():
+    with memory_buffer(Doubler, PAIRS, takes=lambda requests: 0.1, results_life=100.0) as running:
+        yield running
+
+
+# --- fetched later
+
+
+def test_who_prefers_to_fetch_his_answer_is_told_where_at_once(buffer):
+    told = buffer.ask(21, headers=LATER)
+    assert (told.status, told.at, told.headers["preference-applied"]) == (202, 0.0, "respond-async")
+    place = told.headers["location"]
+    assert told.json == {"id": place.rpartition("/")[2], "state": "waiting", "location": place}
+    waiting = buffer.get(place)
+    assert (waiting.status, waiting.headers["sluice-result"], waiting.headers["retry-after"]) == (202, "waiting", "1")
+    buffer.sleep(1.0)
+    done = buffer.get(place)
+    assert (done.status, done.json, done.headers["sluice-result"], done.batch_size) == (200, 42, "done", 1)
+    assert buffer.get(place) == buffer.get(place)  # as often as he likes
+
+
+def test_it_leaves_in_a_batch_with_who_waits(buffer):
+    told = buffer.send(1, headers=LATER)
+    assert buffer.ask(2).batch_size == 2
+    assert told.answer.status == 202
+    assert buffer.get(told.answer.headers["location"]).batch_size == 2
+
+
+def test_what_came_of_a_request_that_failed_is_told_as_he_would_have_had_it(buffer):
+    for body, status, detail in ((-1, 422, "below 0"), (100, 500, "too much"), ("text", 400, "Expected `float`")):
+        place = buffer.ask(body, headers=LATER).headers["location"]
+        buffer.sleep(1.0)
+        failed = buffer.get(place)
+        assert (failed.status, failed.headers["sluice-result"]) == (status, "failed")
+        assert detail in failed.json["detail"]
+
+
+def test_what_is_refused_at_once_is_not_accepted():
+    with memory_buffer(Doubler, static(9, None), max_queue_length=1, max_body_bytes=100) as buffer:
+        assert buffer.ask(b"{", headers={"content-type": "application/json", **LATER}).status == 400
+        assert buffer.ask(b" " * 101, headers=LATER).status == 413
+        assert buffer.ask(1, "/models/x", headers=LATER).status == 404
+        assert len(buffer._service.keeper.accepted) == 0
+        assert buffer.get("/v2/models/doubler/results/x").status == 404
+
+
+def test_a_result_is_gone_when_its_life_is_over_and_an_id_of_another_form_never_was(buffer):
+    place = buffer.ask(21, headers=LATER).headers["location"]
+    buffer.sleep(100.0)
+    assert buffer.get(place).status == 200
+    buffer.sleep(1.0)
+    gone = buffer.get(place)
+    assert (gone.status, "it is no more, or was given up" in gone.json["detail"]) == (410, True)
+    never = buffer.get("/v2/models/doubler/results/" + "x" * 1000)
+    assert (never.status, len(never.json["detail"]) < 200) == (404, True)
+    assert "allowed: an id that was given with 202" in never.json["detail"]
+
+
+def test_who_gives_up_has_nothing_computed_for_him_and_the_result_is_gone(buffer):
+    Doubler.calls = 0
+    place = buffer.ask(21, headers=LATER).headers["location"]
+    assert buffer.send(path=place, method="DELETE").answer.status == 204
+    buffer.sleep(1.0)
+    assert Doubler.calls == 0
+    assert [buffer.get(place).status, buffer.send(path=place, method="DELETE").answer.status] == [410, 410]
+    done = buffer.ask(21, headers=LATER).headers["location"]
+    buffer.sleep(1.0)
+    assert [buffer.send(path=done, method="DELETE").answer.status, buffer.get(done).status] == [204, 410]
+
+
+def test_an_answer_has_the_id_of_its_request_and_no_encoding_that_somebody_else_may_not_accept():
+    with memory_buffer(Doubler, no_batching(), gzip_from=1) as buffer:
+        headers = {**LATER, "x-request-id": "order-17", "accept-encoding": "gzip"}
+        told = buffer.ask(21, headers=headers)
+        buffer.sleep(1.0)
+        done = buffer.get(told.headers["location"])
+        assert (told.headers["x-request-id"], done.headers["x-request-id"], done.json) == ("order-17", "order-17", 42)
+        assert "content-encoding" not in done.headers
+        packed = gzip.compress(b"2" + b" " * 70_000)  # which is undone beside the loop
+        told = buffer.ask(packed, headers={**LATER, "content-type": "application/json", "content-encoding": "gzip"})
+        buffer.sleep(1.0)
+        assert (told.status, buffer.get(told.headers["location"]).json) == (202, 4)
+
+
+def test_as_many_wait_as_are_kept_and_then_no_more_until_one_is_over():
+    with memory_buffer(Doubler, PAIRS, takes=lambda requests: 1.0, results_kept=2) as buffer:
+        assert [buffer.ask(1, headers=LATER).status for _ in range(2)] == [202, 202]
+        full = buffer.ask(1, headers=LATER)
+        assert (full.status, full.headers["retry-after"]) == (503, "1")
+        assert "no room to keep another result of 'doubler': 2 of " in full.json["detail"]
+        buffer.sleep(2.0)
+        assert buffer.ask(1, headers=LATER).status == 202
+
+
+def test_an_answer_that_is_larger_than_all_that_is_kept_is_told_as_that():
+    with memory_buffer(lambda inputs: ["x" * 3000] * len(inputs), no_batching(), results_bytes=1000) as buffer:
+        place = buffer.ask(1, headers=LATER).headers["location"]
+        buffer.sleep(1.0)
+        failed = buffer.get(place)
+        assert (failed.status, failed.headers["sluice-result"]) == (507, "failed")
+        assert "the answer has 3002 bytes, for which there is no room" in failed.json["detail"]
+
+
+def test_what_waited_at_a_process_that_is_no_more_is_told_as_failed():
+    with memory_buffer(Doubler, PAIRS, request_timeout=10.0) as buffer:
+        backend = buffer._service._store._backend
+        results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
+        buffer._time.run(results.begin("r" + "0" * 32, b"t" * 16, _encode(Asked("", b"x"))))  # of a process that is no more
+        assert buffer.get("/v2/models/doubler/results/r" + "0" * 32).status == 202
+        buffer.sleep(16.0)
+        lost = buffer.get("/v2/models/doubler/results/r" + "0" * 32)
+        assert (lost.status, lost.headers["sluice-result"]) == (504, "failed")
+        assert "the process that had the request told of no answer in time" in lost.json["detail"]
+        buffer._time.run(results.begin("r" + "1" * 32, b"t" * 16, b"\xff"))  # of a version that is not known here
+        assert buffer.get("/v2/models/doubler/results/r" + "1" * 32).status == 410
+
+
+def test_a_key_of_a_process_that_is_no_more_is_free_when_its_request_counts_as_lost():
+    with memory_buffer(Doubler, no_batching(), request_timeout=10.0) as buffer:
+        backend = buffer._service._store._backend
+        results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
+        buffer._time.run(results.begin(_entry_id("", b"order-17"), b"t" * 16, _encode(Asked("", b"another body"))))
+        assert buffer.ask(21, headers=keyed()).status == 422
+        buffer.sleep(16.0)
+        assert buffer.ask(21, headers=keyed()).json == 42
+
+
+def test_where_nothing_is_kept_the_preference_is_passed_over_and_a_key_is_refused():
+    with memory_buffer(Doubler, no_batching(), results_kept=0) as buffer:
+        answer = buffer.ask(21, headers=LATER)
+        assert (answer.status, answer.json, "preference-applied" in answer.headers) == (200, 42, False)
+        refused = buffer.ask(21, headers=keyed())
+        assert (refused.status, "nothing is kept here (SLUICE_RESULTS_KEPT=0)" in refused.json["detail"]) == (400, True)
+
+
+# --- asked again
+
+
+def test_the_same_key_and_body_have_the_one_answer(buffer):
+    Doubler.calls = 0
+    first = buffer.ask(21, headers=keyed())
+    again = [buffer.ask(21, headers=keyed()), buffer.ask(21, headers=keyed('"order-17"'))]
+    assert Doubler.calls == 1
+    for answer in again:
+        assert (answer.status, answer.body, answer.waited) == (200, first.body, first.waited)
+        assert answer.headers == {**first.headers, "idempotent-replayed": "true"}
+    buffer.ask(21, headers=keyed("order-18"))
+    assert Doubler.calls == 2
+    buffer.sleep(101.0)
+    assert "idempotent-replayed" not in buffer.ask(21, headers=keyed()).headers
+
+
+def test_another_body_of_the_same_key_is_refused(buffer):
+    buffer.ask(21, headers=keyed())
+    for body, headers in ((22, {}), (21, {"content-type": "text/json"}), (21, {"sluice-class": "x"})):
+        refused = buffer.ask(body, headers=keyed(**headers))
+        assert refused.status == 422
+        assert "idempotency-key: 'order-17' is not allowed; allowed: a key for each request" in refused.json["detail"]
+
+
+def test_one_that_comes_before_the_first_is_answered_is_told_to_come_again(buffer):
+    first, second = buffer.send(21, headers=keyed()), buffer.send(21, headers=keyed())
+    assert (second.answer.status, second.answer.headers["retry-after"]) == (409, "1")
+    assert "that one is still computed" in second.answer.json["detail"]
+    assert first.answer.json == 42
+
+
+def test_a_client_that_goes_finds_his_answer_when_he_comes_again(buffer):
+    Doubler.calls = 0
+    gone = buffer.send(21, headers=keyed())
+    buffer.sleep(0.01)
+    gone.give_up()
+    buffer.sleep(1.0)
+    assert (buffer.ask(21, headers=keyed()).headers["idempotent-replayed"], Doubler.calls) == ("true", 1)
+
+
+def test_what_failed_is_computed_again_and_what_the_request_is_to_blame_for_is_not(buffer):
+    Doubler.calls = 0
+    assert [buffer.ask(100, headers=keyed("a")).status for _ in range(2)] == [500, 500]
+    assert Doubler.calls >= 2
+    assert [buffer.ask(-1, headers=keyed("b")).status for _ in range(2)] == [422, 422]
+    assert buffer.ask(-1, headers=keyed("b")).headers["idempotent-replayed"] == "true"
+
+
+def test_a_key_of_who_fetches_later_leads_to_one_result(buffer):
+    places = [buffer.ask(21, headers=keyed(**LATER)).headers["location"] for _ in range(2)]
+    buffer.sleep(1.0)
+    places.append(buffer.ask(21, headers=keyed(**LATER)).headers["location"])
+    assert len(set(places)) == 1
+    assert buffer.get(places[0]).json == 42
+    assert buffer.ask(21, headers=keyed()).headers["idempotent-replayed"] == "true"
+
+
+def test_what_is_no_key_is_refused(buffer):
+    for key in ("", '""', "a b", "x" * 256):
+        refused = buffer.ask(21, headers=keyed(key))
+        assert refused.status == 400
+        assert "allowed: 1 to 255 visible characters of ASCII, in quotation marks or without" in refused.json["detail"]
+    check_key(b'"' + b"x" * 255 + b'"')
+
+
+def test_a_head_says_what_it_wishes_among_other_preferences():
+    assert Wish.of(((b"prefer", b'return=minimal, Respond-Async; x="y", wait=5'),)) == Wish(True, None)
+    assert Wish.of(((b"prefer", b"wait=5"), (b"host", b"x"))) is None
+    assert Wish.of(((b"idempotency-key", b"a"), (b"prefer", b"respond-async"))) == Wish(True, b"a")
+
+
+# --- who may
+
+
+def test_a_result_is_that_of_who_asked_for_it_alone(tmp_path):
+    keys = [{"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("web", "job")]
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": keys}))
+    web, job = ({"x-api-key": name} for name in ("web", "job"))
+    with memory_buffer(Doubler, PAIRS, api_keys=f"file:{tmp_path}/keys.json") as buffer:
+        place = buffer.ask(21, headers={**LATER, **web}).headers["location"]
+        buffer.sleep(1.0)
+        assert [buffer.get(place, headers=of).status for of in (web, job, {})] == [200, 410, 401]
+        assert buffer.send(path=place, method="DELETE", headers=job).answer.status == 410
+        first, other = (buffer.ask(21, headers={**keyed(), **of}) for of in (web, job))
+        assert "idempotent-replayed" not in {**first.headers, **other.headers}
+        assert buffer.ask(22, headers={**keyed(), **job}).status == 422
+        kept = [entry.value for entry in buffer._service._store._backend.results["doubler"]._kept.values()]
+        assert len(kept) == 3 and all(b"web" not in value and b"job" not in value for value in kept)
+
+
+# --- several processes, and what the store does
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_two_processes_know_each_others_results_and_keys(kind, redis_server, function):
+    backend, space = MemoryBackend(), f"kept{id(function)}"
+    async with AsyncExitStack() as stack:
+        both = []
+        for name in ("p0000000", "p0000001"):
+            store = MemoryStore(backend, name) if kind == "memory" else RedisStore(redis_server.url, name, space)
+            both.append(await stack.enter_async_context(serving(function, NO_BATCHING, store)))
+        here, there = both
+        _, headers, _ = await here.post("/models/m", b"21", **LATER)
+        while (answer := await there.get(headers["location"]))[0] == 202:
+            await asyncio.sleep(0.001)
+        assert (answer[0], answer[2]) == (200, b"21")
+        computed = len(function.batches)
+        told = [await each.post("/models/m", b"21", **keyed()) for each in (here, there, there)]
+        assert [(status, "idempotent-replayed" in headers, body) for status, headers, body in told] == [
+            (200, replayed, b"21") for replayed in (False, True, True)
+        ]
+        assert len(function.batches) == computed + 1
+        assert (await there.post("/models/m", b"22", **keyed()))[0] == 422
+        released = asyncio.Event()
+
+        async def answer_later(batch):
+            await released.wait()
+            return await function.echo(batch)
+
+        function.answer = answer_later
+        first = asyncio.create_task(here.post("/models/m", b"1", **keyed("second")))
+        while len(function.batches) == computed + 1:
+            await asyncio.sleep(0.001)
+        assert (await there.post("/models/m", b"1", **keyed("second")))[0] == 409
+        _, headers, _ = await here.post("/models/m", b"1", **LATER)
+        async with there.http.delete(there.url + headers["location"]) as response:
+            assert response.status == 204  # the other process notices when the answer is there
+        released.set()
+        assert (await first)[2] == b"1"
+        assert (await here.get(headers["location"]))[0] == 410
+
+
+@in_virtual_time
+async def test_a_process_that_is_stopped_keeps_what_it_still_answers():
+    function, store = Function(), MemoryStore(memory(), "p0000000")
+    async with serving(function, PAIRS, store) as buffer:
+        _, headers, _ = await buffer.post("/models/m", b"21", **LATER)
+    entry = await store.results("m", buffer.service.keeper.bounds).read(headers["location"].rpartition("/")[2])
+    assert entry is not None and entry.state == b"d"
+
+
+class AwayStore(MemoryStore):
+    """A store whose results are away so many times."""
+
+    def __init__(self, backend: MemoryBackend, times: int) -> None:
+        super().__init__(backend, "p0000000")
+        self.away = times
+
+    def results(self, model, bounds):
+        outer, results = self, super().results(model, bounds)
+
+        class Away:
+            def __getattr__(self, name):
+                if outer.away > 0:
+                    outer.away -= 1
+                    raise StoreUnavailable("Redis does not answer")
+                return getattr(results, name)
+
+        return Away()
+
+
+@in_virtual_time
+async def test_while_the_store_is_away_nothing_is_accepted_and_an_answer_is_kept_when_it_is_back():
+    store = AwayStore(memory(), 1)
+    async with serving(Function(), PAIRS, store) as buffer:
+        for headers in (LATER, keyed()):
+            store.away = 1
+            status, _, body = await buffer.post("/models/m", b"21", **headers)
+            assert (status, b"Redis does not answer" in body) == (503, True)
+        _, headers, _ = await buffer.post("/models/m", b"21", **LATER)
+        store.away = 3
+        await asyncio.sleep(3.0)
+        assert (await buffer.get(headers["location"]))[0] == 200
+        asked = asyncio.create_task(buffer.post("/models/m", b"21", **keyed()))
+        await asyncio.sleep(0.01)
+        store.away = 1
+        assert (await asked)[0] == 200  # who waits has his answer, kept or not
