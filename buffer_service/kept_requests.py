@@ -28,7 +28,6 @@ from sluice.batching.errors import (
     InvalidInput,
     ResultGone,
     ResultsFull,
-    SluiceError,
     StillWaiting,
     StoreUnavailable,
     UnknownResult,
@@ -201,7 +200,7 @@ class KeptRequest:
         asked = Asked(self._asker, self._digest.digest()[:TOKEN])
         try:
             there = await self._begin_entry(asked)
-        except SluiceError as error:
+        except Exception as error:
             self._inner.gone()
             if not self._gone:
                 self._fail(self._client, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import re
 import signal
@@ -13,12 +14,12 @@ from pathlib import Path
 
 import click
 
-from sluice.batching.documents import ServiceProfile, Slo
+from sluice.batching.documents import Slo
 from sluice.batching.errors import InvalidInput, require
 from sluice.buffer_service.plans import source_at
 from sluice.buffer_service.redis_plans import RedisPlans
+from sluice.cli.arrival_options import behind_buffer, read_profile
 from sluice.cli.cost_options import price_options
-from sluice.cli.document_files import read_document
 from sluice.cli.redis_options import namespace_option, redis_option, require_redis_url
 from sluice.cli.slo_options import slo_options
 from sluice.controller.deciding import DecidingProcess
@@ -130,8 +131,9 @@ def command(
 
     else:
         interpret()  # what watches; what is decided is decided in another process
+        gc.freeze()  # what was imported stays
         settings = TuningSettings() if period is None else TuningSettings(period=period)
-        profiles = by_model((path, read_document(ServiceProfile, path, "--profile")) for path in _files(profile_paths))
+        profiles = by_model((path, behind_buffer(read_profile(path))) for path in _files(profile_paths))
         setups = ModelSetups(profiles, slos, function, memory_sizes, billing, max_batch_size, settings, servers)
 
         def work() -> Awaitable[None]:

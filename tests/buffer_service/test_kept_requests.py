@@ -12,7 +12,7 @@ import pytest
 
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import no_batching, size_or_timeout, static
-from sluice.buffer_service.kept_requests import Wish, check_key
+from sluice.buffer_service.kept_requests import Asked, Wish, _encode, _entry_id, check_key
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
 from sluice.buffer_service.results import MemoryResults
@@ -145,8 +145,7 @@ def test_what_waited_at_a_process_that_is_no_more_is_told_as_failed():
     with memory_buffer(Doubler, PAIRS, request_timeout=10.0) as buffer:
         backend = buffer._service._store._backend
         results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
-        record = b"\x96\xa0\xc4\x01x\x00\xa0\x90\xc4\x00"  # of a process that is no more
-        buffer._time.run(results.begin("r" + "0" * 32, b"t" * 16, record))
+        buffer._time.run(results.begin("r" + "0" * 32, b"t" * 16, _encode(Asked("", b"x"))))  # of a process that is no more
         assert buffer.get("/v2/models/doubler/results/r" + "0" * 32).status == 202
         buffer.sleep(16.0)
         lost = buffer.get("/v2/models/doubler/results/r" + "0" * 32)
@@ -154,6 +153,16 @@ def test_what_waited_at_a_process_that_is_no_more_is_told_as_failed():
         assert "the process that had the request told of no answer in time" in lost.json["detail"]
         buffer._time.run(results.begin("r" + "1" * 32, b"t" * 16, b"\xff"))  # of a version that is not known here
         assert buffer.get("/v2/models/doubler/results/r" + "1" * 32).status == 410
+
+
+def test_a_key_of_a_process_that_is_no_more_is_free_when_its_request_counts_as_lost():
+    with memory_buffer(Doubler, no_batching(), request_timeout=10.0) as buffer:
+        backend = buffer._service._store._backend
+        results = MemoryResults(backend.results["doubler"], buffer._service.keeper.bounds, lambda: buffer.now)
+        buffer._time.run(results.begin(_entry_id("", b"order-17"), b"t" * 16, _encode(Asked("", b"another body"))))
+        assert buffer.ask(21, headers=keyed()).status == 422
+        buffer.sleep(16.0)
+        assert buffer.ask(21, headers=keyed()).json == 42
 
 
 def test_where_nothing_is_kept_the_preference_is_passed_over_and_a_key_is_refused():
