@@ -57,7 +57,7 @@ class KeepingInvoker:
     def _keep(self, item: Item, answers: dict[str, Answer]) -> None:
         if (answer := answers.get(item.id)) is not None:
             named = item.headers.get("x-request-id", item.id)
-            self._keeper.spawn(self._keeper.inherit(item.headers[ADDRESS], named, answer))
+            self._keeper.inherit(item.headers[ADDRESS], named, answer)
 
 
 def _without_address(item: Item) -> Item:

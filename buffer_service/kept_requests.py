@@ -97,6 +97,7 @@ class Keeper:
         self._results: dict[str, Results] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
+        self._inherited = 0  # bytes of answers that are held until it is known whether somebody else keeps them
         self.accepted: dict[tuple[str, str], KeptRequest] = {}
         """Those that wait here while their clients do not, by model and id."""
 
@@ -133,10 +134,24 @@ class Keeper:
         else:
             _reply(client, "done" if asked.status < HTTPStatus.BAD_REQUEST else "failed", asked)
 
-    async def inherit(self, place: str, named: str, answer: Answer) -> None:
-        """Keep the answer to a request of another process, of this id and at this ``address``, unless that one does so."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closing.wait(), INHERITED_AFTER)
+    def inherit(self, place: str, named: str, answer: Answer) -> None:
+        """Keep the answer to a request of another process, of this id and at this ``address``, unless that one does so.
+
+        Of more bytes than are kept of a model nothing is held: what died with them counts as lost.
+        """
+        if self._inherited + len(answer.body) <= self.bounds.bytes:
+            self._inherited += len(answer.body)
+            self.spawn(self._inherit(place, named, answer))
+
+    async def _inherit(self, place: str, named: str, answer: Answer) -> None:
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), INHERITED_AFTER)
+            await self._keep_inherited(place, named, answer)
+        finally:
+            self._inherited -= len(answer.body)
+
+    async def _keep_inherited(self, place: str, named: str, answer: Answer) -> None:
         model, entry_id, token = place.split("/")
         try:
             entry = await self.of(model).read(entry_id)

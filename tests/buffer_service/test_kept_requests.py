@@ -12,11 +12,11 @@ import pytest
 
 from sluice.batching.errors import StoreUnavailable
 from sluice.batching.policy import no_batching, size_or_timeout, static
-from sluice.buffer_service.kept_requests import ADDRESS, INHERITED_AFTER, Asked, Wish, _encode, _entry_id, check_key
+from sluice.buffer_service.kept_requests import ADDRESS, INHERITED_AFTER, Asked, Keeper, Wish, _encode, _entry_id, check_key
 from sluice.buffer_service.members import encode_member
 from sluice.buffer_service.memory_store import MemoryBackend, MemoryStore
 from sluice.buffer_service.redis_store import RedisStore
-from sluice.buffer_service.results import MemoryResults
+from sluice.buffer_service.results import Bounds, MemoryResults
 from sluice.buffer_service.store import Events, Limits
 from sluice.lambda_fn import ItemError
 from sluice.lambda_fn.contract import Answer, Item
@@ -375,6 +375,22 @@ async def test_what_is_inherited_is_kept_at_once_where_the_process_ends():
         await _served(function, 1)
     entry = await results.read("k" + "0" * 32)
     assert entry is not None and entry.state == b"d"
+
+
+@in_virtual_time
+async def test_of_what_is_inherited_no_more_is_held_than_is_kept():
+    store = MemoryStore(memory(), "p0000001")
+    keeper = Keeper(Bounds(10, 1000, 60.0, 60.0), lambda: store)
+    results, token = keeper.of("m"), b"t" * 16
+    for entry_id in ("a", "b", "c"):
+        await results.begin(entry_id, token, _encode(Asked("", b"x")))
+    for entry_id in ("a", "b"):
+        keeper.inherit(f"m/{entry_id}/{token.hex()}", "id", Answer("id", 200, "text/plain", b"x" * 501))
+    await asyncio.sleep(INHERITED_AFTER + 0.1)
+    assert [(await results.read(entry_id)).state for entry_id in ("a", "b")] == [b"d", b"w"]
+    keeper.inherit(f"m/c/{token.hex()}", "id", Answer("id", 200, "text/plain", b"x" * 400))  # for there is room again
+    await keeper.close()
+    assert (await results.read("c")).state == b"d"
 
 
 class AwayStore(MemoryStore):
