@@ -65,7 +65,7 @@ from sluice.batching.errors import (
 )
 from sluice.buffer_service.callers import Waiting
 from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
-from sluice.buffer_service.kept_requests import REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
+from sluice.buffer_service.kept_requests import ADDRESS, REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.route_state import LEFT_HEADER
@@ -295,7 +295,9 @@ class Routes:
             wish,
             repr((head.path, said.content_type, said.carried.get(INFERENCE_HEADER), said.told, said.encoding)).encode(),
             place.named,
-            lambda kept: _Inference(head, kept, inference, served, service),
+            lambda kept: _Inference(
+                head, kept, inference._replace(carried={**said.carried, ADDRESS: kept.address}), served, service
+            ),
             lambda client, error: _fail(client, head, error, service.telemetry),
         )
 
