@@ -463,6 +463,7 @@ def _leave_delay(settings: Settings) -> float:
 
 async def run(service: BufferService) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second SIGINT ends at once."""
+    keep_freed_memory()
     server = Server(service)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, server.stop)
@@ -472,7 +473,6 @@ async def run(service: BufferService) -> None:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    keep_freed_memory()
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, settings.log_level)
     telemetry = Telemetry(out, deployment=settings.namespace)
