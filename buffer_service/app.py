@@ -33,6 +33,7 @@ from sluice.buffer_service.invokers import (
     UnknownFunction,
     named_functions,
 )
+from sluice.buffer_service.kept_answers import KeepingInvoker
 from sluice.buffer_service.kept_requests import MARGIN, Keeper
 from sluice.buffer_service.logs import Seldom, log_to, unblocked
 from sluice.buffer_service.mail import hand_out
@@ -97,8 +98,12 @@ class BufferService:
         if invoker is None:
             invoker = InvokerBySyntax(settings.invoke_timeout, self.telemetry.ejected, self.answers)
         self._invoker = invoker
+        patience = settings.request_timeout + MARGIN
+        bounds = Bounds(settings.results_kept, settings.results_bytes, settings.results_life, patience)
+        self.keeper = Keeper(bounds, self._opened)
         self.traces = traces if traces is not None or settings.traces == "off" else _traces()
-        self._asked = invoker if self.traces is None else self.traces.invoker(invoker)
+        asked = invoker if self.traces is None else self.traces.invoker(invoker)
+        self._asked = KeepingInvoker(asked, self.keeper) if settings.results_kept else asked
         source = plans if plans is not None else plan_source(settings)
         self._follower = PlanFollower(source, settings.plan_interval, self._follow, self._refused)
         self._keyring = Keyring() if settings.api_keys else None
@@ -116,9 +121,6 @@ class BufferService:
         recorded = Recorded(partial(RecordReader, settings.redis_url, namespace=settings.namespace) if shared else None, clock)
         watch = Watch(self, Decisions(journal, clock), recorded, clock, time.time, prices)
         self.page = Door(watch, clock) if settings.page == "on" else None
-        patience = settings.request_timeout + MARGIN
-        bounds = Bounds(settings.results_kept, settings.results_bytes, settings.results_life, patience)
-        self.keeper = Keeper(bounds, self._opened)
         self._callers: Callers | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drain_until: float | None = None
@@ -461,6 +463,7 @@ def _leave_delay(settings: Settings) -> float:
 
 async def run(service: BufferService) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second SIGINT ends at once."""
+    keep_freed_memory()
     server = Server(service)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, server.stop)
@@ -470,7 +473,6 @@ async def run(service: BufferService) -> None:
 
 def main(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
-    keep_freed_memory()
     out, err = unblocked(sys.stdout), unblocked(sys.stderr)
     log_to(err, settings.log_level)
     telemetry = Telemetry(out, deployment=settings.namespace)

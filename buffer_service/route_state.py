@@ -94,7 +94,7 @@ from sluice.buffer_service.route_instructions import (
 )
 from sluice.buffer_service.route_life import ENDING, LIVES, RETIRED, Fact, Life
 from sluice.buffer_service.slack_line import SlackLine
-from sluice.buffer_service.store import PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
+from sluice.buffer_service.store import ID_LENGTH, PROCESS_LENGTH, Events, Limits, Outcome, QueueLost, Released, queue_name
 from sluice.buffer_service.told import NOTHING_TOLD, Told
 from sluice.lambda_fn.contract import NOTHING_MEASURED, Answer, Item, Measured, failed
 
@@ -195,6 +195,7 @@ class RouteState:
         self._arrivals: list[tuple[float, bytes]] = []  # when each came, and the member
         self._all_lend = False  # every process that was heard of lately reads tickets; a ticket is written where it does
         self._patient = 0  # of these, those with a slack above 0
+        self._sizes_told = False  # whether one ever told its size
         self._slack_line = SlackLine(limits.max_queue_length)
         self._gone: list[bytes] = []  # members whose callers wait no more
         self._gone_bytes = 0
@@ -255,6 +256,8 @@ class RouteState:
         if told.slack > 0:
             self._patient += 1
             self._slack_line.came(now, told.slack)
+        if told.size is not None:
+            self._sizes_told = True
         self._ask_at = AT_ONCE
 
     def _encoded(self, caller: Caller) -> bytes:
@@ -555,7 +558,7 @@ class RouteState:
             moving = Events(moved, asked.completed, serving, leaving, recorded=True, gone=asked.gone, at_most=at_most)
             return replace(moving, measured=self._brought(now, asked.goodbye))
         members, ages = [member for _, member in asked.arrivals], [now - came for came, _ in asked.arrivals]
-        sizes = member_sizes(members)
+        sizes = member_sizes(members) if self._sizes_told else ()
         measured = self._brought(now, asked.goodbye) if self._measured else ()
         return Events(members, asked.completed, serving, leaving, ages, False, asked.gone, sizes, at_most, measured)
 
@@ -691,20 +694,26 @@ class RouteState:
 
     def _take(self, now: float, batch: Released) -> None:
         """A batch that the queue released to this process; another may have moved its members here, and told nobody."""
-        for caller in filter(None, map(self._waiting.get, map(member_id, batch.members))):
-            if caller.queue != TOLD:
-                caller.queue, caller.taken, caller.batch_size = self.name, now, len(batch.members)
+        name, size = self.name, len(batch.members)
+        callers = list(map(self._waiting.get, [member[:ID_LENGTH].decode("latin-1") for member in batch.members]))
+        for caller in callers:
+            if caller is not None and caller.queue != TOLD:
+                caller.queue, caller.taken, caller.batch_size = name, now, size
         if self.life in RETIRED:
             state = BatchState(batch.members, [], self._epoch, now)
             state.moving = self._all_wanted(batch.members)
         else:
             state = BatchState(batch.members, [], self._epoch, now, batch.table)
-            if (fetch := self._to_fetch(batch)).requests:
+            items = [caller.item for caller in callers if caller is not None]
+            if len(items) == size:  # all callers are here, as where there is one process: no member is read
+                state.parts = self._functions.of_table(batch.table).parts(now, items)
+            elif (fetch := self._to_fetch(batch)).requests:
                 state.fetched = True
                 self._batches[batch.batch_id] = state
                 self._fetch.append(fetch)
                 return
-            self._divide(now, state, {})
+            else:
+                self._divide(now, state, {})
         self._batches[batch.batch_id] = state
         self._go_on(now, batch.batch_id, state)
 

@@ -65,7 +65,7 @@ from sluice.batching.errors import (
 )
 from sluice.buffer_service.callers import Waiting
 from sluice.buffer_service.compression import AT_ONCE, ZIPPED_AT_ONCE, accepts_gzip, unzipped, zipped
-from sluice.buffer_service.kept_requests import REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
+from sluice.buffer_service.kept_requests import ADDRESS, REPLAYED, STATE, WISHED_BY, Keeper, KeptRequest, Wish, check_key
 from sluice.buffer_service.openapi import describe_interface
 from sluice.buffer_service.page.door import HTML, Door
 from sluice.buffer_service.route_state import LEFT_HEADER
@@ -295,7 +295,9 @@ class Routes:
             wish,
             repr((head.path, said.content_type, said.carried.get(INFERENCE_HEADER), said.told, said.encoding)).encode(),
             place.named,
-            lambda kept: _Inference(head, kept, inference, served, service),
+            lambda kept: _Inference(
+                head, kept, inference._replace(carried={**said.carried, ADDRESS: kept.address}), served, service
+            ),
             lambda client, error: _fail(client, head, error, service.telemetry),
         )
 
@@ -429,6 +431,7 @@ class _Inference:
         "_head",
         "_held",
         "_limit",
+        "_room",
         "_said",
         "_served",
         "_size",
@@ -443,42 +446,50 @@ class _Inference:
         self._served = served
         self._telemetry = service.telemetry
         self._limit = service.settings.max_body_bytes
-        self._held = service.waiting.share()
-        self._body = Pieces()
+        self._room = room = service.waiting
+        self._held = 0  # bytes that it takes of the room
+        self._body: Pieces | bytes = b""
         self._size = 0
         self._waiting: Waiting | None = None
         self._gone = False
         self._gzip_from = service.settings.gzip_from
         if head.expects and head.length > self._limit:
             raise PayloadTooLarge(head.length, self._limit)  # and none of it is asked for
-        try:
-            if head.length <= self._limit:
-                self._held.require(REQUEST_BYTES + head.length)
-            self._held.grow(REQUEST_BYTES)
-        except NoRoom as error:
+        # That there is room for all of it is asked; taken is what comes, as the rest may never do.
+        if room.taken + REQUEST_BYTES + (head.length if head.length <= self._limit else 0) > room.limit:
+            error = NoRoom(room.limit)
             served.telemetry.refused(error)
-            raise
-        client.go_ahead()
+            raise error
+        self._hold(REQUEST_BYTES)
+        if head.expects:
+            client.go_ahead()
 
     def piece(self, body: bytes) -> None:
         """One of a body that is too large is forgotten, but read, for a client cut off while it sends sees no answer."""
         self._size += len(body)
         if self._size > self._limit:
-            self._body.take()
-            self._held.resize(REQUEST_BYTES)
+            self._body = b""
+            self._hold(REQUEST_BYTES)
             if self._size > MAX_DISCARDED:
                 self._fail(self._too_large())
             return
         try:
-            self._held.grow(len(body))
+            self._grow(len(body))
         except NoRoom as error:
-            self._served.telemetry.refused(error)
             self._fail(error)
             return
+        if not self._body:
+            self._body = body  # as most come in one
+            return
+        if isinstance(self._body, bytes):
+            first, self._body = self._body, Pieces()
+            self._body.add(first)
         self._body.add(body)
 
     def end(self) -> None:
-        said, body = self._said, self._body.take()
+        said, came = self._said, self._body
+        body = came if isinstance(came, bytes) else came.take()
+        self._body = b""
         try:
             if self._size > self._limit:
                 raise self._too_large()
@@ -495,12 +506,23 @@ class _Inference:
 
     def _grown(self, body: bytes) -> bytes:
         """What a body is without its encoding takes room too."""
-        try:
-            self._held.grow(max(0, len(body) - self._size))
-        except NoRoom as error:
-            self._served.telemetry.refused(error)
-            raise
+        self._grow(max(0, len(body) - self._size))
         return body
+
+    def _grow(self, more: int) -> None:
+        """Take so many bytes more; raises ``NoRoom``."""
+        room = self._room
+        if room.taken + more > room.limit:
+            error = NoRoom(room.limit)
+            self._served.telemetry.refused(error)
+            raise error
+        room.taken += more
+        self._held += more
+
+    def _hold(self, size: int) -> None:
+        """Take so many bytes from now on, whether there is room for them or not."""
+        self._room.taken += size - self._held
+        self._held = size
 
     def _unzipped(self, undone: asyncio.Future[bytes]) -> None:
         if self._gone or undone.cancelled():
@@ -529,12 +551,12 @@ class _Inference:
 
     def gone(self) -> None:
         self._gone = True
-        self._held.resize(0)
+        self._hold(0)
         if self._waiting is not None:
             self._waiting.end()
 
     def _tell(self, waiting: Waiting) -> None:
-        self._held.resize(0)
+        self._hold(0)
         if (answer := waiting.answer) is None:
             if waiting.error is not None:  # else there is nobody to be told
                 self._fail(waiting.error)
@@ -564,7 +586,7 @@ class _Inference:
         return PayloadTooLarge(max(self._size, self._head.length), self._limit)
 
     def _fail(self, error: Exception) -> None:
-        self._held.resize(0)
+        self._hold(0)
         _fail(self._client, self._head, error, self._telemetry)
 
 

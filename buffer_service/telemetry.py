@@ -312,9 +312,8 @@ class ModelTelemetry:
         self._waiting: dict[str, int] = {}  # by route
         self._routes: dict[str, RouteTelemetry] = {}
         self._by_status: dict[int, Count] = {}
-        self._latencies: list[float] = []
-        self._batch_sizes: list[float] = []
-        self._count = self._late = self._answers = self._batches = 0
+        self._latencies, self._batch_sizes = Sample(), Sample()
+        self._count = self._late = 0
         self._slo = float("inf")
         self._plan_labels: set[tuple[str, str, str, str]] = set()
         self._functions: dict[str, tuple[Count, Count]] = {}  # of the plan in force: batches, requests
@@ -389,8 +388,7 @@ class ModelTelemetry:
         self._counted(told, latency if status < 500 else math.inf)
         if told.name in self._classes:
             self._classes[told.name].latency.observe(latency)
-        self._answers += 1
-        _keep(self._latencies, latency, self._answers)
+        self._latencies.add(latency)
         if route is not None and route in self._routes:
             self._routes[route].counted(status, latency)
 
@@ -405,8 +403,7 @@ class ModelTelemetry:
             batches, requests = self._functions[function]
             batches.value += 1
             requests.value += batch_size
-        self._batches += 1
-        _keep(self._batch_sizes, batch_size, self._batches)
+        self._batch_sizes.add(batch_size)
 
     def invoked(self, seconds: float, requests: int = 1, told: Measured = NOTHING_MEASURED) -> None:
         """An invocation of so many requests came back, and the function ``told`` this of itself."""
@@ -473,8 +470,8 @@ class ModelTelemetry:
         values: dict[str, tuple[str, int | list[float]]] = {
             "Requests": ("Count", self._count),
             "SloViolations": ("Count", self._late),
-            "Latency": ("Seconds", self._latencies),
-            "BatchSize": ("Count", self._batch_sizes),
+            "Latency": ("Seconds", self._latencies.values),
+            "BatchSize": ("Count", self._batch_sizes.values),
         }
         values = {name: (unit, value) for name, (unit, value) in values.items() if value != []}  # no list may be empty
         metrics = [{"Name": name, "Unit": unit} for name, (unit, _) in values.items()]
@@ -487,8 +484,8 @@ class ModelTelemetry:
             "Model": self.name,
             **{name: value for name, (_, value) in values.items()},
         }
-        self._count = self._late = self._answers = self._batches = 0
-        self._latencies, self._batch_sizes = [], []
+        self._count = self._late = 0
+        self._latencies, self._batch_sizes = Sample(), Sample()
         self._telemetry._stream.write(json.dumps(line) + "\n")
         self._telemetry._stream.flush()
 
@@ -631,9 +628,31 @@ class RouteTelemetry:
             metric.remove_by_labels(named)
 
 
-def _keep(sample: list[float], value: float, seen: int) -> None:
-    """Keep ``value``, the ``seen``-th of the period, in a uniform sample of it (Vitter's algorithm R)."""
-    if len(sample) < SAMPLE:
-        sample.append(value)
-    elif (place := int(random.random() * seen)) < SAMPLE:
-        sample[place] = value
+class Sample:
+    """A uniform sample of ``SAMPLE`` of the values of a period, or all of fewer.
+
+    How many values are passed over before the next that takes another's place is drawn at once, so that most cost an addition.
+    Reference: K.-H. Li, Reservoir-sampling algorithms of time complexity O(n (1 + log(N / n))), ACM TOMS 20 (1994), algorithm L.
+    """
+
+    __slots__ = ("_next", "_seen", "_weight", "values")
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+        self._seen = 0
+        self._next = SAMPLE  # which is the last that is taken for certain
+        self._weight = 1.0
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        self._seen += 1
+        if self._seen < self._next:
+            if self._seen < SAMPLE:
+                self.values.append(value)
+            return
+        if self._seen == SAMPLE:
+            self.values.append(value)
+        else:
+            self.values[random.randrange(SAMPLE)] = value
+        self._weight *= math.exp(math.log(1 - random.random()) / SAMPLE)
+        self._next = self._seen + 1 + math.floor(math.log(1 - random.random()) / math.log1p(-self._weight))

@@ -78,7 +78,7 @@ def takes_frames(accept: str) -> bool:
 def encode_batch(batch: Batch) -> list[bytes]:
     """The document, in pieces."""
     items = batch.items
-    head = _encode(_Batch(batch.model, [_Asked(item.id, item.content_type, len(item.body), item.headers) for item in items]))
+    head = _encode((batch.model, [(item.id, item.content_type, len(item.body), item.headers) for item in items]))
     return [_PREFIX.pack(MAGIC, len(head)) + head, *[item.body for item in items]]
 
 
@@ -155,8 +155,7 @@ def _with_bodies(heads: _Batch, bodies: Sequence[bytes]) -> list[Item]:
 def encode_answers(answers: Sequence[Answer], measured: Measured = NOTHING_MEASURED) -> list[bytes]:
     """The document, in pieces, and what the function tells of itself."""
     told = _encode(measured) if measured != NOTHING_MEASURED else b"\xc0"
-    heads = [_Answered(a.id, a.status, a.content_type, len(a.body), a.headers) for a in answers]
-    head = _encode(_Answers(heads, msgspec.Raw(told)))
+    head = _encode(([(a.id, a.status, a.content_type, len(a.body), a.headers) for a in answers], msgspec.Raw(told)))
     return [_PREFIX.pack(MAGIC, len(head)) + head, *[answer.body for answer in answers]]
 
 
@@ -173,7 +172,8 @@ def decode_measured_answers(data: bytes, batch: Batch) -> tuple[list[Answer], Me
     bodies = _bodies(data, at, [answer.size for answer in document.answers])
     answers = [Answer(a.id, a.status, a.content_type, body, a.headers) for a, body in zip(document.answers, bodies, strict=True)]
     for answer in answers:
-        check_sendable(answer)
+        if answer.content_type != JSON or answer.headers or not 200 <= answer.status <= 599:
+            check_sendable(answer)
     try:
         measured = _decode_measured(document.measured)
     except UNREADABLE:

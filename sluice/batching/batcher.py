@@ -103,13 +103,13 @@ class Batcher(Generic[Member]):
         dropped: list[Member] = []
         tables: list[int] = []
         while True:
-            ended = {place for place, most in at_most if tables.count(place) >= most}
+            ended = {place for place, most in at_most if tables.count(place) >= most} if at_most else ()
             decision = decide(self.policy, len(self), self._oldest(now), now, *self.busy(), ended=ended, patient=self._patient)
             if decision.drop:
                 dropped.append(self._next()[1])
             elif decision.take:
                 leave = self._next if self._with_slack else self._waiting.popleft
-                times, members = zip(*(leave() for _ in range(decision.take)), strict=True)
+                times, members = zip(*[leave() for _ in range(decision.take)], strict=True)
                 arrived.append(times)
                 batches.append(members)
                 tables.append(decision.table)

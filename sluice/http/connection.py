@@ -143,6 +143,7 @@ class HttpConnection:
         self._since = now  # when the stage began
         self._heard = now  # when a piece of a body came last
         self._fresh = True  # who connects has something to say
+        self._untouched = False  # nothing but requests with heads that are known, whole and alone, came last
         self._kept = True  # after the answer that is due
         self._blocked = False
         self._waits = b""  # what was read and not parsed, from _at on
@@ -186,6 +187,7 @@ class HttpConnection:
     def receive(self, now: float, data: bytes) -> list[Event]:
         """Bytes have come: what they are, up to the end of the first request that has no answer yet."""
         if self._waits or self._blocked or self.stage is not IDLE:
+            self._untouched = False
             if self.stage is ENDED or (self.stage is TURN and not self._kept):
                 return []  # nobody reads what follows
             self._heard = now
@@ -196,12 +198,19 @@ class HttpConnection:
             start = data[:end]
             head = self._known.get(start)
             if head is None:
+                self._untouched = False
                 return self._receive_head(now, start, data)
             if len(data) - end == head.length:
-                self._begin(now, head)
+                if self._untouched:  # since one such: what _begin sets is as it was
+                    self._head = head
+                    self._since = self._heard = now
+                else:
+                    self._begin(now, head)
+                    self._left = 0
+                    self._untouched = True
                 self.stage = TURN
-                self._left = 0
                 return [head, data[end:], END] if head.length else [head, END]
+        self._untouched = False
         self._heard = now
         self._waits = data
         return self.go_on(now)
@@ -253,14 +262,15 @@ class HttpConnection:
         self, now: float, status: int, content_type: str, length: int, fields: Fields = (), date: bytes = b"", close: bool = False
     ) -> bytes:
         """The head of the answer to the request that is due, with a body of ``length`` bytes."""
-        if self._head is None or self.stage not in ANSWERED:
+        stage = ANSWERED.get(self.stage)
+        if stage is None or self._head is None:
             raise RuntimeError(f"an answer at stage {self.stage}, where none is due")
         start = _start_of_head(status, content_type, date)
-        more = b"".join(b"%b: %b\r\n" % field for field in fields) if fields else b""
+        more = b"".join([b"%b: %b\r\n" % field for field in fields]) if fields else b""
         if close or (self._head.expects and not self._asked_for_body and self.stage is BODY):
             self._kept = False  # a body that was not asked for may never come
         # From here on nothing fails: what cannot be written above leaves its place to another answer.
-        self.stage = ANSWERED[self.stage]
+        self.stage = stage
         self._since = self._heard = now
         self._head = None
         if not self._kept:

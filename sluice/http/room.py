@@ -9,8 +9,6 @@ import sys
 from dataclasses import dataclass
 from types import TracebackType
 
-from sluice.batching.errors import NoRoom
-
 
 class Room:
     """At most ``limit`` bytes at once."""
@@ -54,19 +52,6 @@ class Share:
         """The share is ``size`` bytes from now on, whether they fit or not."""
         self._room.taken += size - self.size
         self.size = size
-
-    def require(self, size: int) -> None:
-        """Raise ``NoRoom`` unless this share may become ``size`` bytes; nothing is taken yet, as they may never come."""
-        if not self.fits(size):
-            raise NoRoom(self._room.limit)
-
-    def grow(self, more: int) -> None:
-        """Take ``more`` bytes; raises ``NoRoom``."""
-        room = self._room
-        if room.taken + more > room.limit:
-            raise NoRoom(room.limit)
-        room.taken += more
-        self.size += more
 
 
 @dataclass(slots=True)

@@ -266,12 +266,15 @@ class Connection(asyncio.Protocol):
                 self._end_with(event)
             elif self._request is not None:
                 self._request.end()
-        http = self._http
+        http, held = self._http, self._held
+        size = http.held
+        if not size and not held.size and not self._paused:
+            return  # as most are: what came was a request, whole and alone
         if http.ready:
             self._go_on_soon()
-        if (size := http.held) != self._held.size:
-            if self._held.fits(size):
-                self._held.resize(size)
+        if size != held.size:
+            if held.fits(size):
+                held.resize(size)
             else:
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         if self._paused or size:

@@ -566,6 +566,8 @@ def test_control_runs_beside_the_buffer_and_both_follow_the_plans_in_the_cache(t
         assert (given["declared"], given["architecture"]) == ("ssm:/sluice/mlp-prod/plans/", "arm64")
         assert arguments[2:4] == ["--profile", "/app/profiles"]
         assert f"mkdir {arguments[3]} " in (ROOT / "buffer_service" / "Dockerfile").read_text()
+        (tag,) = filled.resource("Buffer")["Tags"]
+        assert tag["Value"] == {"Fn::GetAtt": ["ControlService", "Name"]}  # it waits for it, or requests would find no plan
         (allowed,) = [(actions, resources) for name, actions, resources in statements(filled) if name == "ControlRole"]
         plans = "arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter/sluice/mlp-prod/plans"
         assert allowed == (["ssm:GetParametersByPath"], [plans, f"{plans}/*"])

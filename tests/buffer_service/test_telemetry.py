@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import random
 
 import pytest
 from msgspec import structs
@@ -13,7 +14,7 @@ from sluice.batching import policy as constructors
 from sluice.batching.documents import Beside, Plan, PolicyDocument, Route, Slo
 from sluice.batching.errors import DeadlinePassed, QueueFull
 from sluice.buffer_service import telemetry as telemetry_module
-from sluice.buffer_service.telemetry import MOST_WORKERS, Telemetry
+from sluice.buffer_service.telemetry import MOST_WORKERS, SAMPLE, Sample, Telemetry
 
 NOW = 1_764_000_000.25
 SLO = 0.2
@@ -370,3 +371,22 @@ async def test_who_asks_while_a_scrape_is_made_gets_the_same_and_who_goes_spoils
     assert steady(text) == steady(generate_latest(telemetry.registry))
     assert first.cancelled()
     assert await telemetry.scrape() is not text
+
+
+def test_a_sample_has_every_value_of_a_period_with_the_same_chance(monkeypatch):
+    monkeypatch.setattr(telemetry_module, "random", random.Random(1))
+    few = Sample()
+    for value in range(SAMPLE):
+        few.add(value)
+    assert few.values == list(range(SAMPLE))
+    periods, values = 400, 10 * SAMPLE
+    found = [0] * 10  # by tenth of the period
+    for _ in range(periods):
+        sample = Sample()
+        for value in range(values):
+            sample.add(value)
+        assert len(set(sample.values)) == SAMPLE
+        for value in sample.values:
+            found[value // SAMPLE] += 1
+    expected = periods * SAMPLE / 10
+    assert sum((count - expected) ** 2 / (0.9 * expected) for count in found) < 27.9  # chi square of 9, 0.1 %

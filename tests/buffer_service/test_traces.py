@@ -201,7 +201,7 @@ def test_spans_are_exported_out_of_a_queue_that_has_an_end(monkeypatch):
 
 def test_where_they_are_off_nothing_of_them_is_there():
     with memory_buffer(echo, no_batching()) as buffer:
-        assert buffer._service.traces is None and buffer._service._asked is buffer._service._invoker
+        assert buffer._service.traces is None and buffer._service._asked._invoker is buffer._service._invoker
         assert buffer._routes.paths["/models/{model}"] == ("POST", buffer._routes._infer)
 
 

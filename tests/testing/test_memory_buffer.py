@@ -163,8 +163,8 @@ def test_an_account_has_the_names_of_the_template(parameters):
     assert account.plan_parameter == template.resource("Plan")["Name"]
     made = template.of_type("AWS::Serverless::Function").values()
     assert set(account.functions) == {function["FunctionName"] for function in made if "FunctionName" in function}
-    (task,) = template.of_type("AWS::ECS::TaskDefinition").values()
-    environment = {each["Name"]: each["Value"] for each in task["ContainerDefinitions"][0]["Environment"]}
+    container = template.resource("BufferTask")["ContainerDefinitions"][0]
+    environment = {each["Name"]: each["Value"] for each in container["Environment"]}
     assert account.plans == environment["SLUICE_PLANS"]
 
 
