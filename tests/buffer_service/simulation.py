@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -665,6 +666,7 @@ class WatchedCallers(Callers):
     def __init__(self, world: World, process: str) -> None:
         super().__init__(process, world.patience, world.loop.time)
         self._world = world
+        self._serials = count()  # a run is its seed: from where no chance puts them
 
     def add(self, queue: str, item: Item, came: float, told: Told = NOTHING_TOLD) -> asyncio.Future[Answer]:
         request = self._world.requests[msgspec.json.decode(item.body)["i"]]

@@ -138,7 +138,7 @@ def test_goodput_stays_at_the_capacity_refusals_are_at_once_and_all_is_well_a_se
 def test_before_a_function_that_is_throttled_for_long_goodput_stays_at_what_it_takes(multiple, patience, processes, goodput):
     @in_virtual_time
     async def run():
-        function, backend, under, capacity = Throttled(), memory(), 9.0, SLOTS * CAPACITY
+        function, backend, under, capacity = Throttled(), memory(), 6.0, SLOTS * CAPACITY
         table = PolicyDocument.of(constructors.size_or_timeout(BATCH, 0.02))
         plans = Plans(Plan(model="m", function="f", policy=table))
         async with contextlib.AsyncExitStack() as stack:

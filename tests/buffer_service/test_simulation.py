@@ -62,6 +62,31 @@ from tests.buffer_service.simulation import (
 
 SEEDS = 600
 TELLING = (101, 102, 75, 65, 54, 47, 270, 197, 62, 167, 44, 362, 1060)  # seeds that find what most others do not: tried first
+TRIED_FIRST = {  # by defect that few seeds find, one of them; what it does not find any more is looked for in all
+    "leaves waiting whom only a table that has ended would release": 92,
+    "looks at no deadline": 29,
+    "makes young again what is taken back": 29,
+    "refuses who has time before a function that is throttled": 106,
+    "records no sizes": 23,
+    "records the sizes of others": 90,
+    "has members arrive after now": 41,
+    "hears of processes after now": 94,
+    "makes young again what it takes back": 36,
+    "forgets nobody": 60,
+    "takes more than the process does": 26,
+    "takes no body that comes": 14,
+    "tries a message once": 3,
+    "does not sweep after a failure": 13,
+    "serves what a retired route holds": 8,
+    "takes the next route where a size is as large as the bound": 8,
+    "charges every batch to the first table": 16,
+    "keeps who has a slack and has gone": 52,
+    "puts the youngest first": 54,
+    "asks nobody for bodies": 11,
+    "sends to one process alone": 2,
+    "leaves its callers to other processes": 65,
+    "asks the first function whatever table released a batch": 75,
+}
 REPLAYED = 100
 STEPPED = 145  # a seed that sees the clock set back while somebody waits without a slack, as these do not
 ONCE_WRONG = {  # seeds beyond these that found a defect
@@ -381,16 +406,17 @@ DEFECTS: dict[str, Plant] = {
 }
 
 
-def found_at(plant: Plant, seeds: range) -> int | None:
-    """The first of the seeds, the telling ones before the others, whose run finds a defect."""
+def found_at(defect: str, seeds: range) -> int | None:
+    """The first of the seeds, those that tell most before the others, whose run finds a defect."""
+    first = (TRIED_FIRST[defect],) if defect in TRIED_FIRST else ()
     with pytest.MonkeyPatch.context() as patch:
-        plant(patch)
-        return next((seed for seed in (*TELLING, *seeds) if simulate(seed).wrong), None)
+        DEFECTS[defect](patch)
+        return next((seed for seed in (*first, *TELLING, *seeds) if simulate(seed).wrong), None)
 
 
 @pytest.mark.parametrize("defect", _by_name(DEFECTS))
 def test_a_planted_defect_is_found(defect):
-    seed = found_at(DEFECTS[defect], range(SEEDS))
+    seed = found_at(defect, range(SEEDS))
     assert seed is not None, f"{SEEDS} seeds did not find a buffer that {defect}"
 
 
@@ -545,7 +571,8 @@ def test_a_defect_planted_in_the_script_is_found(defect, patient_store, monkeypa
     script = redis_store.ADVANCE.replace(sound, defective)
     monkeypatch.setattr(redis_store, "ADVANCE", script)
     monkeypatch.setattr(redis_store, "ADVANCE_SHA", hashlib.sha1(script.encode()).hexdigest())
-    for seed in (*range(REPLAYED), STEPPED):
+    first = (TRIED_FIRST[defect],) if defect in TRIED_FIRST else ()
+    for seed in (*first, *range(REPLAYED), STEPPED):
         if asyncio.run(first_difference(patient_store.url, simulate(seed))) is not None:
             return
     pytest.fail(f"{REPLAYED} seeds did not find a script that {defect}")

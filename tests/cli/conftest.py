@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,35 @@ from sluice.cli.main import main
 from sluice.optimizer.compiled import _Loop
 
 Run = Callable[..., tuple[int, str, str]]
+SEARCHES = (
+    ("sluice.cli.recommend", "recommend"),
+    ("sluice.cli.recommend_sizes", "recommend_classes"),
+    ("sluice.cli.fleet", "plan_fleet"),
+)
+
+
+def _once(search: Callable[..., Any]) -> Callable[..., Any]:
+    """A search that is made once for each question, whoever is told how far it is."""
+    found: dict[bytes, Any] = {}
+
+    def searched(*question: Any, **more: Any) -> Any:
+        told = [value for value in question if not callable(value)], {k: v for k, v in more.items() if not callable(v)}
+        key = pickle.dumps(told)
+        if key not in found:
+            found[key] = search(*question, **more)
+        return found[key]
+
+    return searched
+
+
+@pytest.fixture(scope="module")
+def searched_once() -> Iterator[None]:
+    """For tests of what is asked and of how answers are told: what a question was answered in one test it is in the next."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in SEARCHES:
+            owner = importlib.import_module(module)
+            patch.setattr(owner, name, _once(getattr(owner, name)))
+        yield
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import sluice.optimizer.recommend.every_load as every_load_module
 import sluice.optimizer.report.page as page_module
@@ -27,6 +28,7 @@ from sluice.batching.documents import (
 from sluice.local.replay import Replay
 from sluice.optimizer.billing.cost import BatchCost
 
+pytestmark = pytest.mark.usefixtures("searched_once")
 Run = Callable[..., tuple[int, str, str]]
 Shown = Callable[..., str]
 Document = Callable[..., dict[str, Any]]
@@ -35,6 +37,13 @@ Document = Callable[..., dict[str, Any]]
 @pytest.fixture(autouse=True)
 def _short_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "N_SIMULATED", 5000)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages whose figures are made of the answer but not drawn, for what is read in their text and tables."""
+    monkeypatch.setattr(Figure, "draw_without_rendering", lambda figure: None)
+    monkeypatch.setattr(page_module, "inline_svg", lambda figure, name, title: f'<svg aria-label="{title}"></svg>')
 
 
 def linear(path: Path, function: str, law: LinearServiceTime, max_batch_size: int) -> str:
@@ -267,12 +276,24 @@ def machine(tmp_path: Path) -> str:
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("undrawn")
 def test_workers_that_cost_less_win_and_the_plan_names_them(
     ask: tuple[str, ...], machine: str, tmp_path: Path, shown_by: Shown, document_of: Document
 ) -> None:
     report = tmp_path / "out.html"
-    asked = (*ask, "--slo", "p95=0.1", "--slo", "p99.9=0.2", "--worker", f"{machine}:0.0001", "--worker", f"{machine}:100")
-    answer = document_of(*asked, "--provisioned", "--report", str(report))
+    asked = (
+        *ask,
+        "--slo",
+        "p95=0.1",
+        "--slo",
+        "p99.9=0.2",
+        "--worker",
+        f"{machine}:0.0001",
+        "--worker",
+        f"{machine}:100",
+        "--provisioned",
+    )
+    answer = document_of(*asked, "--report", str(report))
     cheap, *others = answer["workers"]
     assert answer["winner"] == cheap["name"] == "gpu:0.0001" and answer["feasible"] is True
     assert {"gpu:100", "provisioned, 512 MB", "provisioned, 1769 MB"} == {setting["name"] for setting in others}
@@ -289,6 +310,7 @@ def test_workers_that_cost_less_win_and_the_plan_names_them(
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("undrawn")
 def test_workers_may_keep_what_the_function_cannot(
     profile: str, machine: str, tmp_path: Path, shown_by: Shown, document_of: Document
 ) -> None:
@@ -317,6 +339,7 @@ def core(tmp_path: Path) -> str:
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("undrawn")
 def test_a_plan_of_both_is_written_and_does_in_simulation_what_was_predicted(
     profile: str, core: str, tmp_path: Path, exit_of: Run, document_of: Document
 ) -> None:
@@ -368,6 +391,7 @@ def test_the_page_names_the_command_that_gives_it_again(ask: tuple[str, ...], tm
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_shows_the_trace_and_what_was_measured(ask: tuple[str, ...], tmp_path: Path, exit_of: Run) -> None:
     rng = np.random.default_rng(0)
     trace, measured, report = tmp_path / "trace.csv", tmp_path / "replay.json", tmp_path / "out.html"
@@ -561,6 +585,7 @@ def test_the_way_is_the_profiles_or_told_or_assumed_and_said_to_be(
     assert predicted == pytest.approx(document_of(*measured)["no_batching"]["latency"]["p95"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_promise_that_was_measured_to_be_missed_opens_the_page(tmp_path: Path, profile: str, shown_by: Shown) -> None:
     page, seen = tmp_path / "page.html", tmp_path / "seen.json"
     ask = ("recommend", "--profile", profile, "--poisson", "50", "--slo", "0.1", "--loads", "1", "--report", str(page))

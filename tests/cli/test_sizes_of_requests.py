@@ -17,6 +17,7 @@ from sluice.cli.main import sluice
 from sluice.optimizer.report.wording import per_million
 from tests.optimizer.sized_profiles import long_tailed, sized_profile
 
+pytestmark = pytest.mark.usefixtures("searched_once")
 Run = Callable[..., tuple[int, str, str]]
 Shown = Callable[..., str]
 Document = Callable[..., dict[str, Any]]

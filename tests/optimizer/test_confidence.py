@@ -149,7 +149,7 @@ def test_workers_keep_free_what_the_fit_may_be_wrong_by() -> None:
 @pytest.mark.full
 def test_workers_that_no_number_makes_sure_of_are_refused() -> None:
     few = replace(offered([]).offers[0], max_workers=2)
-    of = replace(offered([poisson(r) for r in (5, 30, 60, 300)]), offers=(few,))
+    of = replace(offered([poisson(r) for r in (30, 300)]), offers=(few,))
     assert choose_workers(FIT, few, of.promised).keeps_slos
     with pytest.raises(Infeasible, match="whatever the fit is wrong by"):
         choose_workers(FIT, few, of.promised, question=of)

@@ -278,7 +278,8 @@ def test_the_first_sentence_says_what_is_saved_against_the_next_kind(answer: Ans
 
 def test_no_tables_are_put_beside_workers_where_none_are_considered() -> None:
     question = replace(asked(BURSTY, CORES), limits=Limits((1769,), policies="size-or-timeout"))
-    assert recommend(question).overflow is None and recommend(question).refused_overflow == ""
+    answer = recommend(question)
+    assert answer.overflow is None and answer.refused_overflow == ""
 
 
 @pytest.mark.full
@@ -319,10 +320,13 @@ def test_the_first_sentence_compares_with_the_cheapest_of_the_others(answer: Ans
 
 
 @pytest.mark.full
-def test_what_proves_dearer_than_something_else_in_the_longer_run_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_proves_dearer_than_something_else_in_the_longer_run_is_not_taken(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The search takes it for cheaper; a longer run that the search did not see comes to a tenth more."""
-    question = asked(BURSTY, CORES)
-    seen = choose_overflow(question).cost.in_all(question.arrivals.arrival_rate)
+    question = answer.question
+    assert answer.overflow is not None
+    seen = answer.overflow.cost.in_all(answer.arrival_rate)
 
     def dearer(*asked: Any, **others: Any) -> OverflowSetting:
         setting = simulate_overflow(*asked, **others)
