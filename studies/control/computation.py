@@ -1,9 +1,10 @@
-"""A day of each load under every policy, window by window."""
+"""A day of each load, and three of two, under every policy, window by window."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise, product
+from itertools import chain, islice, pairwise, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from .results import BATCH, CONTROL, EVERY_LOAD, LOADS, RECOMMENDED, REHEARSED, 
 
 PERCENTILE = 95.0
 WINDOW = 300.0  # s
+WINDOWS_A_DAY = 288
 SEEN, QUARTERS = 12, 4  # windows that the static plans are made from, and of how many parts of a load they are one at most
 AGAIN = 6  # windows after which is rehearsed again
 N_RUNS = 4  # of those that are run: two plans that stay, BATCH and control
@@ -52,7 +54,8 @@ TRIED_SIZES, TRIED_TIMEOUTS = (2, 4, 8), (0.03, 0.06, 0.085)
 class Case(NamedTuple):
     """What is run: counts of a day at a rate (requests/s in the mean), or a trace of a file, so many times as fast.
 
-    ``latency`` is what is promised, s; with ``drifts`` the function takes longer from the middle on.
+    ``latency`` is what is promised, s; with ``drifts`` the function takes longer from the middle on. Of more ``days`` the file has
+    the counts, of which the first ``before`` are left out.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Case(NamedTuple):
     drifts: bool = False
     file: str = ""
     speed: float = 1.0
+    days: int = 1
+    before: int = 0
 
 
 CASES = (
@@ -75,6 +80,8 @@ CASES = (
     Case("LLM, 1 h", "LLM", file="azure_llm_code.csv.gz"),
     Case("Ethernet × 1/10", "Ethernet", file="bc_aug89_first200k.csv.gz", speed=0.1),
     Case("maps", "maps", file="livemaps_1030.csv.gz"),
+    Case("load balancer, 3 days", "load balancer", file="nab_elb_request_count_5min.csv.gz", days=3, before=288),
+    Case("tweets, 3 days", "tweets", file="nab_tweets_amzn_5min.csv.gz", days=3, before=3351),
 )
 
 
@@ -99,10 +106,10 @@ def arrivals_of(case: Case, folder: Path | None = None) -> Array:
 
     Of the load balancer with the gaps of the Azure excerpt, of the tweets as Poisson arrivals.
     """
-    if case.file:
+    if case.file and case.days == 1:
         assert folder is not None
         return read_trace(str(folder / case.file)).times / case.speed
-    counts = np.array([counted.requests for counted in read_rows(LOADS, Counted) if counted.load == case.load], dtype=np.float64)
+    counts = counts_of(case, folder)
     rng = np.random.default_rng(1)
     drawn = rng.poisson(counts * case.rate * WINDOW / counts.mean())
     if case.load == "tweets":
@@ -114,6 +121,16 @@ def arrivals_of(case: Case, folder: Path | None = None) -> Array:
         at += n + 1
         found.append(WINDOW * k + some[:n] * (WINDOW / some[-1]))
     return np.concatenate(found)
+
+
+def counts_of(case: Case, folder: Path | None) -> Array:
+    """Requests of each window: of the day that is kept, or of more of the file in the folder."""
+    if not case.file:
+        return np.array([counted.requests for counted in read_rows(LOADS, Counted) if counted.load == case.load], dtype=np.float64)
+    assert folder is not None
+    with gzip.open(folder / case.file, "rt") as file:
+        counts = [float(line.rpartition(",")[2]) for line in islice(file, 1, None)]
+    return np.array(counts[case.before : case.before + case.days * WINDOWS_A_DAY])
 
 
 def laid_out(case: Case, folder: Path | None = None) -> tuple[TuningSetup, Array, Array]:
@@ -194,12 +211,14 @@ def batch_plans(setup: TuningSetup, times: Array, start: float) -> list[tuple[fl
 
 
 def tried(setup: TuningSetup, times: Array, case: Case) -> list[Plan]:
-    """What the clairvoyant has besides: settings and tables of every memory size, and proposals for each four hours."""
+    """What the clairvoyant has besides: settings and tables of every memory size, and proposals for each sixth of a load, which is
+    four hours of a day.
+    """
     found, rate = [], len(times) / float(np.ptp(times))
     for factor in (1.0, FACTOR) if case.drifts else (1.0,):
         truth = stretched(profile(), factor)
         proposals = [*unbatched(setup), *([] if factor == 1 else [every_load(setup, truth, rate)])]
-        width = min(48 * WINDOW, np.ptp(times) / QUARTERS)
+        width = min(48 * case.days * WINDOW, np.ptp(times) / QUARTERS)
         edges = np.searchsorted(times, np.arange(times[0], times[-1], width))
         for first, last in pairwise(edges.tolist()):
             proposals += propose(setup, truth, fitted(times[first:last]))

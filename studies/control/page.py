@@ -28,8 +28,8 @@ def page(rows: Sequence[Row]) -> str:
         [
             "# A plan that is tuned while requests come",
             """
-            Made by `python -m studies.control --compute [TRACES_FOLDER]`, which takes half an hour of one core, from the data that
-            it leaves in [control.csv](../studies/data/control.csv).""",
+            Made by `python -m studies.control --compute [TRACES_FOLDER]`, which takes three quarters of an hour of one core, from
+            the data that it leaves in [control.csv](../studies/data/control.csv).""",
             "## What it does",
             """
             The tuner (`sluice.optimizer.tuning`) follows one model. It is told when requests come and what batches took, and says
@@ -109,16 +109,20 @@ def page(rows: Sequence[Row]) -> str:
             The function is the perceptron of [every load](every-load.md), under p{PERCENTILE:g} within {
                 1e3 * CASES[0].latency:g} ms where nothing else is said, with cold starts as the platform has them. The loads are
             counts of requests in five minutes, over a day, scaled to {CASES[0].rate:g} request/s in the mean where
-            nothing else is said: of an AWS load balancer, laid out within each window with the gaps of the
-            [Azure excerpt](../examples/traces/README.md), stretched to the window; and of tweets that name a company, around their
+            nothing else is said, of both also over three days in a row: of an AWS load balancer, laid out within each window with
+            the gaps of the [Azure excerpt](../examples/traces/README.md), stretched to the window; and of tweets that name a
+            company, around their
             largest spike, as Poisson arrivals. In the third case the tweets' function takes {FACTOR:g} times as long from the
             middle on. The others are traces of the [policy zoo](policy-zoo.md#what-is-compared): the hour of the LLM as fast as it
             was, the packets of the Ethernet a tenth as fast, and the map service.
-            The tuner looked every {STEP:g} s; windows are of {WINDOW:g} s.""",
+            The tuner looked every {STEP:g} s; windows are of {WINDOW:g} s. Of the loads of days in a row the clairvoyant has
+            proposals for each half day. Those were run last; the others before an alarm told the rate since the change, and before
+            late batches in a row were one event.""",
             """
             Counts: Numenta Anomaly Benchmark (<https://github.com/numenta/NAB>), `realAWSCloudwatch/elb_request_count_8c0756` and
             `realTweets/Twitter_volume_AMZN`, a day of each as they are, in
-            [control-loads.csv](../studies/data/control-loads.csv). Licence: MIT.""",
+            [control-loads.csv](../studies/data/control-loads.csv); the days in a row are of their files in the folder. Licence:
+            MIT.""",
         ]
     )
 
